@@ -1,0 +1,39 @@
+# Every verb sets up what it needs: `make demo` and `make test` are the only set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_ARGS ?=
+TEST_ARGS ?=
+
+.PHONY: demo test lint bench proto slow clean
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Warmroute needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/warmroute demo $(DEMO_ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow $(TEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(BIN)/python -m bench
+
+proto: $(STAMP)
+	$(BIN)/python -m grpc_tools.protoc -I fleet/wire=proto/warmroute/v1 --python_out=. --pyi_out=. --grpc_python_out=. fleet/wire/control.proto
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

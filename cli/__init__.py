@@ -1,0 +1,1 @@
+"""The command warmroute, one file a verb."""

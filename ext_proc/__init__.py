@@ -1,0 +1,1 @@
+"""Request to prompt to prefix to pick to reply."""

@@ -1,0 +1,1 @@
+"""Filters, scorers and pickers."""

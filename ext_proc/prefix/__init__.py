@@ -1,0 +1,1 @@
+"""Who is warm for a prompt."""

@@ -1,0 +1,1 @@
+"""Body bytes to model and prompt blocks."""

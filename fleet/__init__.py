@@ -1,0 +1,1 @@
+"""What both services mean by an endpoint: endpoint, load, settings, names shared with Envoy, serving."""

@@ -1,0 +1,66 @@
+"""Endpoints, pools and the membership: who serves what. Frozen; they change only as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """Where an endpoint stands, in Envoy's terms."""
+
+    region: str = ""
+    zone: str = ""
+    sub_zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One engine replica. `address` is `host:port` (IPv6 in brackets) and is its identity in the fleet."""
+
+    address: str
+    pool: str
+    models: tuple[str, ...] = ()
+    engine: str = "vllm"
+    metrics_url: str = ""
+    locality: Locality = Locality()
+
+    @property
+    def host(self) -> str:
+        """The host without brackets, as Envoy's socket address wants it."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self.address.rpartition(":")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Engines that serve the same models behind one Envoy cluster. `name` is the cluster's name."""
+
+    name: str
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class Membership:
+    """All pools. An address stands in one pool only."""
+
+    pools: tuple[Pool, ...] = ()
+
+    @cached_property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Every endpoint, in the order of the pools."""
+        return tuple(endpoint for pool in self.pools for endpoint in pool.endpoints)
+
+    @cached_property
+    def by_address(self) -> Mapping[str, Endpoint]:
+        """Address to endpoint."""
+        return {endpoint.address: endpoint for endpoint in self.endpoints}

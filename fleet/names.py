@@ -1,0 +1,55 @@
+"""Every header, metadata and resource name that Warmroute shares with Envoy, in one place.
+
+`deploy/envoy` and the generated configuration use these; a test checks that no other spelling exists.
+"""
+
+from typing import Final
+
+# The field's endpoint-picker protocol: an ordered, comma-separated list of host:port.
+DESTINATION_KEY: Final = "x-gateway-destination-endpoint"
+DESTINATION_NAMESPACE: Final = "envoy.lb"
+
+# Our own metadata namespace; the route turns its keys into headers.
+METADATA_NAMESPACE: Final = "warmroute"
+METADATA_ENDPOINT: Final = "endpoint"  # the first of the pick
+METADATA_MATCHED: Final = "matched"  # matched share of the prompt, "0.00" to "1.00"
+METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
+METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
+
+HEADER_ENDPOINT: Final = "x-warmroute-endpoint"
+HEADER_MATCHED: Final = "x-warmroute-matched"
+HEADER_REASON: Final = "x-warmroute-reason"
+HEADER_PREFIX: Final = "x-warmroute-prefix"
+# For the client's eyes only, on the response.
+HEADER_SERVED: Final = "x-warmroute-served"
+HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
+
+UPSTREAM_HEADERS: Final[dict[str, str]] = {
+    HEADER_ENDPOINT: METADATA_ENDPOINT,
+    HEADER_MATCHED: METADATA_MATCHED,
+    HEADER_REASON: METADATA_REASON,
+    HEADER_PREFIX: METADATA_PREFIX,
+}
+"""Header to key of `METADATA_NAMESPACE`: what the route adds towards the engine."""
+
+REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
+    DESTINATION_KEY,
+    f"{DESTINATION_KEY}-served",
+    *UPSTREAM_HEADERS,
+    HEADER_SERVED,
+    HEADER_ATTEMPTS,
+)
+"""Routing headers that a client may send and that never steer."""
+
+ADS_CLUSTER: Final = "warmroute_xds"
+EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
+
+EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
+BUFFER_FILTER: Final = "envoy.filters.http.buffer"
+
+TYPE_LISTENER: Final = "type.googleapis.com/envoy.config.listener.v3.Listener"
+TYPE_ROUTE: Final = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+TYPE_CLUSTER: Final = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+TYPE_ENDPOINT: Final = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+RESOURCE_TYPES: Final[tuple[str, ...]] = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE)
+"""In the order of make before break: clusters, their endpoints, listeners, routes."""

@@ -1,0 +1,70 @@
+"""The kinds of address that settings hold, each checked where it is read."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_MAX_PORT: Final = 65535
+_MAX_SOCKET_PATH_BYTES: Final = 104
+"""Linux allows 107, macOS 103; gRPC needs the closing zero."""
+
+
+def split_host_port(address: str) -> tuple[str, int]:
+    """Split `host:port` or `[v6]:port`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= _MAX_PORT:
+        raise ValueError("allowed: host:port with a port from 1 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        ipaddress.IPv6Address(host[1:-1])
+        return host[1:-1], int(port)
+    if not _HOST.fullmatch(host):
+        raise ValueError("allowed: a host name, an IPv4 address, or an IPv6 address in brackets, then :port")
+    return host, int(port)
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is a Unix socket or on the loopback interface."""
+    if address.startswith("unix:"):
+        return True
+    host, _ = split_host_port(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tcp(address: str) -> str:
+    split_host_port(address)
+    return address
+
+
+def _ip(address: str) -> str:
+    host, _ = split_host_port(address)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError("allowed: ip:port, because Envoy's EDS and listeners take no host names") from None
+    return address
+
+
+def _server(address: str) -> str:
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path.startswith("/") or len(path.encode()) >= _MAX_SOCKET_PATH_BYTES:
+            raise ValueError("allowed: unix: and an absolute path of at most 103 bytes")
+        return address
+    return _tcp(address)
+
+
+TcpAddress = Annotated[str, AfterValidator(_tcp)]
+IpAddress = Annotated[str, AfterValidator(_ip)]
+ServerAddress = Annotated[str, AfterValidator(_server)]

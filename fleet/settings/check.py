@@ -1,0 +1,89 @@
+"""What one field cannot know: references between fields, duplicates, limits over all pools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleet.settings.model import Settings
+
+Path = tuple[int | str, ...]
+
+
+def contradictions(settings: Settings) -> list[tuple[Path, str]]:
+    """Return path and text of each contradiction in settings whose fields are all valid."""
+    return [
+        *_duplicates(settings),
+        *_unknown_pools(settings),
+        *_too_many_endpoints(settings),
+        *_exposed(settings),
+        *_timing(settings),
+    ]
+
+
+def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
+    pools: set[str] = set()
+    addresses: dict[str, str] = {}
+    for i, pool in enumerate(settings.pools):
+        if pool.name in pools:
+            yield ("pools", i, "name"), f"{pool.name!r}; allowed: each pool name once"
+        pools.add(pool.name)
+        for j, endpoint in enumerate(pool.endpoints):
+            path: Path = ("pools", i, "endpoints", j, "address")
+            if endpoint.address in addresses:
+                where = addresses[endpoint.address]
+                yield path, f"{endpoint.address!r}; allowed: each address once, it is also in pool {where!r}"
+            addresses[endpoint.address] = pool.name
+    names: set[str] = set()
+    bound: set[str] = set()
+    for i, listener in enumerate(settings.listeners):
+        if listener.name in names:
+            yield ("listeners", i, "name"), f"{listener.name!r}; allowed: each listener name once"
+        if listener.address in bound:
+            yield ("listeners", i, "address"), f"{listener.address!r}; allowed: each address once"
+        names.add(listener.name)
+        bound.add(listener.address)
+    sockets: set[str] = set()
+    for path_text, address in (
+        ("xds", settings.xds.address),
+        ("ext_proc", settings.ext_proc.address),
+        ("control", settings.control.address),
+        ("admin", settings.admin.address),
+    ):
+        if address and address in sockets:
+            yield (path_text, "address"), f"{address!r}; allowed: an address of its own for each service"
+        sockets.add(address)
+
+
+def _unknown_pools(settings: Settings) -> Iterator[tuple[Path, str]]:
+    pools = sorted({pool.name for pool in settings.pools})
+    for i, listener in enumerate(settings.listeners):
+        if listener.pool not in pools:
+            yield ("listeners", i, "pool"), f"{listener.pool!r}; allowed: {', '.join(pools)}"
+
+
+def _too_many_endpoints(settings: Settings) -> Iterator[tuple[Path, str]]:
+    count, most = sum(len(pool.endpoints) for pool in settings.pools), settings.limits.endpoints
+    if count > most:
+        yield ("pools",), f"{count} endpoints; allowed: at most limits.endpoints = {most}"
+
+
+def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
+    if settings.allow_plaintext:
+        return
+    for path, address in settings.exposed():
+        yield (
+            tuple(path.split(".")),
+            f"{address!r}; allowed: a Unix socket or loopback, or allow_plaintext: true",
+        )
+
+
+def _timing(settings: Settings) -> Iterator[tuple[Path, str]]:
+    signals = settings.signals
+    if signals.stale_after_seconds < 2 * signals.scrape_interval_seconds:
+        yield (
+            ("signals", "stale_after_seconds"),
+            f"{signals.stale_after_seconds}; allowed: at least twice scrape_interval_seconds",
+        )

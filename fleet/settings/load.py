@@ -1,0 +1,170 @@
+"""From a YAML file to settings, or to errors that name the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from fleet.errors import SettingsError
+from fleet.settings.check import contradictions
+from fleet.settings.model import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pydantic_core import ErrorDetails
+
+ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
+    "WARMROUTE_XDS_ADDRESS": ("xds", "address"),
+    "WARMROUTE_EXT_PROC_ADDRESS": ("ext_proc", "address"),
+    "WARMROUTE_CONTROL_ADDRESS": ("control", "address"),
+    "WARMROUTE_ADMIN_ADDRESS": ("admin", "address"),
+    "WARMROUTE_ADMIN_EXT_PROC_ADDRESS": ("admin", "ext_proc_address"),
+    "WARMROUTE_TRACES": ("telemetry", "traces"),
+}
+"""The few settings that a container may need to override, and nothing else."""
+
+_MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+_MAX_SHOWN_VALUE: Final = 80
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses duplicate keys and aliases, and leaves dates as text."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = str(self.construct_object(key_node, deep=True))
+            if key in seen:
+                problem = f"duplicate key {key!r}: each key is allowed once"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read and check a settings file.
+
+    Raises:
+        SettingsError: with one line for each problem.
+    """
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise SettingsError([f"{path}: larger than {_MAX_FILE_BYTES} bytes"])
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: {error}"]) from error
+    return parse_settings(text, str(path), os.environ if environ is None else environ)
+
+
+def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, str] | None = None) -> Settings:
+    """Check settings given as text; `environ` may override what `ENVIRONMENT` lists.
+
+    Raises:
+        SettingsError: with one line for each problem.
+    """
+    try:
+        raw, root = _read(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise SettingsError([f"{origin}: not the YAML that is expected: {error}"]) from error
+    if not isinstance(raw, dict):
+        raise SettingsError([f"{origin}: {_shown(raw)}; allowed: a mapping with pools and listeners"])
+    _override(raw, environ or {})
+    try:
+        settings = Settings.model_validate_json(json.dumps(raw, allow_nan=True))
+    except ValidationError as error:
+        lines = [_line(origin, root, problem) for problem in error.errors(include_url=False)]
+        raise SettingsError(lines) from error
+    except (TypeError, ValueError) as error:
+        raise SettingsError([f"{origin}: {error}"]) from error
+    if found := contradictions(settings):
+        raise SettingsError([f"{_place(origin, root, path)}: {text}" for path, text in found])
+    return settings
+
+
+def _read(text: str) -> tuple[Any, yaml.Node | None]:
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        raw = loader.construct_document(root) if root is not None else None
+    finally:
+        loader.dispose()
+    return raw, root
+
+
+def _override(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
+    for variable, (section, field) in ENVIRONMENT.items():
+        if variable in environ:
+            held = raw.setdefault(section, {})
+            if isinstance(held, dict):
+                held[field] = environ[variable]
+
+
+def _line(origin: str, root: yaml.Node | None, problem: ErrorDetails) -> str:
+    location = problem["loc"]
+    place = _place(origin, root, location)
+    if problem["type"] == "extra_forbidden":
+        known = ", ".join(_fields_at(location[:-1]))
+        return f"{place}: unknown field, value {_shown(problem['input'])}; allowed: {known}"
+    if problem["type"] == "missing":
+        return f"{place}: missing; it has no default"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message.removeprefix("allowed: ").removeprefix("Input should be ")
+    return f"{place}: {_shown(problem['input'])}; allowed: {message}"
+
+
+def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...]) -> str:
+    line, node = None, root
+    for step in location:
+        node = _child(node, step)
+        if node is None:
+            break
+        line = node.start_mark.line + 1
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
+    return f"{origin}:{line}: {path}" if line else f"{origin}: {path}"
+
+
+def _child(node: yaml.Node | None, step: int | str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(step)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        child: yaml.Node = node.value[step]
+        return child
+    return None
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = Settings
+    for step in location:
+        if isinstance(step, str) and step in model.model_fields:
+            model = next(_models(model.model_fields[step].annotation), model)
+    return sorted(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN_VALUE else text[: _MAX_SHOWN_VALUE - 3] + "..."

@@ -1,0 +1,32 @@
+"""From settings to the membership that the services work on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.endpoint import Endpoint, Locality, Membership, Pool
+
+if TYPE_CHECKING:
+    from fleet.settings.model import EndpointSettings, PoolSettings, Settings
+
+
+def membership(settings: Settings) -> Membership:
+    """Every pool with its endpoints, defaults filled in."""
+    return Membership(
+        tuple(
+            Pool(pool.name, tuple(_endpoint(pool, entry) for entry in pool.endpoints))
+            for pool in settings.pools
+        )
+    )
+
+
+def _endpoint(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
+    place = entry.locality
+    return Endpoint(
+        address=entry.address,
+        pool=pool.name,
+        models=pool.models if entry.models is None else entry.models,
+        engine=entry.engine or pool.engine,
+        metrics_url=entry.metrics_url or f"http://{entry.address}/metrics",
+        locality=Locality(place.region, place.zone, place.sub_zone),
+    )

@@ -1,0 +1,1 @@
+"""An engine model, in virtual time or as a real HTTP server."""

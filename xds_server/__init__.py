@@ -1,0 +1,1 @@
+"""Signals to weights to snapshot to discovery."""

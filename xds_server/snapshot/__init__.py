@@ -1,0 +1,1 @@
+"""Immutable Envoy resources, versioned by content."""
