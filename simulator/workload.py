@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN: Final = 4
 """English text in the byte-pair vocabularies of current models: about four bytes a token."""
 
-_WORDS: Final = (
+_TEXT: Final = (
     "able about account after again agent allow answer apply april archive argue array aside assign audit "
     "away base batch before below between bill block book both branch brief bring budget build button cache "
     "call carry case change charge check city claim class clear client close cloud code column come commit "
@@ -43,7 +43,8 @@ _WORDS: Final = (
     "time title today tool topic total track trade train true trust turn type under unit until update use "
     "user valid value verify version view visit voice wait want week well what when where which while whole "
     "with word work write year zone"
-).split()
+)
+_WORDS: Final = tuple(_TEXT.split(" "))
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -117,7 +118,7 @@ def workload(settings: WorkloadSettings) -> tuple[Turn, ...]:
     that began before the run enter it with the history they have by then, so that the rate is level from
     the first second on and early requests look like later ones.
     """
-    random = Random(f"{settings.seed}/arrivals")  # noqa: S311
+    random = Random(f"{settings.seed}/arrivals")
     prompts = _system_prompts(settings)
     popularity = list(accumulate((rank + 1) ** -settings.tenant_skew for rank in range(settings.tenants)))
     mean_turns = (settings.turns.low + settings.turns.high) / 2
@@ -138,7 +139,7 @@ def _conversation(
     settings: WorkloadSettings, session: str, began: float, tenant: int, system_prompt: str
 ) -> Iterator[Turn]:
     """Yield the turns of one conversation that fall into the run."""
-    random = Random(f"{settings.seed}/{session}")  # noqa: S311
+    random = Random(f"{settings.seed}/{session}")
     history = [Message("system", system_prompt)]
     at = began
     for _ in range(settings.turns.draw(random)):
@@ -153,7 +154,7 @@ def _conversation(
 def _system_prompts(settings: WorkloadSettings) -> list[str]:
     prompts = []
     for tenant in range(settings.tenants):
-        random = Random(f"{settings.seed}/tenant/{tenant}")  # noqa: S311
+        random = Random(f"{settings.seed}/tenant/{tenant}")
         length = settings.system_prompt_tokens.draw(random)
         prompts.append(_text(random, length))
     return prompts

@@ -30,7 +30,6 @@ def test_same_seed_gives_the_same_bytes() -> None:
 
 def test_bytes_do_not_depend_on_the_process() -> None:
     """A digest of the bytes is pinned: hash randomisation or a library must not change the workload."""
-
     digest = hashlib.sha256()
     for turn in workload(SETTINGS):
         digest.update(turn.body("m"))
