@@ -27,6 +27,8 @@ class FleetView:
     """Address to the weight that EDS carries."""
     loads: Mapping[str, Load] = field(default_factory=dict)
     """Address to load; `observed_at` is on this process's monotonic clock."""
+    in_flight_elsewhere: Mapping[str, int] = field(default_factory=dict)
+    """Address to the requests in flight by other ext_proc workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,14 @@ class FleetStore:
         """Drop a worker's report: its stream has ended, so its requests have too."""
         self._traffic.pop(worker, None)
 
-    def in_flight(self, address: str) -> int:
-        """Requests in flight to an endpoint, summed over the workers."""
-        return sum(seen[address].in_flight for seen in self._traffic.values() if address in seen)
+    def in_flight(self, except_worker: str = "") -> dict[str, int]:
+        """Address to requests in flight, summed over the workers, without one if named."""
+        totals: dict[str, int] = {}
+        for worker, seen in self._traffic.items():
+            if worker != except_worker:
+                for address, traffic in seen.items():
+                    totals[address] = totals.get(address, 0) + traffic.in_flight
+        return totals
 
     def traffic(self) -> Mapping[str, Mapping[str, Traffic]]:
         """Worker to address to traffic."""

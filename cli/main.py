@@ -1,0 +1,66 @@
+"""The command `warmroute`: one file a verb, imported only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from fleet.errors import WarmrouteError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Verb(Protocol):
+    """What a verb's module holds."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit status."""
+
+
+VERBS: Final = {
+    "serve": ("cli.serve", "run xds_server and ext_proc in one process (the sidecar form)"),
+    "xds": ("cli.xds", "run xds_server alone: signals, weights, discovery"),
+    "ext-proc": ("cli.ext_proc", "run one ext_proc worker that follows an xds_server"),
+    "check": ("cli.check", "check a settings file and do nothing else"),
+    "bootstrap": ("cli.bootstrap", "print an Envoy bootstrap that knows only its node and where ADS is"),
+    "engine": ("cli.engine", "run a simulated engine that stands in for vLLM"),
+    "demo": ("cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the verb that the arguments name."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="warmroute", description="LLM load balancing for Envoy: warm picks, honest weights."
+    )
+    parser.add_argument("--version", action="version", version=f"warmroute {version('warmroute')}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, (module, text) in VERBS.items():
+        subparser = verbs.add_parser(name, help=text, description=text.capitalize() + ".")
+        if name == _verb_in(given):
+            cast("Verb", importlib.import_module(module)).arguments(subparser)
+    args = parser.parse_args(given)
+    module = VERBS[args.verb][0]
+    try:
+        return cast("Verb", importlib.import_module(module)).run(args)
+    except (WarmrouteError, OSError) as error:
+        print(f"warmroute {args.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _verb_in(arguments: Sequence[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

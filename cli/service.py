@@ -1,0 +1,94 @@
+"""What `serve`, `xds` and `ext-proc` share: parts by role, admin, settings watch, drain, exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from fleet.admin import AdminServer
+from fleet.serving import StopSignals, configure_logging, run
+from fleet.store import FleetStore
+from fleet.telemetry import shut_down, tracer_provider
+from fleet.watch import SettingsWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from opentelemetry.trace import TracerProvider
+
+    from fleet.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Role = Literal["serve", "xds", "ext-proc"]
+
+
+class Part(Protocol):
+    """One of the two services, as its composition root makes it."""
+
+    @property
+    def ready(self) -> bool: ...  # noqa: D102
+    def views(self) -> Mapping[str, Callable[[], Any]]: ...  # noqa: D102
+    async def start(self) -> None: ...  # noqa: D102
+    async def apply(self, settings: Settings) -> None: ...  # noqa: D102
+    async def drain(self) -> None: ...  # noqa: D102
+    async def stop(self) -> None: ...  # noqa: D102
+
+
+def run_service(path: Path, settings: Settings, role: Role) -> int:
+    """Run a role until SIGTERM; returns the exit status."""
+    configure_logging()
+    return run(_serve(path, settings, role))
+
+
+async def _serve(path: Path, settings: Settings, role: Role) -> int:
+    stop = StopSignals()
+    registry, store = CollectorRegistry(), FleetStore()
+    provider = tracer_provider(settings.telemetry, role)
+    parts = _parts(settings, role, store, registry, provider)
+    address = settings.admin.ext_proc_address if role == "ext-proc" else settings.admin.address
+    views = {path: view for part in parts for path, view in part.views().items()}
+    admin = AdminServer(address, registry, lambda: all(part.ready for part in parts), views)
+
+    async def apply(changed: Settings) -> None:
+        for part in parts:
+            await part.apply(changed)
+
+    watch = asyncio.create_task(SettingsWatch(path, settings, apply, registry).run(), name="settings watch")
+    try:
+        for part in parts:
+            await part.start()
+        await admin.start()
+        await stop.wait()
+        await asyncio.gather(*(part.drain() for part in parts))
+    finally:
+        watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
+        await admin.stop()
+        for part in parts:
+            await part.stop()
+        await shut_down(provider)
+    logger.info("%s has stopped", role)
+    return 0
+
+
+def _parts(
+    settings: Settings, role: Role, store: FleetStore, registry: CollectorRegistry, provider: TracerProvider
+) -> list[Part]:
+    # Imported by role: an ext_proc worker needs nothing of xds_server.
+    parts: list[Part] = []
+    if role in {"serve", "xds"}:
+        from xds_server.app import XdsServer  # noqa: PLC0415
+
+        parts.append(XdsServer(settings, store, registry, provider, control=role == "xds"))
+    if role in {"serve", "ext-proc"}:
+        from ext_proc.app import ExtProcServer  # noqa: PLC0415
+
+        parts.append(ExtProcServer(settings, store, registry, provider, follow=role == "ext-proc"))
+    return parts

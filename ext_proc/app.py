@@ -1,0 +1,104 @@
+"""ext_proc's composition root: one worker, on a store that xds_server fills, near or far."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from ext_proc.follower import Follower
+from ext_proc.routing import Router
+from ext_proc.server import ExtProcService
+from fleet.serving import GrpcServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from fleet.settings import Settings
+    from fleet.store import FleetStore
+
+
+class ExtProcServer:
+    """Everything of one ext_proc worker, started and stopped as one."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: FleetStore,
+        registry: CollectorRegistry,
+        provider: TracerProvider,
+        *,
+        follow: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._router = Router(store, settings, registry, clock)
+        self._service = ExtProcService(
+            self._router, provider.get_tracer("warmroute.ext_proc"), settings, registry
+        )
+        self._grpc = GrpcServer("ext_proc", settings.ext_proc.address)
+        self._service.register(self._grpc.server)
+        self._follower = (
+            Follower(
+                settings.control.address, self._worker, store, self._router.traffic.snapshot, registry, clock
+            )
+            if follow
+            else None
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether a fleet is known to pick from."""
+        return self._store.view is not None
+
+    def views(self) -> Mapping[str, Callable[[], Any]]:
+        """What the admin server shows."""
+        return {"/api/v1/picks": self._router.status}
+
+    async def start(self) -> None:
+        """Bind and begin. Envoy's health check finds the worker once it knows a fleet."""
+        await self._grpc.start()
+        self._tasks.append(asyncio.create_task(self._announce_ready(), name="ext_proc ready"))
+        if self._follower is not None:
+            self._tasks.append(asyncio.create_task(self._follower.run(), name="ext_proc follower"))
+        else:
+            self._tasks.append(asyncio.create_task(self._report(), name="ext_proc report"))
+
+    async def apply(self, settings: Settings) -> None:
+        """Take over changed settings."""
+        self._settings = settings
+        self._router.reconfigure(settings)
+
+    async def drain(self) -> None:
+        """Let Envoy's health check send new requests past us; picks go on meanwhile."""
+        await self._grpc.set_ready(ready=False)
+        await asyncio.sleep(self._settings.limits.drain_seconds / 2)
+
+    async def stop(self) -> None:
+        """End everything."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._service.close()
+        await self._grpc.stop(0.2)
+
+    async def _announce_ready(self) -> None:
+        if self._store.view is None:
+            await self._store.changed()
+        await self._grpc.set_ready(ready=True)
+
+    async def _report(self) -> None:
+        while True:
+            self._store.report(self._worker, self._router.traffic.snapshot())
+            await asyncio.sleep(self._settings.xds.tick_seconds)

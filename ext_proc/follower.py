@@ -1,0 +1,129 @@
+"""Follows xds_server's stream into a store of our own, for an ext_proc that runs apart.
+
+When the stream breaks, the store keeps what it last held: picks go on, on ages that grow, and the
+follower reconnects with jittered, bounded back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from prometheus_client import Counter, Gauge
+
+from fleet.codec import decode_loads, decode_membership, encode_traffic
+from fleet.errors import PeerError
+from fleet.serving import CHANNEL_OPTIONS
+from fleet.wire import control_pb2, control_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Membership
+    from fleet.store import FleetStore, FleetView, Traffic
+
+logger = logging.getLogger(__name__)
+
+REPORT_INTERVAL_SECONDS: Final = 0.25
+FIRST_BACKOFF_SECONDS: Final = 0.1
+MAX_BACKOFF_SECONDS: Final = 2.0
+
+
+class Following:
+    """What one stream has told; I/O-free."""
+
+    def __init__(self) -> None:
+        self._membership: Membership | None = None
+
+    def on_update(
+        self, update: control_pb2.FleetUpdate, held: FleetView | None, now: float
+    ) -> FleetView | None:
+        """Turn an update into the view that it leads to; None for a membership without loads yet.
+
+        Raises:
+            PeerError: loads before any membership, or loads that do not fit it.
+        """
+        if update.WhichOneof("kind") == "membership":
+            told = decode_membership(update.membership)
+            # The same object stays in the view, so that holders see by identity that nothing moved.
+            self._membership = held.membership if held is not None and held.membership == told else told
+            return None
+        if self._membership is None:
+            raise PeerError("loads before any membership")
+        return decode_loads(update.loads, self._membership, now)
+
+
+class Follower:
+    """Keeps a store in step with xds_server, for ever."""
+
+    def __init__(
+        self,
+        address: str,
+        worker: str,
+        store: FleetStore,
+        traffic: Callable[[], Iterable[Traffic]],
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address = address
+        self._worker = worker
+        self._store = store
+        self._traffic = traffic
+        self._clock = clock
+        self._connected = Gauge(
+            "warmroute_follower_connected", "1 while xds_server is heard", registry=registry
+        )
+        self._breaks = Counter(
+            "warmroute_follower_breaks_total", "Broken streams to xds_server", registry=registry
+        )
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        backoff = FIRST_BACKOFF_SECONDS
+        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
+            stub = control_pb2_grpc.FleetControlStub(channel)
+            while True:
+                heard = await self._follow(stub)
+                self._connected.set(0)
+                self._breaks.inc()
+                backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+
+    async def _follow(self, stub: control_pb2_grpc.FleetControlStub) -> bool:
+        """Follow one stream to its end; returns whether it told anything."""
+        heard = False
+        following = Following()
+        call = stub.Follow(self._requests())
+        try:
+            async for update in call:
+                if not heard:
+                    logger.info("following xds_server at %s", self._address)
+                    self._connected.set(1)
+                heard = True
+                view = following.on_update(update, self._store.view, self._clock())
+                if view is not None:
+                    self._store.publish(view)
+        except grpc.aio.AioRpcError as error:
+            logger.log(
+                logging.WARNING if heard else logging.DEBUG,
+                "stream to xds_server at %s broke (%s): going on with what is known",
+                self._address,
+                error.code().name,
+            )
+        except PeerError as error:
+            logger.warning("xds_server at %s: %s", self._address, error)
+        finally:
+            call.cancel()
+        return heard
+
+    async def _requests(self) -> AsyncIterator[control_pb2.FollowRequest]:
+        yield control_pb2.FollowRequest(hello=control_pb2.Hello(worker=self._worker))
+        while True:
+            yield encode_traffic(self._traffic())
+            await asyncio.sleep(REPORT_INTERVAL_SECONDS)

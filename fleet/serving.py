@@ -1,0 +1,135 @@
+"""A service's life: bind, become ready, drain on SIGTERM, stop. Shared by both services."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import uvloop
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
+
+SERVER_OPTIONS: Final[Sequence[tuple[str, int]]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+    # A half-dead peer is noticed within these two times.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Envoys ping quiet streams every few seconds; by default that ends in "too many pings".
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+CHANNEL_OPTIONS: Final[Sequence[tuple[str, int]]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+class GrpcServer:
+    """A grpc.aio server on one address, with the gRPC health service."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        self.server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+
+    async def start(self) -> None:
+        """Bind and serve, not ready yet.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        await self.set_ready(ready=False)
+        if self.address.startswith("unix:"):
+            prepare_socket_directory(Path(self.address.removeprefix("unix:")))
+        try:
+            port = self.server.add_insecure_port(self.address)
+        except RuntimeError as error:
+            raise OSError(f"{self.name}: cannot listen on {self.address}: {error}") from error
+        if port == 0 and not self.address.startswith("unix:"):
+            raise OSError(f"{self.name}: cannot listen on {self.address}")
+        await self.server.start()
+        logger.info("%s listens on %s", self.name, self.address)
+
+    async def set_ready(self, *, ready: bool) -> None:
+        """Tell health checkers whether to send new work here."""
+        kinds = health_pb2.HealthCheckResponse
+        await self._health.set("", kinds.SERVING if ready else kinds.NOT_SERVING)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new streams and end the open ones after `grace_seconds`."""
+        await self.server.stop(grace_seconds)
+
+
+def prepare_socket_directory(path: Path) -> None:
+    """Make a Unix socket's directory, closed to other users if it is new.
+
+    Raises:
+        OSError: the directory cannot be made, or something that is no socket holds the name.
+    """
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    if path.exists() and not path.is_socket():
+        raise OSError(f"{path} exists and is not a socket")
+
+
+class StopSignals:
+    """SIGTERM and SIGINT ask for a drain, once; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._requested = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._requested.is_set():
+            logger.warning("second %s: leaving without draining", number.name)
+            logging.shutdown()
+            os._exit(128 + number)
+        logger.info("%s: draining", number.name)
+        self._requested.set()
+
+    async def wait(self) -> None:
+        """Return when a drain is asked for."""
+        await self._requested.wait()
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run a service's main coroutine on uvloop and return its exit status."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def configure_logging() -> None:
+    """One line a record on standard error; WARMROUTE_LOG_LEVEL sets the level."""
+    level = os.environ.get("WARMROUTE_LOG_LEVEL", "INFO").upper()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level if level in logging.getLevelNamesMapping() else "INFO",
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )

@@ -1,0 +1,154 @@
+"""The settings file: what is good is taken, what is not is named with its path, value and allowance."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from fleet.errors import SettingsError
+from fleet.settings import Settings, load_settings, parse_settings
+from fleet.settings.membership import membership
+
+GOOD = """\
+pools:
+  - name: chat
+    models: [smol]
+    endpoints:
+      - address: 127.0.0.1:8001
+      - address: 127.0.0.1:8002
+        models: [other]
+        metrics_url: http://127.0.0.1:9002/m
+        locality: {zone: a}
+listeners:
+  - name: main
+    address: 127.0.0.1:10000
+    pool: chat
+"""
+
+
+def problems(text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text, "f.yaml", environ)
+    return caught.value.problems
+
+
+def test_defaults_come_from_the_pool_and_the_address() -> None:
+    first, second = membership(parse_settings(GOOD)).endpoints
+    assert first.metrics_url == "http://127.0.0.1:8001/metrics"
+    assert first.models == ("smol",)
+    assert second.models == ("other",)
+    assert second.metrics_url == "http://127.0.0.1:9002/m"
+    assert second.locality.zone == "a"
+    assert (second.host, second.port) == ("127.0.0.1", 8002)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            ("pool: chat", "pool: chat\n    pol: chat"),
+            "f.yaml:14: listeners[0].pol: unknown field, value 'chat'; allowed: address, ",
+        ),
+        (("pool: chat", "pool: cat"), "f.yaml:13: listeners[0].pool: 'cat'; allowed: chat"),
+        (
+            (":8002", ":8001"),
+            "f.yaml:6: pools[0].endpoints[1].address: '127.0.0.1:8001'; allowed: each address once",
+        ),
+        (
+            (":8002", ":80020"),
+            "f.yaml:6: pools[0].endpoints[1].address: '127.0.0.1:80020'; allowed: host:port",
+        ),
+        (("127.0.0.1:8002", "gpu-2:8002"), "'gpu-2:8002'; allowed: ip:port"),
+        (("[smol]", "smol"), "f.yaml:3: pools[0].models: 'smol'; allowed: a valid array"),
+        (("[smol]", "[1]"), "f.yaml:3: pools[0].models[0]: 1; allowed: a valid string"),
+        (("name: chat", "name: warmroute_xds"), "do not begin with warmroute_"),
+        (("pools:", "xds: {tick_seconds: 0}\npools:"), "xds.tick_seconds: 0; allowed: greater than 0"),
+        (("pools:", "xds: {tick_seconds: '1'}\npools:"), "xds.tick_seconds: '1'; allowed: a valid number"),
+        (("pools:", "xds: {tick_seconds: .nan}\npools:"), "xds.tick_seconds: nan; allowed: a finite number"),
+        (("pools:", "weights: {strategy: best}\npools:"), "weights.strategy: 'best'; allowed: 'headroom'"),
+        (("pools:", "admin: {address: '0.0.0.0:1'}\npools:"), "allowed: a Unix socket or loopback"),
+        (
+            ("pools:", "xds: {address: 'unix:x'}\npools:"),
+            "xds.address: 'unix:x'; allowed: unix: and an absolute path",
+        ),
+        (
+            ("pools:", "signals: {stale_after_seconds: 1.5}\npools:"),
+            "signals.stale_after_seconds: 1.5; allowed: at least twice",
+        ),
+        (
+            ("pools:", "limits: {endpoints: 1}\npools:"),
+            "pools: 2 endpoints; allowed: at most limits.endpoints = 1",
+        ),
+    ],
+)
+def test_each_problem_names_path_value_and_what_is_allowed(change: tuple[str, str], line: str) -> None:
+    found = problems(GOOD.replace(*change))
+    assert any(line in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "x",
+        "pools: [",
+        GOOD + "pools: []\n",
+        "a: &a 1\nb: *a\n",
+        "[" * 5000,
+        "pools: {2020-01-01: 1}",
+    ],
+)
+def test_what_is_no_mapping_of_settings_is_refused_with_its_origin(text: str) -> None:
+    assert problems(text)[0].startswith("f.yaml")
+
+
+def test_every_problem_is_told_at_once() -> None:
+    found = problems(GOOD.replace(":8002", ":0").replace("pool: chat", "pool: chat\n    x: 1"))
+    assert len([line for line in found if "address" in line]) >= 1
+    assert any("listeners[0].x" in line for line in found)
+
+
+def test_environment_overrides_the_few_and_is_checked_the_same() -> None:
+    settings = parse_settings(GOOD, environ={"WARMROUTE_XDS_ADDRESS": "127.0.0.1:5"})
+    assert settings.xds.address == "127.0.0.1:5"
+    assert "xds.address: 'nowhere'" in problems(GOOD, {"WARMROUTE_XDS_ADDRESS": "nowhere"})[0]
+
+
+def test_a_missing_file_is_a_settings_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings(tmp_path / "none.yaml")
+
+
+def test_settings_cannot_be_changed_in_place() -> None:
+    settings = parse_settings(GOOD)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.allow_plaintext = True
+
+
+def _fields(model: type[BaseModel], prefix: str = "") -> list[str]:
+    names = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        nested = [
+            a
+            for a in (inner, *getattr(inner, "__args__", ()))
+            if isinstance(a, type) and issubclass(a, BaseModel)
+        ]
+        names += _fields(nested[0], f"{prefix}{name}.") if nested else [f"{prefix}{name}"]
+    return names
+
+
+def test_every_setting_is_documented() -> None:
+    """docs/settings.md names each field; a new one cannot be forgotten."""
+    text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    missing = [name for name in _fields(Settings) if f"`{name}`" not in text]
+    assert missing == []
+
+
+def test_the_documented_example_is_good() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    assert yaml.safe_load(example)
+    parse_settings(example)
