@@ -13,7 +13,7 @@ from bench.stats import Outcome
 from fleet.names import HEADER_ENDPOINT, HEADER_SERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from simulator.workload import Turn
 
@@ -117,9 +117,15 @@ def outcome_of(response: Response, at_seconds: float, planned_at: float) -> Outc
         ttft_seconds=None if first is None else first - planned_at,
         prompt_tokens=usage.prompt_tokens if usage else None,
         cached_tokens=(usage.prompt_tokens_details or _Details()).cached_tokens if usage else None,
-        picked=headers.get(HEADER_ENDPOINT) or None,
-        served=headers.get(ENGINE_HEADER) or headers.get(HEADER_SERVED) or None,
+        picked=_told(headers, HEADER_ENDPOINT),
+        served=_told(headers, ENGINE_HEADER) or _told(headers, HEADER_SERVED),
     )
+
+
+def _told(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header's value; Envoy writes a dash for what is not there."""
+    value = headers.get(name, "")
+    return None if value in {"", "-"} else value
 
 
 def _usage(body: bytes) -> _Usage | None:

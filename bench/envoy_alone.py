@@ -1,0 +1,94 @@
+"""What Warmroute is compared with: Envoy with static configuration and round robin, and nothing else.
+
+Timeouts, retries and circuit breakers are those that Warmroute's own configuration gives the pool, so
+that the two differ by who chooses the endpoint only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleet.settings import ListenerSettings, PoolSettings
+
+_UNLIMITED: Final = 1_000_000
+"""The circuit breakers' thresholds: none of the two may refuse what the engines would queue."""
+_HCM: Final = (
+    "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+)
+_ROUTER: Final = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+_ROUND_ROBIN: Final = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+_HTTP_OPTIONS: Final = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def bootstrap(pool: PoolSettings, listener: ListenerSettings) -> dict[str, Any]:
+    """Return a whole bootstrap, as the JSON form of Envoy's configuration."""
+    addresses = [endpoint.address for endpoint in pool.endpoints]
+    return {
+        "static_resources": {
+            "listeners": [_listener(pool, listener)],
+            "clusters": [_cluster(pool, addresses)],
+        }
+    }
+
+
+def _listener(pool: PoolSettings, listener: ListenerSettings) -> dict[str, Any]:
+    route = {
+        "cluster": pool.name,
+        "timeout": "0s",
+        "retry_policy": {"retry_on": pool.retry_on, "num_retries": pool.retries},
+    }
+    hosts = [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}]
+    manager = {
+        "@type": _HCM,
+        "stat_prefix": listener.name,
+        "stream_idle_timeout": f"{listener.stream_idle_timeout_seconds:g}s",
+        "route_config": {"name": listener.name, "virtual_hosts": hosts},
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": _ROUTER}}],
+    }
+    return {
+        "name": listener.name,
+        "address": _address(listener.address),
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
+    }
+
+
+def _cluster(pool: PoolSettings, addresses: Sequence[str]) -> dict[str, Any]:
+    thresholds = dict.fromkeys(
+        ("max_connections", "max_pending_requests", "max_requests", "max_retries"), _UNLIMITED
+    )
+    return {
+        "name": pool.name,
+        "type": "STATIC",
+        "connect_timeout": f"{pool.connect_timeout_seconds:g}s",
+        "load_balancing_policy": {
+            "policies": [
+                {"typed_extension_config": {"name": "round_robin", "typed_config": {"@type": _ROUND_ROBIN}}}
+            ]
+        },
+        "circuit_breakers": {"thresholds": [thresholds]},
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": _HTTP_OPTIONS,
+                "common_http_protocol_options": {"idle_timeout": f"{pool.idle_timeout_seconds:g}s"},
+                "explicit_http_config": {"http_protocol_options": {}},
+            }
+        },
+        "load_assignment": {
+            "cluster_name": pool.name,
+            "endpoints": [
+                {"lb_endpoints": [{"endpoint": {"address": _address(address)}} for address in addresses]}
+            ],
+        },
+    }
+
+
+def _address(address: str) -> dict[str, Any]:
+    host, port = split_host_port(address)
+    return {"socket_address": {"address": host, "port_value": port}}

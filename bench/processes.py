@@ -1,0 +1,127 @@
+"""Child processes that end with their parent, whatever ends the parent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from fleet.errors import WarmrouteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_POLL_SECONDS: Final = 0.02
+_TAIL_LINES: Final = 15
+
+
+class BenchError(WarmrouteError):
+    """A part of the bench did not start or went away; the text says which and what it last said."""
+
+
+class Child:
+    """One process in a session of its own, its output in a file."""
+
+    def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
+        self.name = name
+        self.argv = tuple(argv)
+        self.log = directory / f"{name}.log"
+        parent = os.getpid()
+        with self.log.open("ab") as output:
+            # The hook runs between fork and exec and calls nothing but prctl, getppid and _exit.
+            self._process = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: end_with_parent(parent),  # noqa: PLW1509
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    async def wait_for(self, ready: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Return when `ready` says so.
+
+        Raises:
+            BenchError: the process ended before, or `seconds` have passed.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while not ready():
+                    if not self.running:
+                        raise BenchError(f"{self.name} ended at its start:\n{self.tail()}")
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise BenchError(f"{self.name} is not ready after {seconds:g} s:\n{self.tail()}") from None
+
+    def output_after(self, text: str) -> str | None:
+        """Return the rest of the line that holds `text`; None while there is no such whole line."""
+        found = self.log.read_text(errors="replace").partition(text)[2]
+        line, end, _ = found.partition("\n")
+        return line.strip() if end else None
+
+    def tail(self) -> str:
+        """Return the last lines of the output."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children; one that has ended is left alone."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """End the process: ask first, then insist."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    while self.running:  # noqa: ASYNC110 (a process has no event)
+                        await asyncio.sleep(_POLL_SECONDS)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once and reap it."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent has ended, SIGKILL included (Linux only)."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def warmroute(*arguments: str) -> list[str]:
+    """The command line of a verb, run by this interpreter."""
+    return [sys.executable, "-m", "cli.main", *arguments]
+
+
+def free_port() -> int:
+    """Return a loopback port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,120 @@
+"""Where progress goes: a live table on a terminal, plain lines on standard error otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, Protocol
+
+from bench.report import progress
+from bench.watch import observe
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rich.live import Live
+
+    from bench.cluster import Cluster
+    from bench.load import LoadRun
+    from bench.watch import View
+
+_REFRESH_SECONDS: Final = 0.5
+_LINE_SECONDS: Final = 2.0
+
+
+class Show(Protocol):
+    """What a run tells people while it lasts."""
+
+    interval_seconds: float
+
+    def phase(self, title: str, note: str) -> None:
+        """Begin a phase, before anything of it runs."""
+
+    def update(self, view: View, total_seconds: float) -> None:
+        """Show one moment of the phase."""
+
+    def end(self) -> None:
+        """End the phase; what is shown stays."""
+
+
+class PlainShow:
+    """One line now and then on standard error."""
+
+    interval_seconds = _LINE_SECONDS
+
+    def __init__(self) -> None:
+        self._title = ""
+
+    def phase(self, title: str, note: str) -> None:
+        """Name the phase."""
+        self._title = title
+        progress(f"{title}: {note}")
+
+    def update(self, view: View, total_seconds: float) -> None:
+        """Print one line."""
+        per_engine = "  ".join(
+            f"{row.address.rpartition(':')[2]} w={'-' if row.weight is None else row.weight} n={row.requests}"
+            for row in view.rows
+        )
+        progress(
+            f"{self._title}: {view.elapsed_seconds:.0f}/{total_seconds:g} s, {view.sent} sent, "
+            f"{view.in_flight} in flight, {view.failures} failed | {per_engine}"
+        )
+
+    def end(self) -> None:
+        """Nothing is open."""
+
+
+class LiveShow:
+    """The live table."""
+
+    interval_seconds = _REFRESH_SECONDS
+
+    def __init__(self) -> None:
+        from bench.table import console  # noqa: PLC0415 (rich is an extra)
+
+        self._console = console()
+        self._live: Live | None = None
+        self._title = self._note = ""
+
+    def phase(self, title: str, note: str) -> None:
+        """Open the table of a phase."""
+        from rich.live import Live  # noqa: PLC0415
+        from rich.spinner import Spinner  # noqa: PLC0415
+
+        self.end()
+        self._title, self._note = title, note
+        self._live = Live(Spinner("dots", f" {title}: starting"), console=self._console, refresh_per_second=8)
+        self._live.start()
+
+    def update(self, view: View, total_seconds: float) -> None:
+        """Redraw the table."""
+        from bench.table import live  # noqa: PLC0415
+
+        if self._live is not None:
+            self._live.update(live(self._title, self._note, view, total_seconds))
+
+    def end(self) -> None:
+        """Leave the table as it is."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+@contextlib.asynccontextmanager
+async def shown(show: Show, cluster: Cluster, load: LoadRun, total_seconds: float) -> AsyncIterator[None]:
+    """Keep the show up to date for as long as the context lasts."""
+
+    async def refresh() -> None:
+        while True:
+            show.update(await observe(cluster, load), total_seconds)
+            await asyncio.sleep(show.interval_seconds)
+
+    task = asyncio.create_task(refresh())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    show.update(await observe(cluster, load), total_seconds)
