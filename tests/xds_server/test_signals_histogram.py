@@ -1,0 +1,133 @@
+"""Windows over cumulative values: quantiles, ratios, restarts, unknowns."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xds_server.signals.histogram import CounterWindow, HistogramWindow, RatioWindow, bucket_quantile
+
+BOUNDS = (0.1, 1.0, 10.0, inf)
+
+
+def buckets(*counts: float) -> dict[float, float]:
+    return dict(zip(BOUNDS, counts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("q", "counts", "expected"),
+    [
+        (0.5, (0, 10, 10, 10), 0.1 + 0.9 * 0.5),  # within the bucket
+        (0.99, (100, 100, 100, 100), 0.099),  # the first bucket begins at 0
+        (0.99, (0, 0, 1, 100), 10.0),  # +Inf answers the highest finite bound
+        (1.0, (0, 4, 8, 8), 10.0),
+        (0.5, (4, 4, 8, 8), 0.1),  # a rank on a bound is that bound
+    ],
+)
+def test_the_quantile_follows_prometheus_rule(q: float, counts: tuple[float, ...], expected: float) -> None:
+    assert bucket_quantile(q, BOUNDS, counts) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "counts"), [((1.0, inf), (0, 0)), ((1.0, 2.0), (1, 2)), ((inf,), (3,)), ((), ())]
+)
+def test_without_observations_or_usable_bounds_it_is_unknown(
+    bounds: tuple[float, ...], counts: tuple[float, ...]
+) -> None:
+    assert bucket_quantile(0.99, bounds, counts) is None
+
+
+@given(st.lists(st.integers(0, 50), min_size=4, max_size=4), st.floats(0.01, 1))
+def test_the_quantile_stays_within_the_finite_bounds(counts: list[int], q: float) -> None:
+    cumulative = [float(sum(counts[: i + 1])) for i in range(4)]
+    found = bucket_quantile(q, BOUNDS, cumulative)
+    assert (found is None) == (cumulative[-1] == 0)
+    assert found is None or 0 <= found <= 10.0
+
+
+def test_only_the_window_counts() -> None:
+    """Slow requests of long ago are forgotten, however many there were."""
+    window = HistogramWindow(30.0)
+    window.observe(buckets(0, 0, 1000, 1000), 0.0)
+    assert window.quantile(0.99, 0.0) is None  # what happened before the first page is not the window's
+    window.observe(buckets(0, 0, 2000, 2000), 1.0)
+    slow = window.quantile(0.99, 1.0)
+    assert slow is not None
+    assert slow > 9
+    for second in range(2, 40):
+        window.observe(buckets(second, second, 2000 + second, 2000 + second), float(second))
+    fast = window.quantile(0.99, 39.0)
+    assert fast is not None
+    assert fast <= 0.1
+
+
+def test_a_window_without_requests_is_unknown_not_zero() -> None:
+    window = HistogramWindow(10.0)
+    for second in range(30):
+        window.observe(buckets(5, 5, 5, 5), float(second))
+        assert window.quantile(0.99, float(second)) is None
+
+
+def test_a_restarted_engine_starts_the_window_again() -> None:
+    window = HistogramWindow(30.0)
+    window.observe(buckets(0, 0, 0, 0), 0.0)
+    window.observe(buckets(0, 0, 100, 100), 1.0)
+    window.observe(buckets(2, 2, 2, 2), 2.0)  # counters fell
+    assert window.quantile(0.99, 2.0) is None
+    window.observe(buckets(12, 12, 12, 12), 3.0)
+    assert window.quantile(0.99, 3.0) == pytest.approx(0.099)
+
+
+def test_other_bounds_or_series_start_the_window_again() -> None:
+    window = HistogramWindow(30.0)
+    window.observe(buckets(0, 0, 0, 0), 0.0, "a")
+    window.observe({0.2: 50.0, inf: 100.0}, 1.0, "a")
+    assert window.quantile(0.5, 1.0) is None
+    window.observe({0.2: 60.0, inf: 110.0}, 2.0, "a")
+    assert window.quantile(0.5, 2.0) == pytest.approx(0.1)
+    window.observe({0.2: 6000.0, inf: 9000.0}, 3.0, "a and b")
+    assert window.quantile(0.5, 3.0) is None
+
+
+def test_a_gap_as_long_as_the_window_starts_it_again() -> None:
+    window = CounterWindow(10.0)
+    window.observe([0.0], 0.0)
+    window.observe([5.0], 1.0)
+    assert window.deltas(1.0) == [5.0]
+    assert window.deltas(12.0) is None  # nothing observed lately
+    window.observe([100.0], 20.0)
+    assert window.deltas(20.0) is None  # 95 happened over 19 seconds, not in this window
+    window.observe([101.0], 21.0)
+    assert window.deltas(21.0) == [1.0]
+
+
+@pytest.mark.parametrize("interval", [0.01, 0.5, 1.0, 3.0])
+def test_the_window_is_at_most_a_tenth_longer_and_memory_bounded(interval: float) -> None:
+    window = CounterWindow(30.0)
+    steps = int(100 / interval)
+    for i in range(steps):
+        window.observe([i * interval], i * interval)  # a value that grows by 1 a second
+        assert len(window._baselines) <= 13
+    deltas = window.deltas((steps - 1) * interval)
+    assert deltas is not None
+    assert 30.0 - 1e-6 <= deltas[0] <= 33.0 + interval
+
+
+def test_a_non_finite_vector_is_skipped() -> None:
+    window = CounterWindow(10.0)
+    window.observe([1.0], 0.0)
+    window.observe([nan], 1.0)
+    window.observe([4.0], 2.0)
+    assert window.deltas(2.0) == [3.0]
+
+
+def test_a_ratio_is_of_growth_and_unknown_without_any() -> None:
+    window = RatioWindow(30.0)
+    window.observe(900.0, 1000.0, 0.0)
+    window.observe(900.0, 1000.0, 1.0)
+    assert window.ratio(1.0) is None
+    window.observe(925.0, 1100.0, 2.0)
+    assert window.ratio(2.0) == pytest.approx(0.25)

@@ -1,0 +1,150 @@
+"""vLLM's page to a load: names of both ages, several engines, what is missing, what makes no sense."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from fleet.load import Load, Signal
+from fleet.settings import SignalSettings
+from xds_server.signals.engines import ENGINES
+from xds_server.signals.vllm import VllmReader
+
+PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
+COUNTERS = """\
+vllm:prefix_cache_queries_total{{engine="{engine}"}} {queries}
+vllm:prefix_cache_hits_total{{engine="{engine}"}} {hits}
+vllm:request_prefill_kv_computed_tokens_sum{{engine="{engine}"}} {tokens}
+vllm:request_prefill_time_seconds_sum{{engine="{engine}"}} {seconds}
+vllm:time_to_first_token_seconds_bucket{{engine="{engine}",le="0.1"}} {fast}
+vllm:time_to_first_token_seconds_bucket{{engine="{engine}",le="2.0"}} {all}
+vllm:time_to_first_token_seconds_bucket{{engine="{engine}",le="+Inf"}} {all}
+"""
+
+
+def reader() -> VllmReader:
+    return VllmReader("127.0.0.1:8000", SignalSettings())
+
+
+def counters(engine: int, queries: int, hits: int, tokens: int, seconds: float, fast: int, total: int) -> str:
+    return COUNTERS.format(
+        engine=engine, queries=queries, hits=hits, tokens=tokens, seconds=seconds, fast=fast, all=total
+    )
+
+
+def value(held: Signal | None) -> float | None:
+    return None if held is None else held.value
+
+
+def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    load = ENGINES["vllm"]("127.0.0.1:8000", SignalSettings()).read(PAGE, 5.0)
+    assert load == Load(
+        memory_used_ratio=Signal(0.0, 5.0, "scrape"),
+        queue_depth=Signal(0.0, 5.0, "scrape"),
+        running=Signal(0.0, 5.0, "scrape"),
+        kv_capacity_tokens=Signal(46592.0, 5.0, "scrape"),
+    )
+    assert not caplog.records
+
+
+def test_counters_tell_of_the_window() -> None:
+    vllm = reader()
+    vllm.read(counters(0, 1000, 900, 5000, 10.0, 100, 100).encode(), 0.0)
+    load = vllm.read(counters(0, 1100, 925, 9000, 10.5, 100, 110).encode(), 1.0)
+    assert value(load.prefix_hit_ratio) == pytest.approx(0.25)
+    assert value(load.prefill_tokens_per_second) == pytest.approx(8000)
+    assert value(load.latency_p99_seconds) == pytest.approx(0.1 + 1.9 * 0.99)
+
+
+def test_several_engines_of_one_endpoint_are_put_together() -> None:
+    """Counts summed, usage the highest, capacity summed, histograms added per bucket."""
+    page = b"""\
+vllm:num_requests_waiting{engine="0"} 3
+vllm:num_requests_waiting{engine="1"} 7
+vllm:num_requests_running{engine="0"} 1
+vllm:num_requests_running{engine="1"} 2
+vllm:kv_cache_usage_perc{engine="0"} 0.2
+vllm:kv_cache_usage_perc{engine="1"} 0.9
+vllm:cache_config_info{engine="0",kv_cache_size_tokens="1000"} 1
+vllm:cache_config_info{engine="1",block_size="16",num_gpu_blocks="100"} 1
+"""
+    vllm = reader()
+    start = counters(0, 0, 0, 0, 0.0, 0, 0) + counters(1, 0, 0, 0, 0.0, 0, 0)
+    vllm.read(page + start.encode(), 0.0)
+    later = counters(0, 10, 5, 100, 1.0, 100, 100) + counters(1, 30, 5, 300, 1.0, 0, 100)
+    load = vllm.read(page + later.encode(), 1.0)
+    assert value(load.queue_depth) == 10
+    assert value(load.running) == 3
+    assert value(load.memory_used_ratio) == 0.9
+    assert value(load.kv_capacity_tokens) == 2600
+    assert value(load.prefix_hit_ratio) == pytest.approx(0.25)
+    assert value(load.prefill_tokens_per_second) == pytest.approx(200)
+    assert value(load.latency_p99_seconds) == pytest.approx(0.1 + 1.9 * 0.98)
+
+
+def test_an_engine_that_joins_an_endpoint_adds_no_history() -> None:
+    vllm = reader()
+    vllm.read(counters(0, 0, 0, 0, 0.0, 0, 0).encode(), 0.0)
+    both = counters(0, 10, 5, 0, 0.0, 0, 0) + counters(1, 9000, 9000, 0, 0.0, 0, 9000)
+    load = vllm.read(both.encode(), 1.0)
+    assert load.prefix_hit_ratio is None
+    assert load.latency_p99_seconds is None
+
+
+def test_a_new_process_has_new_counters_even_if_they_are_higher() -> None:
+    vllm = reader()
+    vllm.read(b"process_start_time_seconds 100\n" + counters(0, 1, 1, 0, 0.0, 0, 1).encode(), 0.0)
+    load = vllm.read(b"process_start_time_seconds 200\n" + counters(0, 50, 1, 0, 0.0, 0, 9).encode(), 9.0)
+    assert load.prefix_hit_ratio is None
+    assert load.latency_p99_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (b"vllm:gpu_cache_usage_perc 0.4\n", 0.4),
+        (b"vllm:kv_cache_usage_perc 0.5\n", 0.5),
+        (b"vllm:gpu_cache_usage_perc 0.4\nvllm:kv_cache_usage_perc 0.5\n", 0.5),
+        (b"vllm:kv_cache_usage_perc NaN\n", None),
+        (b"vllm:kv_cache_usage_perc +Inf\n", None),
+        (b"vllm:kv_cache_usage_perc -1\n", None),
+        (b'vllm:kv_cache_usage_perc{engine="0"} NaN\nvllm:kv_cache_usage_perc{engine="1"} 0.1\n', None),
+    ],
+)
+def test_memory_is_read_by_either_name_and_is_finite(page: bytes, expected: float | None) -> None:
+    assert value(reader().read(page, 0.0).memory_used_ratio) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (b'kv_cache_size_tokens="46592",block_size="128",num_gpu_blocks="1"', 46592),
+        (b'kv_cache_size_tokens="None",block_size="128",num_gpu_blocks="364"', 46592),
+        (b'block_size="16",num_gpu_blocks="None"', None),
+        (b'block_size="sixteen"', None),
+    ],
+)
+def test_capacity_comes_from_the_config_labels(labels: bytes, expected: float | None) -> None:
+    page = b"vllm:cache_config_info{" + labels + b"} 1.0\n"
+    assert value(reader().read(page, 0.0).kv_capacity_tokens) == expected
+
+
+def test_a_missing_metric_is_unknown_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    vllm = reader()
+    for second in range(5):
+        load = vllm.read(b"<html>not a metrics page</html>", float(second))
+        assert load == Load()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == len(set(warnings)) == 9
+    assert all("127.0.0.1:8000" in text for text in warnings)
+    assert sum("vllm:kv_cache_usage_perc" in text for text in warnings) == 1
+
+
+def test_malformed_lines_of_the_newest_page_are_told() -> None:
+    vllm = reader()
+    vllm.read(b"vllm:num_requests_waiting many\nvllm:num_requests_running\n", 0.0)
+    assert vllm.malformed_lines == 2
+    vllm.read(PAGE, 1.0)
+    assert vllm.malformed_lines == 0

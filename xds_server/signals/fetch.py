@@ -1,0 +1,95 @@
+"""One page over HTTP, within its limits; whatever goes wrong has a kind."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+import aiohttp
+
+from fleet.errors import PeerError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large", "protocol"]
+
+_CHUNK_BYTES: Final = 65_536
+_MAX_REDIRECTS: Final = 3
+_OK: Final = 200
+
+_HEADERS: Final = {
+    "Accept": "text/plain;version=0.0.4,application/openmetrics-text;q=0.5",
+    # Engines compress on the loop that serves their requests, and this side would undo it on the loop that
+    # serves Envoys; a page that comes compressed all the same is read.
+    "Accept-Encoding": "identity",
+    "User-Agent": "warmroute",
+}
+
+
+class FetchError(PeerError):
+    """A page was not read. `peer` is the host and port that refused, when one did."""
+
+    def __init__(self, kind: FailureKind, detail: str, peer: tuple[str, int] | None = None) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind: FailureKind = kind
+        self.peer = peer
+
+
+class PageFetcher:
+    """Fetches pages over kept-alive connections. Make it inside a running event loop, and close it."""
+
+    def __init__(self, page_bytes: int) -> None:
+        self._page_bytes = page_bytes
+        # No limit over all hosts: one that hangs must not make the others queue for a connection.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=0),
+            headers=_HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def fetch(self, url: str, timeout_seconds: float) -> bytes:
+        """Return the decoded page.
+
+        Raises:
+            FetchError: it could not be had within the time and the byte limit (counted after decoding).
+        """
+        try:
+            return await self._fetch(url, timeout_seconds)
+        except TimeoutError as error:
+            raise FetchError("timeout", f"nothing whole within {timeout_seconds:g} s") from error
+        except aiohttp.ClientConnectorError as error:
+            if error.os_error.errno == errno.ECONNREFUSED:
+                peer = None if error.port is None else (error.host, error.port)
+                raise FetchError("refused", "the port refused the connection", peer) from error
+            raise FetchError("connect", str(error)) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # ValueError: a redirect to something that is no URL. Only the type is told: the text of some
+            # of these carries the URL, and that may carry a password.
+            raise FetchError("protocol", type(error).__name__) from error
+
+    async def _fetch(self, url: str, timeout_seconds: float) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        async with self._session.get(url, timeout=timeout, max_redirects=_MAX_REDIRECTS) as response:
+            if response.status != _OK:
+                raise FetchError("http_status", f"HTTP status {response.status}")
+            page = bytearray()
+            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                page += chunk
+                if len(page) > self._page_bytes:
+                    # What is left would have to be read before the connection could be used again.
+                    response.close()
+                    raise FetchError("too_large", f"more than {self._page_bytes} bytes")
+            return bytes(page)

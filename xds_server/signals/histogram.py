@@ -1,0 +1,136 @@
+"""Windows over cumulative values: what happened lately, out of counters that only grow.
+
+Unknown is None: no observation in the window is no latency, and no query is no hit ratio.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+_STEPS: Final = 10
+"""Snapshots held per window: memory stays the same however often one scrapes, and a window is at most a
+tenth longer than asked for."""
+
+
+class _Snapshot(NamedTuple):
+    at: float
+    values: array[float]
+
+
+class CounterWindow:
+    """Deltas of a vector of cumulative values over the last `window_seconds`.
+
+    The window starts again, and the answer is unknown until the next observation, when a value falls (the
+    engine has restarted), when `shape` differs (bucket bounds, series or process are others, so sums are
+    not comparable) and when nothing was observed for a whole window. What happened between a restart and
+    the first observation after it is lost: at most one scrape interval.
+    """
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window = window_seconds
+        self._shape: Hashable = None
+        self._baselines: deque[_Snapshot] = deque()
+        self._latest: _Snapshot | None = None
+
+    def observe(self, values: Sequence[float], now: float, shape: Hashable = None) -> None:
+        """Take the cumulative values of `now` (seconds); a vector with a non-finite value is skipped."""
+        if not all(map(isfinite, values)):
+            return
+        snapshot = _Snapshot(now, array("d", values))
+        latest = self._latest
+        if latest is None or self._broken(latest, snapshot, shape):
+            self._baselines.clear()
+        self._shape = shape
+        self._latest = snapshot
+        if not self._baselines or now - self._baselines[-1].at >= self._window / _STEPS:
+            self._baselines.append(snapshot)
+        # The newest snapshot that is a window old is the baseline; older ones are of no more use.
+        while len(self._baselines) > 1 and self._baselines[1].at <= now - self._window:
+            self._baselines.popleft()
+
+    def _broken(self, latest: _Snapshot, snapshot: _Snapshot, shape: Hashable) -> bool:
+        return (
+            shape != self._shape
+            or len(latest.values) != len(snapshot.values)
+            or snapshot.at - latest.at > self._window
+            or any(new < old for old, new in zip(latest.values, snapshot.values, strict=True))
+        )
+
+    def deltas(self, now: float) -> list[float] | None:
+        """Growth of each value over the window; None when the newest observation is a window old."""
+        if self._latest is None or now - self._latest.at > self._window:
+            return None
+        oldest = self._baselines[0]
+        if oldest is self._latest:
+            return None
+        return [new - old for old, new in zip(oldest.values, self._latest.values, strict=True)]
+
+
+class HistogramWindow:
+    """Quantiles of a cumulative histogram over the last `window_seconds`."""
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window = CounterWindow(window_seconds)
+        self._bounds: tuple[float, ...] = ()
+
+    def observe(self, buckets: Mapping[float, float], now: float, series: Hashable = None) -> None:
+        """Take the cumulative counts by upper bound (`le`); `series` names what was added up in them."""
+        self._bounds = tuple(sorted(buckets))
+        self._window.observe([buckets[bound] for bound in self._bounds], now, (self._bounds, series))
+
+    def quantile(self, q: float, now: float) -> float | None:
+        """Quantile `q` (0 to 1) of what was observed in the window; None without an observation."""
+        deltas = self._window.deltas(now)
+        return None if deltas is None else bucket_quantile(q, self._bounds, deltas)
+
+
+class RatioWindow:
+    """Growth of one counter over the growth of another, over the last `window_seconds`."""
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window = CounterWindow(window_seconds)
+
+    def observe(self, part: float, whole: float, now: float, series: Hashable = None) -> None:
+        """Take both cumulative values of `now`; `series` names what was added up in them."""
+        self._window.observe((part, whole), now, series)
+
+    def ratio(self, now: float) -> float | None:
+        """Part over whole; None when the whole did not grow in the window."""
+        deltas = self._window.deltas(now)
+        if deltas is None or deltas[1] <= 0:
+            return None
+        return deltas[0] / deltas[1]
+
+
+def bucket_quantile(q: float, bounds: Sequence[float], counts: Sequence[float]) -> float | None:
+    """Estimate a quantile from cumulative bucket counts by Prometheus' rule.
+
+    Linear interpolation within the bucket, the first one starting at 0 (or being answered by its bound when
+    that is not positive); the +Inf bucket answers the highest finite bound. Source: histogram_quantile in
+    https://prometheus.io/docs/prometheus/latest/querying/functions/.
+
+    Args:
+        q: from 0 to 1.
+        bounds: ascending upper bounds; the last must be +Inf and at least one must be finite.
+        counts: cumulative counts, one a bound.
+
+    Returns:
+        The estimate, or None when nothing was counted or the bounds do not allow one.
+    """
+    if len(bounds) < 2 or bounds[-1] != inf or counts[-1] <= 0:
+        return None
+    rank = q * counts[-1]
+    below = 0.0
+    for i, bound in enumerate(bounds[:-1]):
+        upto = max(counts[i], below)  # sums of several series may be a rounding error apart
+        if upto >= rank and upto > below:
+            start = bounds[i - 1] if i else min(bound, 0.0)
+            return start + (bound - start) * (rank - below) / (upto - below)
+        below = upto
+    return bounds[-2]

@@ -1,0 +1,230 @@
+"""Scraping: one task an endpoint, each on its own timer, so that a slow engine delays nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import xxhash
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from fleet.load import Load, signal
+from xds_server.signals.engines import ENGINES
+from xds_server.signals.fetch import FetchError, PageFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fleet.endpoint import Endpoint, Membership
+    from fleet.settings import LimitSettings, SignalSettings
+    from xds_server.signals.engines import EngineReader
+
+_log = logging.getLogger(__name__)
+
+_SOURCE: Final = "scrape"
+_FIRST_SPREAD_SECONDS: Final = 0.25
+"""First scrapes come within this time however long the interval is: serving starts after them."""
+_KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeMetrics:
+    """What scraping counts."""
+
+    scrapes: Counter
+    failures: Counter
+    malformed_lines: Counter
+    failing_endpoints: Gauge
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> ScrapeMetrics:
+        """Create the metrics in a registry, with every kind of failure at 0."""
+        failures = Counter(
+            "warmroute_scrape_failures",
+            "Scrapes of engines' metrics pages that failed, by kind",
+            ["kind"],
+            registry=registry,
+        )
+        for kind in _KINDS:
+            failures.labels(kind)
+        return cls(
+            Counter("warmroute_scrapes", "Scrapes of engines' metrics pages tried", registry=registry),
+            failures,
+            Counter(
+                "warmroute_scrape_malformed_lines",
+                "Lines of metrics pages that carry a wanted name and cannot be read",
+                registry=registry,
+            ),
+            Gauge(
+                "warmroute_scrape_failing_endpoints",
+                "Endpoints whose newest scrape failed",
+                registry=registry,
+            ),
+        )
+
+
+@dataclass(slots=True)
+class _Target:
+    endpoint: Endpoint
+    reader: EngineReader
+    load: Load = field(default_factory=Load)
+    tried: bool = False
+    failing: str = ""
+    """Kind of the newest scrape's failure; empty when it went well."""
+    task: asyncio.Task[None] | None = None
+
+    def same_source(self, endpoint: Endpoint) -> bool:
+        """Whether the endpoint is still read from the same place in the same way."""
+        held = self.endpoint
+        return (held.metrics_url, held.engine) == (endpoint.metrics_url, endpoint.engine)
+
+
+class Scraper:
+    """Keeps the newest load of every endpoint. All calls come from one running event loop."""
+
+    def __init__(
+        self,
+        signals: SignalSettings,
+        limits: LimitSettings,
+        registry: CollectorRegistry | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._signals = signals
+        self._page_bytes = limits.metrics_page_bytes
+        self._clock = clock
+        self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
+        self._targets: dict[str, _Target] = {}
+        self._fetcher: PageFetcher | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._synced = asyncio.Event()
+
+    def update(self, membership: Membership) -> None:
+        """Start and stop tasks as endpoints come and go; another metrics URL or engine starts anew."""
+        if self._fetcher is None:
+            self._fetcher = PageFetcher(self._page_bytes)
+        wanted = membership.by_address
+        for address in list(self._targets):
+            if address not in wanted or not self._targets[address].same_source(wanted[address]):
+                self._stop(self._targets.pop(address))
+        for address, endpoint in wanted.items():
+            if address not in self._targets:
+                self._start(endpoint)
+        self._note_state()
+
+    def reconfigure(self, signals: SignalSettings) -> None:
+        """Take other settings; when they differ, every window starts again and loads are kept to age out."""
+        if signals == self._signals:
+            return
+        self._signals = signals
+        for address, target in list(self._targets.items()):
+            self._stop(target)
+            self._start(target.endpoint)
+            renewed = self._targets[address]
+            renewed.load, renewed.tried, renewed.failing = target.load, target.tried, target.failing
+
+    def loads(self) -> Mapping[str, Load]:
+        """Address to newest load, for every endpoint; all unknown before its first page."""
+        return {address: target.load for address, target in self._targets.items()}
+
+    async def first_sync(self, timeout_seconds: float) -> bool:
+        """Wait until every endpoint has been tried once; returns whether that came in time."""
+        try:
+            await asyncio.wait_for(self._synced.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Stop every task and close every connection."""
+        for target in self._targets.values():
+            self._stop(target)
+        self._targets.clear()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        if self._fetcher is not None:
+            await self._fetcher.close()
+            self._fetcher = None
+
+    def _start(self, endpoint: Endpoint) -> None:
+        assert self._fetcher is not None
+        reader = ENGINES[endpoint.engine](endpoint.address, self._signals)
+        target = _Target(endpoint, reader)
+        target.task = asyncio.create_task(
+            self._follow(target, self._fetcher), name=f"scrape {endpoint.address}"
+        )
+        self._targets[endpoint.address] = target
+
+    def _stop(self, target: _Target) -> None:
+        task = target.task
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _note_state(self) -> None:
+        self._metrics.failing_endpoints.set(sum(bool(target.failing) for target in self._targets.values()))
+        if all(target.tried for target in self._targets.values()):
+            self._synced.set()
+
+    async def _follow(self, target: _Target, fetcher: PageFetcher) -> None:
+        interval = self._signals.scrape_interval_seconds
+        offset = phase(target.endpoint.address)
+        await asyncio.sleep(offset * min(interval, _FIRST_SPREAD_SECONDS))
+        while True:
+            await self._scrape(target, fetcher)
+            # The next moment of this endpoint's own grid: a slow scrape skips moments, it shifts none.
+            await asyncio.sleep(interval - (self._clock() - offset * interval) % interval)
+
+    async def _scrape(self, target: _Target, fetcher: PageFetcher) -> None:
+        self._metrics.scrapes.inc()
+        try:
+            page = await fetcher.fetch(target.endpoint.metrics_url, self._signals.scrape_timeout_seconds)
+            now = self._clock()
+            load = target.reader.read(page, now)
+            self._metrics.malformed_lines.inc(target.reader.malformed_lines)
+        except FetchError as error:
+            self._failed(target, error)
+        except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
+            self._faulted(target)
+        else:
+            answered = 1.0 if _same_port(target.endpoint) else None
+            target.load = replace(load, reachable=signal(answered, now, _SOURCE))
+            if target.failing:
+                _log.info("%s: metrics are read again", target.endpoint.address)
+            target.failing = ""
+        target.tried = True
+        self._note_state()
+
+    def _failed(self, target: _Target, error: FetchError) -> None:
+        endpoint = target.endpoint
+        self._metrics.failures.labels(error.kind).inc()
+        # Only the engine's own port says something about the engine: a separate exporter does not. What
+        # other signals said stays, to age out by itself.
+        refused = error.kind == "refused" and error.peer == (endpoint.host, endpoint.port)
+        reachable = signal(0.0 if refused else None, self._clock(), _SOURCE)
+        target.load = replace(target.load, reachable=reachable)
+        if target.failing != error.kind:
+            # Without the URL: it may carry a password.
+            _log.warning("%s: no metrics: %s", endpoint.address, error)
+        target.failing = error.kind
+
+    def _faulted(self, target: _Target) -> None:
+        self._metrics.failures.labels("internal").inc()
+        target.load = replace(target.load, reachable=None)
+        if target.failing != "internal":
+            _log.exception("%s: reading its metrics failed in Warmroute itself", target.endpoint.address)
+        target.failing = "internal"
+
+
+def phase(address: str) -> float:
+    """Where in the interval an endpoint is scraped, 0 to 1: the same in every run, spread over the fleet."""
+    return float(xxhash.xxh3_64_intdigest(address.encode()) / 2**64)
+
+
+def _same_port(endpoint: Endpoint) -> bool:
+    url = urlsplit(endpoint.metrics_url)
+    default = 443 if url.scheme == "https" else 80
+    return (url.hostname, url.port or default) == (endpoint.host, endpoint.port)
