@@ -1,0 +1,64 @@
+"""`warmroute bootstrap`: print the bootstrap with which an Envoy finds its configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from fleet.endpoint import Locality
+from fleet.errors import SettingsError
+from fleet.settings import load_settings
+from fleet.settings.address import split_host_port
+from xds_server.snapshot.bootstrap import bootstrap
+
+HELP = "print an Envoy bootstrap that knows only its node and where xds_server is"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("settings", type=Path, metavar="SETTINGS.yaml")
+    parser.add_argument("--node-id", default="envoy", help="this Envoy's own name (default: %(default)s)")
+    parser.add_argument(
+        "--node-cluster", default="warmroute", help="what Envoys of one use share (default: %(default)s)"
+    )
+    parser.add_argument("--region", default="", help="where this Envoy stands")
+    parser.add_argument("--zone", default="", help="where this Envoy stands")
+    parser.add_argument("--delta", action="store_true", help="incremental xDS instead of state of the world")
+    parser.add_argument(
+        "--admin",
+        default="127.0.0.1:9901",
+        metavar="ADDRESS",
+        type=_admin_address,
+        help="ip:port of Envoy's admin interface, '' for none (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print YAML; 1 when the settings cannot be used."""
+    try:
+        settings = load_settings(args.settings)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    made = bootstrap(
+        ads_address=settings.xds.address,
+        node_id=args.node_id,
+        node_cluster=args.node_cluster,
+        locality=Locality(region=args.region, zone=args.zone),
+        delta=args.delta,
+        admin_address=args.admin,
+    )
+    print(yaml.safe_dump(made, sort_keys=False, default_flow_style=False), end="")
+    return 0
+
+
+def _admin_address(text: str) -> str:
+    if text:
+        try:
+            split_host_port(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}; {error}") from error
+    return text

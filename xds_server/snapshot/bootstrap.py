@@ -1,0 +1,104 @@
+"""The bootstrap: an Envoy's name and where its configuration comes from, and nothing else."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, Final
+
+from fleet.endpoint import Locality
+from fleet.names import ADS_CLUSTER
+from fleet.settings.address import split_host_port
+
+_KEEPALIVE_INTERVAL: Final = "30s"
+_KEEPALIVE_TIMEOUT: Final = "10s"
+_CONNECT_TIMEOUT: Final = "1s"
+
+
+def bootstrap(
+    *,
+    ads_address: str,
+    node_id: str,
+    node_cluster: str,
+    locality: Locality = Locality(),  # noqa: B008 - frozen
+    delta: bool = False,
+    admin_address: str = "",
+) -> dict[str, Any]:
+    """Build an Envoy bootstrap as plain data, ready to be printed as YAML.
+
+    Args:
+        ads_address: xds_server, as `unix:/path` or `host:port`.
+        node_id: this Envoy's own name.
+        node_cluster: what the Envoys of one use have in common.
+        locality: where this Envoy stands; left out when empty.
+        delta: incremental xDS instead of state of the world.
+        admin_address: `ip:port` of Envoy's admin interface; empty leaves it out.
+    """
+    made: dict[str, Any] = {
+        "node": _node(node_id, node_cluster, locality),
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC" if delta else "GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": True,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": ADS_CLUSTER}}],
+            },
+            "lds_config": {"ads": {}, "resource_api_version": "V3"},
+            "cds_config": {"ads": {}, "resource_api_version": "V3"},
+        },
+        "static_resources": {"clusters": [_ads_cluster(ads_address)]},
+    }
+    if admin_address:
+        made["admin"] = {"address": _address(admin_address)}
+    return made
+
+
+def _node(node_id: str, node_cluster: str, locality: Locality) -> dict[str, Any]:
+    node: dict[str, Any] = {"id": node_id, "cluster": node_cluster}
+    place = {
+        name: value
+        for name, value in (
+            ("region", locality.region),
+            ("zone", locality.zone),
+            ("sub_zone", locality.sub_zone),
+        )
+        if value
+    }
+    if place:
+        node["locality"] = place
+    return node
+
+
+def _ads_cluster(address: str) -> dict[str, Any]:
+    keepalive = {"interval": _KEEPALIVE_INTERVAL, "timeout": _KEEPALIVE_TIMEOUT}
+    endpoint = {"endpoint": {"address": _address(address)}}
+    return {
+        "name": ADS_CLUSTER,
+        "type": _discovery(address),
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {
+                    "http2_protocol_options": {"connection_keepalive": keepalive},
+                },
+            }
+        },
+        "load_assignment": {"cluster_name": ADS_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+
+
+def _address(address: str) -> dict[str, Any]:
+    if address.startswith("unix:"):
+        return {"pipe": {"path": address.removeprefix("unix:")}}
+    host, port = split_host_port(address)
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _discovery(address: str) -> str:
+    if address.startswith("unix:"):
+        return "STATIC"
+    try:
+        ipaddress.ip_address(split_host_port(address)[0])
+    except ValueError:
+        return "STRICT_DNS"
+    return "STATIC"

@@ -1,0 +1,66 @@
+"""From settings, membership and weights to the snapshot that Envoys are told."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from fleet.errors import SnapshotError
+from xds_server.snapshot.clusters import clusters
+from xds_server.snapshot.consistency import check
+from xds_server.snapshot.endpoints import load_assignments
+from xds_server.snapshot.listeners import listeners
+from xds_server.snapshot.routes import routes
+from xds_server.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleet.endpoint import Membership
+    from fleet.settings import Settings
+    from xds_server.snapshot.snapshot import Resource
+
+
+def build_snapshot(
+    settings: Settings, membership: Membership, weights: Mapping[str, int], unhealthy: frozenset[str]
+) -> Snapshot:
+    """Build all resources: those of the settings once, endpoints and weights anew each time.
+
+    Args:
+        settings: listeners, pools and where ext_proc is.
+        membership: the endpoints of each pool of the settings.
+        weights: address to weight, 1 to 10,000; an address that is missing counts as its peers' mean.
+        unhealthy: addresses to mark UNHEALTHY.
+
+    Raises:
+        SnapshotError: the result would contradict itself and must not be served.
+    """
+    known = {pool.name for pool in settings.pools}
+    if strangers := sorted(pool.name for pool in membership.pools if pool.name not in known):
+        raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(strangers)}")
+    snapshot = Snapshot.of(
+        [*_of_settings(_Same(settings)), *load_assignments(membership, weights, unhealthy)]
+    )
+    check(snapshot)
+    return snapshot
+
+
+class _Same:
+    """Settings compared by identity: they are frozen, and hashing them all would cost more than it saves."""
+
+    __slots__ = ("settings",)
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.settings is self.settings
+
+    def __hash__(self) -> int:
+        return id(self.settings)
+
+
+@lru_cache(maxsize=2)
+def _of_settings(same: _Same) -> tuple[Resource, ...]:
+    settings = same.settings
+    return (*clusters(settings), *listeners(settings), *routes(settings))

@@ -1,0 +1,53 @@
+"""Small pieces of Envoy configuration that listeners, routes and clusters share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from envoy_data_plane.envoy.config.core.v3 import (
+    Address,
+    AggregatedConfigSource,
+    ApiVersion,
+    ConfigSource,
+    Pipe,
+    SocketAddress,
+    TypedExtensionConfig,
+)
+from envoy_data_plane.google.protobuf import Any
+
+from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    import betterproto2
+
+UNLIMITED: Final = 1_000_000
+"""For circuit breakers: streams last as long as requests, so Envoy's default of 1,024 overflows."""
+
+
+def packed(message: betterproto2.Message) -> Any:
+    """Pack a message with its type URL."""
+    return Any.pack(message)
+
+
+def extension(name: str, message: betterproto2.Message) -> TypedExtensionConfig:
+    """Name and configuration of an Envoy extension."""
+    return TypedExtensionConfig(name=name, typed_config=packed(message))
+
+
+def seconds(value: float) -> timedelta:
+    """A duration in Envoy's configuration."""
+    return timedelta(seconds=value)
+
+
+def over_ads() -> ConfigSource:
+    """Where everything but the bootstrap comes from."""
+    return ConfigSource(ads=AggregatedConfigSource(), resource_api_version=ApiVersion.V3)
+
+
+def address_of(address: str) -> Address:
+    """Envoy's form of `unix:/path` or `host:port`."""
+    if address.startswith("unix:"):
+        return Address(pipe=Pipe(path=address.removeprefix("unix:")))
+    host, port = split_host_port(address)
+    return Address(socket_address=SocketAddress(address=host, port_value=port))

@@ -1,0 +1,139 @@
+"""Listeners: the HTTP connection manager with ext_proc, the buffer that waits for it, and the router."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation, HeaderMutationRules
+from envoy_data_plane.envoy.config.core.v3 import GrpcService, GrpcServiceEnvoyGrpc
+from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
+from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import Buffer
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExternalProcessor,
+    ExternalProcessorRouteCacheAction,
+    MetadataOptions,
+    MetadataOptionsMetadataNamespaces,
+    ProcessingMode,
+    ProcessingModeBodySendMode,
+    ProcessingModeHeaderSendMode,
+)
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpConnectionManagerUpgradeConfig,
+    HttpFilter,
+    Rds,
+)
+from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
+    HeaderMutation as EarlyHeaderMutation,
+)
+
+from fleet.names import (
+    BUFFER_FILTER,
+    DESTINATION_NAMESPACE,
+    EXT_PROC_CLUSTER,
+    EXT_PROC_FILTER,
+    METADATA_NAMESPACE,
+    REMOVED_REQUEST_HEADERS,
+    TYPE_LISTENER,
+)
+from xds_server.snapshot.extension import address_of, extension, over_ads, packed, seconds
+from xds_server.snapshot.snapshot import Resource
+
+if TYPE_CHECKING:
+    from fleet.settings import ListenerSettings, Settings
+
+_ROUTER_FILTER: Final = "envoy.filters.http.router"
+_LEAST_BUFFER_BYTES: Final = 262_144
+"""Below this, flow control would cut token streams and uploads into needlessly small pieces."""
+
+
+def listeners(settings: Settings) -> list[Resource]:
+    """Every listener of the settings."""
+    made = [_listener(listener, settings) for listener in settings.listeners]
+    return [Resource.of(listener.name, TYPE_LISTENER, bytes(listener)) for listener in made]
+
+
+def _listener(listener: ListenerSettings, settings: Settings) -> Listener:
+    manager = _connection_manager(listener, settings)
+    return Listener(
+        name=listener.name,
+        address=address_of(listener.address),
+        # An ordinary body fits, so a retry can send it again. It is also about what BUFFERED_PARTIAL takes
+        # for the leading part of a large one.
+        per_connection_buffer_limit_bytes=max(listener.large_body_bytes, _LEAST_BUFFER_BYTES),
+        filter_chains=[
+            FilterChain(
+                filters=[
+                    Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
+                ]
+            )
+        ],
+    )
+
+
+def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpConnectionManager:
+    """Request timeouts and the stream's duration stay off, as Envoy's defaults have them."""
+    return HttpConnectionManager(
+        stat_prefix=listener.name,
+        rds=Rds(config_source=over_ads(), route_config_name=listener.name),
+        early_header_mutation_extensions=[
+            extension(
+                "envoy.http.early_header_mutation.header_mutation",
+                EarlyHeaderMutation(
+                    mutations=[HeaderMutation(remove=name) for name in REMOVED_REQUEST_HEADERS]
+                ),
+            )
+        ],
+        http_filters=[
+            HttpFilter(name=EXT_PROC_FILTER, typed_config=packed(_ext_proc(listener, settings))),
+            # It holds the headers back until the body is there, and with it the pick. Only routes that
+            # match a content-length below its limit have it, so it never answers 413.
+            HttpFilter(
+                name=BUFFER_FILTER,
+                typed_config=packed(Buffer(max_request_bytes=listener.large_body_bytes + 1)),
+            ),
+            HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
+        ],
+        upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
+        stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
+    )
+
+
+def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcessor:
+    return ExternalProcessor(
+        grpc_service=GrpcService(envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=EXT_PROC_CLUSTER)),
+        failure_mode_allow=True,
+        message_timeout=seconds(settings.ext_proc.message_timeout_seconds),
+        processing_mode=ProcessingMode(
+            request_header_mode=ProcessingModeHeaderSendMode.SKIP,
+            response_header_mode=ProcessingModeHeaderSendMode.SKIP,
+            request_body_mode=ProcessingModeBodySendMode.BUFFERED,
+            response_body_mode=ProcessingModeBodySendMode.NONE,
+            request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+            response_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+        ),
+        request_attributes=request_attributes(listener),
+        metadata_options=MetadataOptions(
+            receiving_namespaces=MetadataOptionsMetadataNamespaces(
+                untyped=[DESTINATION_NAMESPACE, METADATA_NAMESPACE]
+            )
+        ),
+        # ext_proc speaks in metadata only: it can neither change a request nor answer in its place.
+        mutation_rules=HeaderMutationRules(disallow_all=True),
+        disable_immediate_response=True,
+        route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
+        stat_prefix=listener.name,
+    )
+
+
+def request_attributes(listener: ListenerSettings) -> list[str]:
+    """What of a request's headers comes along with its body; an absent header is absent there too."""
+    return [
+        "request.path",
+        "request.id",
+        f"request.headers['{listener.session_header}']",
+        "request.headers['content-type']",
+        "request.headers['content-encoding']",
+        "xds.cluster_name",
+    ]

@@ -1,0 +1,169 @@
+"""Routes: they decide, from a request's headers, what of it ext_proc gets to read.
+
+In order: upgrades (nothing), ordinary JSON (the whole body in one message), large or chunked JSON (its
+leading part), all else (nothing). Whatever ext_proc does not read goes by weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from envoy_data_plane.envoy.config.core.v3 import (
+    HeaderValue,
+    HeaderValueOption,
+    HeaderValueOptionHeaderAppendAction,
+)
+from envoy_data_plane.envoy.config.route.v3 import (
+    HeaderMatcher,
+    RetryPolicy,
+    RetryPolicyRetryHostPredicate,
+    Route,
+    RouteAction,
+    RouteActionHashPolicy,
+    RouteActionHashPolicyHeader,
+    RouteConfiguration,
+    RouteMatch,
+    VirtualHost,
+)
+from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import BufferPerRoute
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExtProcOverrides,
+    ExtProcPerRoute,
+    ProcessingMode,
+    ProcessingModeBodySendMode,
+    ProcessingModeHeaderSendMode,
+)
+from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
+from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
+from envoy_data_plane.envoy.type.v3 import Int64Range
+
+from fleet.names import (
+    BUFFER_FILTER,
+    EXT_PROC_FILTER,
+    HEADER_ATTEMPTS,
+    HEADER_ENDPOINT,
+    HEADER_MATCHED,
+    HEADER_REASON,
+    HEADER_SERVED,
+    METADATA_NAMESPACE,
+    TYPE_ROUTE,
+    UPSTREAM_HEADERS,
+)
+from xds_server.snapshot.extension import packed, seconds
+from xds_server.snapshot.snapshot import Resource
+
+if TYPE_CHECKING:
+    from envoy_data_plane.google.protobuf import Any
+
+    from fleet.settings import ListenerSettings, PoolSettings, Settings
+
+_HOST_SELECTION_ATTEMPTS: Final = 5
+_DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
+
+
+def routes(settings: Settings) -> list[Resource]:
+    """One route configuration a listener; it has the listener's name."""
+    pools = {pool.name: pool for pool in settings.pools}
+    made = [_route_configuration(listener, pools[listener.pool]) for listener in settings.listeners]
+    return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
+
+
+def _route_configuration(listener: ListenerSettings, pool: PoolSettings) -> RouteConfiguration:
+    host = VirtualHost(
+        name=listener.name,
+        domains=["*"],
+        routes=_routes(listener, pool),
+        request_headers_to_add=[
+            _header(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
+        ],
+        response_headers_to_add=_decision(listener),
+    )
+    return RouteConfiguration(name=listener.name, virtual_hosts=[host])
+
+
+def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
+    action = _action(listener, pool)
+    is_json = [
+        HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
+        HeaderMatcher(name="content-type", string_match=StringMatcher(contains="json", ignore_case=True)),
+    ]
+    ordinary = HeaderMatcher(
+        name="content-length", range_match=Int64Range(start=0, end=listener.large_body_bytes)
+    )
+    upgrade = HeaderMatcher(name="upgrade", present_match=True)
+    untouched = {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
+    leading_part = {EXT_PROC_FILTER: _leading_part(), BUFFER_FILTER: _unbuffered()}
+    return [
+        # A filter that waits for a body would wait for ever: an upgrade's body does not end.
+        _route("upgrade", [upgrade], action, untouched),
+        _route("json", [*is_json, ordinary], action, {}),
+        _route("large-json", is_json, action, leading_part),
+        _route("other", [], action, untouched),
+    ]
+
+
+def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters: dict[str, Any]) -> Route:
+    return Route(
+        name=name,
+        match=RouteMatch(prefix="/", headers=headers),
+        route=action,
+        typed_per_filter_config=filters,
+    )
+
+
+def _action(listener: ListenerSettings, pool: PoolSettings) -> RouteAction:
+    session = RouteActionHashPolicyHeader(header_name=listener.session_header)
+    previous_hosts = RetryPolicyRetryHostPredicate(
+        name="envoy.retry_host_predicates.previous_hosts", typed_config=packed(PreviousHostsPredicate())
+    )
+    retry = RetryPolicy(
+        retry_on=pool.retry_on,
+        num_retries=pool.retries,
+        retry_host_predicate=[previous_hosts],
+        host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
+    )
+    return RouteAction(
+        cluster=pool.name,
+        # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
+        timeout=seconds(0),
+        hash_policy=[RouteActionHashPolicy(header=session)],
+        retry_policy=retry if pool.retries and pool.retry_on else None,
+    )
+
+
+def _unbuffered() -> Any:
+    return packed(BufferPerRoute(disabled=True))
+
+
+def _leading_part() -> Any:
+    """Headers first, because they hold the request until the leading part is answered."""
+    mode = ProcessingMode(
+        request_header_mode=ProcessingModeHeaderSendMode.SEND,
+        response_header_mode=ProcessingModeHeaderSendMode.SKIP,
+        request_body_mode=ProcessingModeBodySendMode.BUFFERED_PARTIAL,
+        response_body_mode=ProcessingModeBodySendMode.NONE,
+        request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+        response_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+    )
+    return packed(ExtProcPerRoute(overrides=ExtProcOverrides(processing_mode=mode)))
+
+
+def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:
+    if not listener.show_decision:
+        return []
+    return [
+        *(_header(name, _metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
+        _header(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
+        _header(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
+    ]
+
+
+def _metadata(key: str) -> str:
+    return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"
+
+
+def _header(name: str, value: str) -> HeaderValueOption:
+    return HeaderValueOption(
+        header=HeaderValue(key=name, value=value),
+        append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
