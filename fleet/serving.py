@@ -68,11 +68,10 @@ class GrpcServer:
         if self.address.startswith("unix:"):
             prepare_socket_directory(Path(self.address.removeprefix("unix:")))
         try:
-            port = self.server.add_insecure_port(self.address)
+            self.server.add_insecure_port(self.address)
         except RuntimeError as error:
+            await self.server.stop(None)
             raise OSError(f"{self.name}: cannot listen on {self.address}: {error}") from error
-        if port == 0 and not self.address.startswith("unix:"):
-            raise OSError(f"{self.name}: cannot listen on {self.address}")
         await self.server.start()
         logger.info("%s listens on %s", self.name, self.address)
 

@@ -10,6 +10,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
+from fleet.otlp import repair_otlp_modules
+
 if TYPE_CHECKING:
     from fleet.settings.model import TelemetrySettings
 
@@ -25,7 +27,8 @@ def tracer_provider(settings: TelemetrySettings, role: str) -> TracerProvider:
     if settings.traces == "console":
         provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
     elif settings.traces == "otlp":
-        # Imported here because it takes a fifth of a second and most test runs never need it.
+        repair_otlp_modules()
+        # Imported here because it needs the modules just repaired.
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=2)))

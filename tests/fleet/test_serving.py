@@ -1,0 +1,144 @@
+"""Binding, readiness, the admin server and traces, on real sockets."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry, Counter
+
+from fleet.admin import AdminServer
+from fleet.serving import GrpcServer, prepare_socket_directory
+from fleet.settings.model import TelemetrySettings
+from fleet.telemetry import shut_down, tracer_provider
+
+
+async def health(address: str) -> int:
+    async with grpc.aio.insecure_channel(address) as channel:
+        reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    return int(reply.status)
+
+
+async def test_health_follows_readiness_and_the_directory_is_private(tmp_path: Path) -> None:
+    server = GrpcServer("x", f"unix:{tmp_path}/new/x.sock")
+    await server.start()
+    assert (tmp_path / "new").stat().st_mode & 0o007 == 0
+    kinds = health_pb2.HealthCheckResponse
+    assert await health(server.address) == kinds.NOT_SERVING
+    await server.set_ready(ready=True)
+    assert await health(server.address) == kinds.SERVING
+    await server.stop(0)
+
+
+async def test_a_socket_left_by_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    code = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, str(path)], check=True)
+    assert path.is_socket()
+    server = GrpcServer("x", f"unix:{path}")
+    await server.start()
+    assert await health(server.address)
+    await server.stop(0)
+
+
+def test_a_file_in_the_sockets_place_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    path.write_text("precious")
+    with pytest.raises(OSError, match="not a socket"):
+        prepare_socket_directory(path)
+
+
+async def test_a_taken_port_is_an_error_with_the_address(unused_tcp_port: int) -> None:
+    first = GrpcServer("one", f"127.0.0.1:{unused_tcp_port}")
+    await first.start()
+    with pytest.raises(OSError, match=f"two: cannot listen on 127.0.0.1:{unused_tcp_port}"):
+        await GrpcServer("two", f"127.0.0.1:{unused_tcp_port}").start()
+    await first.stop(0)
+
+
+async def test_admin_shows_health_readiness_metrics_and_views(unused_tcp_port: int) -> None:
+    registry, ready = CollectorRegistry(), [False]
+    Counter("warmroute_test_total", "x", registry=registry).inc()
+    address = f"127.0.0.1:{unused_tcp_port}"
+    admin = AdminServer(address, registry, lambda: ready[0], {"/api/v1/x": lambda: {"a": None}})
+    await admin.start()
+    async with aiohttp.ClientSession(f"http://{address}") as client:
+        assert (await client.get("/healthz")).status == 200
+        assert (await client.get("/readyz")).status == 503
+        ready[0] = True
+        assert (await client.get("/readyz")).status == 200
+        assert "warmroute_test_total 1.0" in await (await client.get("/metrics")).text()
+        assert json.loads(await (await client.get("/api/v1/x")).text()) == {"a": None}
+        assert (await client.get("/nothing")).status == 404
+    await admin.stop()
+
+
+async def test_a_dead_collector_does_not_hold_up_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    provider = tracer_provider(TelemetrySettings(traces="otlp"), "test")
+    with provider.get_tracer("x").start_as_current_span("y"):
+        pass
+    async with asyncio.timeout(5):
+        await shut_down(provider)
+
+
+async def test_a_span_reaches_an_otlp_collector(
+    monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    """Whichever package's protobuf modules are installed, what arrives is the span that was ended."""
+    arrived: list[bytes] = []
+
+    async def export(request: bytes, _: object) -> bytes:
+        arrived.append(request)
+        return b""
+
+    handler = grpc.method_handlers_generic_handler(
+        "opentelemetry.proto.collector.trace.v1.TraceService",
+        {"Export": grpc.unary_unary_rpc_method_handler(export)},
+    )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((handler,))
+    server.add_insecure_port(f"127.0.0.1:{unused_tcp_port}")
+    await server.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{unused_tcp_port}")
+    provider = tracer_provider(TelemetrySettings(traces="otlp", service_name="mine"), "test")
+    with provider.get_tracer("scope").start_as_current_span("weight_update") as span:
+        span.set_attribute("warmroute.endpoint", "10.0.0.1:80")
+    await shut_down(provider)
+    await server.stop(0)
+    assert len(arrived) == 1
+    for part in (b"weight_update", b"warmroute.endpoint", b"10.0.0.1:80", b"mine", b"scope"):
+        assert part in arrived[0]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_sigterm_drains_and_a_second_one_leaves_at_once(count: int) -> None:
+    code = """
+import asyncio, sys
+from fleet.serving import StopSignals, run
+async def main():
+    stop = StopSignals()
+    print("up", flush=True)
+    await stop.wait()
+    print("draining", flush=True)
+    if sys.argv[1] == "2":
+        await asyncio.sleep(60)
+    return 7
+sys.exit(run(main()))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code, str(count)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process:
+        assert process.stdout.readline() == "up\n"
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stdout.readline() == "draining\n"
+        if count == 2:
+            os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(10) == (7 if count == 1 else 128 + signal.SIGTERM)

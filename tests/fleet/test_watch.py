@@ -1,0 +1,99 @@
+"""Changed settings are taken over while running; a broken file changes nothing."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.settings import Settings, load_settings
+from fleet.watch import SettingsWatch
+
+GOOD = """\
+pools: [{name: chat, endpoints: [{address: "127.0.0.1:1"}]}]
+listeners: [{name: main, address: "127.0.0.1:10000", pool: chat}]
+"""
+
+
+class Watched:
+    """A settings file under watch, and what was applied of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.applied: list[Settings] = []
+        self.fault: Exception | None = None
+        self.registry = CollectorRegistry()
+        path.write_text(GOOD)
+        self.watch = SettingsWatch(path, load_settings(path), self._apply, self.registry)
+
+    async def _apply(self, settings: Settings) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.applied.append(settings)
+
+    def count(self, outcome: str) -> float | None:
+        return self.registry.get_sample_value("warmroute_settings_reloads_total", {"outcome": outcome})
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    held = Watched(tmp_path / "warmroute.yaml")
+    task = asyncio.create_task(held.watch.run())
+    await asyncio.sleep(0.3)  # the kernel's watch is set up on a thread that tells nobody
+    yield held
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+
+async def test_a_changed_file_is_applied_and_a_replaced_one_too(watched: Watched) -> None:
+    watched.path.write_text(GOOD.replace(':1"', ':2"'))
+    await watched.until(lambda: len(watched.applied) == 1)
+    fresh = watched.path.with_suffix(".new")
+    fresh.write_text(GOOD.replace(':1"', ':3"'))
+    fresh.replace(watched.path)
+    await watched.until(lambda: len(watched.applied) == 2)
+    assert watched.applied[-1].pools[0].endpoints[0].address == "127.0.0.1:3"
+    assert watched.count("applied") == 2
+
+
+async def test_a_broken_file_is_refused_counted_and_told(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.path.write_text(GOOD + "nonsense: 1\n")
+    await watched.until(lambda: watched.count("refused") == 1)
+    assert watched.applied == []
+    assert "nonsense: unknown field" in caplog.text
+
+
+async def test_sighup_reloads_once_and_equal_settings_do_nothing(watched: Watched) -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.sleep(0.2)
+    assert watched.applied == []
+    assert watched.count("applied") == 0
+
+
+async def test_a_fault_while_applying_keeps_the_watch_alive(watched: Watched) -> None:
+    watched.fault = RuntimeError("ours")
+    watched.path.write_text(GOOD.replace(':1"', ':2"'))
+    await watched.until(lambda: watched.count("failed") == 1)
+    watched.fault = None
+    watched.path.write_text(GOOD.replace(':1"', ':3"'))
+    await watched.until(lambda: len(watched.applied) == 1)
+
+
+async def test_what_needs_a_restart_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    held = Watched(tmp_path / "warmroute.yaml")
+    held.path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
+    await held.watch.reload()
+    assert "xds.address has changed and waits for the next start" in caplog.text

@@ -1,0 +1,178 @@
+"""xds_server's stream to workers, against the real follower over a real socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+
+from ext_proc.follower import Follower, Following
+from fleet.codec import encode_loads, encode_membership
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.errors import PeerError
+from fleet.load import Load, Signal
+from fleet.serving import GrpcServer
+from fleet.store import FleetStore, FleetView, Traffic
+from fleet.wire import control_pb2, control_pb2_grpc
+from xds_server.control import ControlService, WorkerStream
+
+A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
+MEMBERSHIP = Membership((Pool("p", (A, B)),))
+VIEW = FleetView(MEMBERSHIP, {A.address: 10}, {A.address: Load(queue_depth=Signal(3.0, 0.0, "scrape"))})
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Server:
+    """A control server that can be stopped and started again on its address."""
+
+    def __init__(self, address: str, store: FleetStore) -> None:
+        self.address, self.store = address, store
+
+    async def start(self) -> None:
+        self.registry = CollectorRegistry()
+        self.grpc = GrpcServer("control", self.address)
+        ControlService(self.store, self.registry).register(self.grpc.server)
+        await self.grpc.start()
+
+    async def stop(self) -> None:
+        await self.grpc.stop(0)
+
+
+@dataclass
+class Worker:
+    """A follower with its store; `seen` is what it reports."""
+
+    address: str
+    name: str = "w"
+    store: FleetStore = field(default_factory=FleetStore)
+    seen: list[Traffic] = field(default_factory=list)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    def start(self) -> None:
+        follower = Follower(self.address, self.name, self.store, lambda: self.seen, self.registry)
+        self.task = asyncio.create_task(follower.run())
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    held = Server(f"unix:{tmp_path}/control.sock", FleetStore())
+    await held.start()
+    yield held
+    await held.stop()
+
+
+async def test_a_worker_learns_the_fleet_and_its_traffic_goes_up(server: Server) -> None:
+    worker = Worker(server.address, seen=[Traffic(A.address, 2, 5, 3, 0.5)])
+    worker.start()
+    server.store.publish(VIEW)
+    await until(lambda: worker.store.view is not None)
+    view = worker.store.view
+    assert view is not None
+    assert [e.address for e in view.membership.endpoints] == [A.address, B.address]
+    assert view.weights == {A.address: 10}
+    assert view.loads[A.address].queue_depth is not None
+    await until(lambda: server.store.in_flight() == {A.address: 2})
+    await worker.stop()
+    await until(lambda: server.store.in_flight() == {})
+
+
+async def test_a_worker_hears_of_the_others_requests_but_not_its_own(server: Server) -> None:
+    server.store.publish(VIEW)
+    first = Worker(server.address, "one", seen=[Traffic(A.address, 2, 2, 0)])
+    second = Worker(server.address, "two", seen=[Traffic(A.address, 5, 5, 0)])
+    first.start()
+    second.start()
+    await until(lambda: server.store.in_flight() == {A.address: 7})
+    server.store.publish(FleetView(MEMBERSHIP))
+    await until(
+        lambda: first.store.view is not None and first.store.view.in_flight_elsewhere == {A.address: 5}
+    )
+    await until(
+        lambda: second.store.view is not None and second.store.view.in_flight_elsewhere == {A.address: 2}
+    )
+    await first.stop()
+    await second.stop()
+
+
+async def test_when_the_server_goes_the_worker_keeps_its_view_and_comes_back(server: Server) -> None:
+    worker = Worker(server.address)
+    worker.start()
+    server.store.publish(VIEW)
+    await until(lambda: worker.store.view is not None)
+    await server.stop()
+    await until(lambda: worker.registry.get_sample_value("warmroute_follower_connected") == 0)
+    assert worker.store.view is not None
+    server.store = FleetStore()
+    await server.start()
+    bigger = Membership((Pool("p", (A, B, Endpoint("10.0.0.3:80", "p"))),))
+    server.store.publish(FleetView(bigger))
+    await until(lambda: worker.store.view is not None and len(worker.store.view.membership.endpoints) == 3)
+    await worker.stop()
+
+
+async def test_an_unchanged_membership_stays_the_same_object() -> None:
+    following = Following()
+    now = 0.0
+    assert following.on_update(encode_membership(MEMBERSHIP), None, now) is None
+    first = following.on_update(encode_loads(VIEW, now), None, now)
+    again = Following()
+    again.on_update(encode_membership(MEMBERSHIP), first, now)
+    second = again.on_update(encode_loads(VIEW, now), first, now)
+    assert first is not None
+    assert second is not None
+    assert first.membership is second.membership
+
+
+async def test_the_membership_is_told_once_and_before_the_loads_that_need_it() -> None:
+    stream, store = WorkerStream(), FleetStore()
+    stream.on_request(control_pb2.FollowRequest(hello=control_pb2.Hello(worker="w")), store)
+    kinds = [update.WhichOneof("kind") for update in stream.updates(VIEW, store, 0.0)]
+    assert kinds == ["membership", "loads"]
+    assert [update.WhichOneof("kind") for update in stream.updates(VIEW, store, 1.0)] == ["loads"]
+    changed = FleetView(Membership((Pool("p", (A,)),)))
+    assert [update.WhichOneof("kind") for update in stream.updates(changed, store, 2.0)] == [
+        "membership",
+        "loads",
+    ]
+
+
+def test_loads_before_a_membership_are_the_peers_fault() -> None:
+    with pytest.raises(PeerError):
+        Following().on_update(encode_loads(VIEW, 0.0), None, 0.0)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [control_pb2.FollowRequest()],
+        [control_pb2.FollowRequest(report=control_pb2.TrafficReport())],
+        [control_pb2.FollowRequest(hello=control_pb2.Hello(worker="w"))] * 2,
+    ],
+)
+async def test_a_worker_that_breaks_the_protocol_is_told_so(
+    server: Server, requests: list[control_pb2.FollowRequest]
+) -> None:
+    server.store.publish(VIEW)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        call = control_pb2_grpc.FleetControlStub(channel).Follow(iter(requests))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with asyncio.timeout(5):
+                async for _ in call:
+                    pass
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert server.registry.get_sample_value("warmroute_worker_protocol_errors_total") == 1
+    assert server.registry.get_sample_value("warmroute_workers") == 0
