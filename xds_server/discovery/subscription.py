@@ -1,1 +1,260 @@
-"""To be written."""
+"""What one stream holds of one type: the state that SotW and delta share.
+
+State of a subscription (one per type URL and stream)
+    names, wildcard   what the client asked for; the wildcard is a state, not a list of names
+    given             name to the version that the client was given, or says that it holds
+    due               names that are owed although their version may be known to the client
+    owed              the first request of the type has not been answered yet
+    nonce, sent_version, acked_version, nacked_version, error     of the newest response and answers
+    unanswered        nonce to version of responses without ACK or NACK (SotW: the newest only)
+
+Rules
+    First request     Always answered, with whatever is there, even if its `version_info` equals ours:
+                      versions are hashes of content and outlive a stream, nonces do not. Its nonce
+                      belongs to an earlier stream and means nothing. It names the node; later ones
+                      need not.
+    Nonce             SotW: a request that carries another nonce than the newest is stale and ignored
+                      as a whole; the client's answer to the newest response repeats its names. An
+                      empty nonce answers nothing, its names count. Delta: subscriptions are increments,
+                      so they count whatever the nonce; only the answer is matched by nonce.
+    ACK, NACK         The first request with a response's nonce is its answer: with `error_detail` a NACK,
+                      without an ACK; later requests with the same nonce only change names. A NACK is
+                      recorded; the same content is never sent again because of it.
+    Wildcard          Legacy: no names in the first request for clusters or listeners. Explicit: the name
+                      `*`, of any type. SotW: a list without `*` ends it, and an empty list after any
+                      name unsubscribes from everything. Delta: only unsubscribing `*` ends it.
+    Resubscription    A name that a client drops is forgotten; asking for it again makes it due. Delta: any
+                      name in `resource_names_subscribe` is due, even one already subscribed, because the
+                      client may have lost it; so is a name that is unsubscribed while the wildcard still
+                      covers it.
+    Unknown names     SotW: left out, so they never block known ones; no empty assignment is made up, for
+                      it would take endpoints away from an Envoy that still has some. Delta: told once in
+                      `removed_resources`. Either way they are sent as soon as they exist.
+    Removal           SotW: absence, for clusters and listeners; nothing for endpoints and routes, which go
+                      with what refers to them. Delta: `removed_resources`.
+    Reconnection      Delta's `initial_resource_versions` fill `given`: what is equal is not sent again.
+    Nothing known     Without a snapshot requests are held, and answered when the first is set.
+
+Rules over the types of one stream are in `variant.py`.
+Source: Envoy's page "xDS REST and gRPC protocol" and its discovery.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fleet.errors import PeerError
+from fleet.names import TYPE_CLUSTER, TYPE_LISTENER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from xds_server.snapshot.snapshot import Resource, Snapshot
+
+WILDCARD: Final = "*"
+FULL_STATE_TYPES: Final = frozenset({TYPE_CLUSTER, TYPE_LISTENER})
+"""SotW responses of these types carry everything, and a missing name is a removal."""
+ABSENT: Final = ""
+"""In `given`: the client was told that the name does not exist."""
+MAX_ERROR_CHARS: Final = 500
+_MAX_UNANSWERED: Final = 16
+"""Delta answers older than this many responses are not matched any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A client's answer to one response: `error` is None for an ACK."""
+
+    type_url: str
+    version: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a client does not have yet, in name order."""
+
+    changed: tuple[Resource, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Asked for, non-existent, and not told yet."""
+    gone: tuple[str, ...] = ()
+    """The client holds them; they no longer exist."""
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.missing or self.gone)
+
+    def without_removals(self) -> Changes:
+        """Everything but what takes something away from the client."""
+        return Changes(self.changed, self.missing)
+
+
+_NOTHING: Final = Changes()
+
+
+class Subscription:
+    """One type on one stream. Only `variant.py` and the two variants change it."""
+
+    def __init__(self, type_url: str, *, max_names: int) -> None:
+        self.type_url = type_url
+        self.names: set[str] = set()
+        self.wildcard = False
+        self.given: dict[str, str] = {}
+        self.due: set[str] = set()
+        self.owed = True
+        self.nonce = ""
+        self.sent_version = ""
+        self.acked_version = ""
+        self.nacked_version = ""
+        self.error = ""
+        self.unanswered: dict[str, str] = {}
+        self.first_version = ""
+        """SotW: `version_info` of the first request."""
+        self.held: dict[str, Resource] = {}
+        """SotW, types that come complete: what the client holds, to repeat what goes only later."""
+        self._max_names = max_names
+        self._ever_named = False
+        self._settled: str | None = None
+
+    @property
+    def full_state(self) -> bool:
+        """Whether SotW responses carry everything that is subscribed."""
+        return self.type_url in FULL_STATE_TYPES
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether the newest response waits for its answer."""
+        return self.nonce in self.unanswered
+
+    def covers(self, name: str) -> bool:
+        """Whether the client asked for `name`, by itself or by the wildcard."""
+        return self.wildcard or name in self.names
+
+    def replace(self, names: Collection[str]) -> None:
+        """Take SotW's list of names, which is complete each time.
+
+        Raises:
+            PeerError: there are more names than one client may have.
+        """
+        wildcard = WILDCARD in names or (self.full_state and not names and not self._ever_named)
+        self._ever_named = self._ever_named or bool(names)
+        wanted = set(names) - {WILDCARD}
+        self._bound(len(wanted))
+        added = wanted - self.names
+        self.names = wanted
+        self._set_wildcard(wildcard)
+        self.due |= added
+        self._forget_uncovered()
+
+    def begin(self, subscribe: Collection[str], held: Mapping[str, str]) -> None:
+        """Take delta's first request: names, or the legacy wildcard, and what the client already holds.
+
+        Raises:
+            PeerError: there are more names than one client may have.
+        """
+        self._bound(len(held))
+        self.add(subscribe)
+        if self.full_state and not subscribe:
+            self._set_wildcard(True)
+        # An empty version proves nothing, and would read as ABSENT.
+        self.given = {name: version for name, version in held.items() if version and self.covers(name)}
+        self.due -= self.given.keys()
+
+    def add(self, names: Iterable[str]) -> None:
+        """Take delta's `resource_names_subscribe`.
+
+        Raises:
+            PeerError: there are more names than one client may have.
+        """
+        for name in names:
+            if name == WILDCARD:
+                self.due.update(known for known, version in self.given.items() if version != ABSENT)
+                self._set_wildcard(True)
+            else:
+                self.names.add(name)
+                self.due.add(name)
+        self._bound(len(self.names))
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Take delta's `resource_names_unsubscribe`."""
+        for name in names:
+            if name == WILDCARD:
+                self._set_wildcard(False)
+            elif name in self.names:
+                self.names.discard(name)
+                if self.wildcard:
+                    self.due.add(name)
+        self._forget_uncovered()
+
+    def answer(self, nonce: str, error: str | None) -> Answer | None:
+        """Match an answer to its response; None if it answers nothing (any more)."""
+        version = self.unanswered.pop(nonce, None)
+        if version is None:
+            return None
+        if error is None:
+            self.acked_version = version
+            # A later good version ends the complaint about an earlier one.
+            self.nacked_version = self.error = ""
+            return Answer(self.type_url, version, None)
+        self.nacked_version, self.error = version, error[:MAX_ERROR_CHARS]
+        return Answer(self.type_url, version, self.error)
+
+    def changes(self, snapshot: Snapshot) -> Changes:
+        """Compare what the client was given with what it asked for."""
+        if self._settled == snapshot.version(self.type_url) and not self.due:
+            return _NOTHING
+        here = snapshot.of_type(self.type_url)
+        candidates = here.keys() | self.names if self.wildcard else self.names
+        changed = tuple(
+            here[name]
+            for name in sorted(candidates & here.keys())
+            if name in self.due or self.given.get(name) != here[name].version
+        )
+        lost = sorted(name for name in candidates | self.given.keys() | self.due if name not in here)
+        gone = tuple(name for name in lost if self.given.get(name, ABSENT) != ABSENT)
+        missing = tuple(
+            name
+            for name in lost
+            if self.given.get(name, ABSENT) == ABSENT and (name in self.due or name not in self.given)
+        )
+        return Changes(changed, missing, gone)
+
+    def record(self, changes: Changes, snapshot: Snapshot) -> None:
+        """Note that the client now knows `changes`."""
+        for resource in changes.changed:
+            self.given[resource.name] = resource.version
+        for name in (*changes.missing, *changes.gone):
+            if name in self.names:
+                self.given[name] = ABSENT
+            else:
+                self.given.pop(name, None)
+        self.due.difference_update(resource.name for resource in changes.changed)
+        self.due.difference_update(changes.missing, changes.gone)
+        self._settled = None
+        if not self.changes(snapshot):
+            self._settled = snapshot.version(self.type_url)
+
+    def sent(self, nonce: str, version: str, *, newest_only: bool) -> None:
+        """Note a response; `newest_only` forgets older ones that were not answered."""
+        if newest_only:
+            self.unanswered.clear()
+        elif len(self.unanswered) >= _MAX_UNANSWERED:
+            del self.unanswered[next(iter(self.unanswered))]
+        self.unanswered[nonce] = version
+        self.nonce, self.sent_version, self.owed = nonce, version, False
+
+    def _set_wildcard(self, wildcard: bool) -> None:  # noqa: FBT001 - a private setter
+        if wildcard != self.wildcard:
+            self.wildcard = wildcard
+            self._settled = None
+
+    def _forget_uncovered(self) -> None:
+        if self.wildcard:
+            return
+        for name in self.given.keys() - self.names:
+            del self.given[name]
+        self.due &= self.names
+
+    def _bound(self, count: int) -> None:
+        if count > self._max_names:
+            raise PeerError(f"{count} resource names in one subscription, allowed: {self._max_names}")

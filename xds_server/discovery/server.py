@@ -1,0 +1,165 @@
+"""The discovery service: ADS and the four separate services, SotW and delta, on one loop.
+
+Here, and only here, a client's protocol error becomes INVALID_ARGUMENT and a fault of our own
+INTERNAL; either ends that one stream. Server options (message size, keepalive) belong to whoever
+makes the `grpc.aio.Server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from envoy.service.discovery.v3 import discovery_pb2
+
+from fleet.errors import PeerError
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from xds_server.discovery.delta import Delta
+from xds_server.discovery.sotw import Sotw
+from xds_server.discovery.status import (
+    ClientStatus,
+    DiscoveryMetrics,
+    DiscoveryObserver,
+    NullObserver,
+    Record,
+    statuses,
+)
+from xds_server.discovery.stream import DiscoveryStream
+from xds_server.discovery.variant import DEFAULT_MAX_NAMES, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from prometheus_client import CollectorRegistry
+
+    from xds_server.snapshot.snapshot import SnapshotStore
+
+logger = logging.getLogger(__name__)
+
+_SERVICES: Final = (
+    ("discovery.v3.AggregatedDiscoveryService", "AggregatedResources", None),
+    ("cluster.v3.ClusterDiscoveryService", "Clusters", TYPE_CLUSTER),
+    ("endpoint.v3.EndpointDiscoveryService", "Endpoints", TYPE_ENDPOINT),
+    ("listener.v3.ListenerDiscoveryService", "Listeners", TYPE_LISTENER),
+    ("route.v3.RouteDiscoveryService", "Routes", TYPE_ROUTE),
+)
+"""Service below `envoy.service`, method after Stream/Delta, the one type it serves."""
+
+
+class DiscoveryService:
+    """Serves the newest snapshot of `store` to any number of clients up to `max_streams`.
+
+    `hold_seconds` bounds the wait of listeners and routes for new clusters (`variant.py`);
+    `max_names` bounds the names of one subscription.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        registry: CollectorRegistry,
+        max_streams: int,
+        *,
+        observer: DiscoveryObserver | None = None,
+        hold_seconds: float = 1.0,
+        max_names: int = DEFAULT_MAX_NAMES,
+    ) -> None:
+        self._store = store
+        self._metrics = DiscoveryMetrics.of(registry)
+        self._record = Record(observer or NullObserver(), self._metrics)
+        self._max_streams = max_streams
+        self._hold_seconds = hold_seconds
+        self._max_names = max_names
+        self._streams: dict[int, DiscoveryStream] = {}
+        self._numbers = itertools.count(1)
+        # Nonces are unlike those of an earlier process, so that a client's old one never matches.
+        self._boot = uuid.uuid4().hex[:8]
+        self._draining = False
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add all ten methods to a server that has not started."""
+        for service, method, only_type in _SERVICES:
+            handlers = {
+                f"Stream{method}": _handler(self._method(Sotw, discovery_pb2.DiscoveryRequest, only_type)),
+                f"Delta{method}": _handler(
+                    self._method(Delta, discovery_pb2.DeltaDiscoveryRequest, only_type)
+                ),
+            }
+            generic = grpc.method_handlers_generic_handler(f"envoy.service.{service}", handlers)
+            server.add_generic_rpc_handlers((generic,))
+
+    def clients(self) -> list[ClientStatus]:
+        """Each connected node with its versions, sorted by node id."""
+        return statuses(stream.machine for stream in self._streams.values())
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new streams and end the present ones with UNAVAILABLE, evenly over `seconds`.
+
+        Spread, so that a fleet does not reconnect elsewhere all at once.
+        """
+        self._draining = True
+        streams = list(self._streams.values())
+        for stream in streams:
+            stream.end()
+            await asyncio.sleep(seconds / len(streams))
+
+    def _method(
+        self, variant: type[Sotw | Delta], request: Any, only_type: str | None
+    ) -> Callable[[Any, Any], Awaitable[None]]:
+        async def method(_: Any, context: Any) -> None:
+            await self._serve(variant, request.FromString, only_type, context)
+
+        return method
+
+    async def _serve(
+        self, variant: type[Sotw | Delta], decode: Callable[[bytes], Any], only_type: str | None, context: Any
+    ) -> None:
+        if self._draining:
+            self._metrics.rejected.inc()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
+        if len(self._streams) >= self._max_streams:
+            self._metrics.rejected.inc()
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {self._max_streams} streams")
+        number = next(self._numbers)
+        nonces = itertools.count(1)
+        machine: Variant[Any, Any] = variant(
+            lambda: f"{self._boot}-{number}-{next(nonces)}", only_type=only_type, max_names=self._max_names
+        )
+        stream = DiscoveryStream(machine, decode, self._store, self._record, self._hold_seconds)
+        self._streams[number] = stream
+        self._metrics.streams.inc()
+        try:
+            status = await self._run(stream, context)
+        finally:
+            del self._streams[number]
+            self._metrics.streams.dec()
+        if status is not None:
+            await context.abort(*status)
+
+    async def _run(self, stream: DiscoveryStream, context: Any) -> tuple[grpc.StatusCode, str] | None:
+        """Run a stream; return the status to end it with, None for OK."""
+        try:
+            ended_by_us = await stream.run(context)
+        except PeerError as error:
+            self._metrics.peer_errors.inc()
+            logger.warning("A discovery client broke the protocol: %s", error)
+            return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        except Exception:  # the one edge: a fault of ours ends this stream, never the others
+            self._metrics.faults.inc()
+            logger.exception("A discovery stream failed")
+            return grpc.StatusCode.INTERNAL, "internal error"
+        return (grpc.StatusCode.UNAVAILABLE, "draining") if ended_by_us else None
+
+
+def _handler(method: Callable[[Any, Any], Awaitable[None]]) -> Any:
+    # Requests stay bytes here: what cannot be parsed is the client's fault and is told so.
+    return grpc.stream_stream_rpc_method_handler(
+        method, request_deserializer=None, response_serializer=_serialise
+    )
+
+
+def _serialise(response: Any) -> bytes:
+    return bytes(response.SerializeToString())

@@ -1,0 +1,173 @@
+"""What each client was sent and said of it, the counters of that, and who else wants to hear it."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from prometheus_client import Counter, Gauge
+
+from fleet.names import RESOURCE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Locality
+    from xds_server.discovery.subscription import Answer, Subscription
+    from xds_server.discovery.variant import Client, Variant
+
+logger = logging.getLogger(__name__)
+
+_MAX_REMEMBERED: Final = 1024
+
+
+class DiscoveryObserver(Protocol):
+    """Hears of each push and answer, on the event loop: it must not block."""
+
+    def pushed(self, client: Client, type_url: str, version: str) -> None:
+        """Called when a response has been handed to the transport."""
+
+    def acked(self, client: Client, type_url: str, version: str) -> None:
+        """Called when the client took a response."""
+
+    def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
+        """Called when the client refused a response and went on with what it had."""
+
+
+class NullObserver:
+    """Hears nothing."""
+
+    def pushed(self, client: Client, type_url: str, version: str) -> None:
+        """Do nothing."""
+
+    def acked(self, client: Client, type_url: str, version: str) -> None:
+        """Do nothing."""
+
+    def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeStatus:
+    """One type at one client. An empty version: none yet."""
+
+    type_url: str
+    version_sent: str
+    version_acked: str
+    version_nacked: str
+    """Of the newest NACK that no ACK has followed."""
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """One node, over all its streams; of a type on several streams the newest stream counts."""
+
+    node_id: str
+    cluster: str
+    locality: Locality
+    variant: str
+    streams: int
+    types: tuple[TypeStatus, ...]
+
+
+def statuses(machines: Iterable[Variant[Any, Any]]) -> list[ClientStatus]:
+    """Sum up the machines, oldest stream first, by node."""
+    found: dict[tuple[str, str], list[Variant[Any, Any]]] = {}
+    for machine in machines:
+        if machine.client is not None:
+            found.setdefault((machine.client.node_id, machine.client.cluster), []).append(machine)
+    return [_status(group) for _, group in sorted(found.items())]
+
+
+def _status(group: list[Variant[Any, Any]]) -> ClientStatus:
+    newest = group[-1]
+    assert newest.client is not None
+    subscriptions: dict[str, Subscription] = {}
+    for machine in group:
+        subscriptions.update(machine.subscriptions)
+    types = tuple(
+        TypeStatus(type_url, held.sent_version, held.acked_version, held.nacked_version, held.error)
+        for type_url, held in ((kind, subscriptions.get(kind)) for kind in RESOURCE_TYPES)
+        if held is not None
+    )
+    client = newest.client
+    return ClientStatus(client.node_id, client.cluster, client.locality, newest.name, len(group), types)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryMetrics:
+    """The service's counters; those by type have one child a type URL."""
+
+    pushes: Mapping[str, Counter]
+    acks: Mapping[str, Counter]
+    nacks: Mapping[str, Counter]
+    streams: Gauge
+    rejected: Counter
+    peer_errors: Counter
+    faults: Counter
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> DiscoveryMetrics:
+        """Create them in `registry`.
+
+        Raises:
+            ValueError: the registry has them already.
+        """
+
+        def by_type(name: str, text: str) -> Mapping[str, Counter]:
+            counter = Counter(f"warmroute_xds_{name}", text, ["type"], registry=registry)
+            return {type_url: counter.labels(type_url.rpartition(".")[2]) for type_url in RESOURCE_TYPES}
+
+        def plain(name: str, text: str) -> Counter:
+            return Counter(f"warmroute_xds_{name}", text, registry=registry)
+
+        return cls(
+            pushes=by_type("pushes", "Discovery responses written"),
+            acks=by_type("acks", "Responses that clients took"),
+            nacks=by_type("nacks", "Responses that clients refused"),
+            streams=Gauge("warmroute_xds_streams", "Discovery streams open", registry=registry),
+            rejected=plain("streams_rejected", "Streams refused: too many, or draining"),
+            peer_errors=plain("peer_errors", "Streams ended because the client broke the protocol"),
+            faults=plain("faults", "Streams ended by a fault of our own"),
+        )
+
+
+class Record:
+    """Counts, logs and passes on what happens on the streams."""
+
+    def __init__(self, observer: DiscoveryObserver, metrics: DiscoveryMetrics) -> None:
+        self.metrics = metrics
+        self._observer = observer
+        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def pushed(self, client: Client, type_url: str, version: str) -> None:
+        """Note a response that was handed to the transport."""
+        self.metrics.pushes[type_url].inc()
+        self._observer.pushed(client, type_url, version)
+
+    def answered(self, client: Client, answer: Answer) -> None:
+        """Note an ACK or NACK; a NACK is logged once per content, however many clients send it."""
+        if answer.error is None:
+            self.metrics.acks[answer.type_url].inc()
+            self._observer.acked(client, answer.type_url, answer.version)
+            return
+        self.metrics.nacks[answer.type_url].inc()
+        self._observer.nacked(client, answer.type_url, answer.version, answer.error)
+        content = (answer.type_url, answer.version)
+        if content in self._logged:
+            return
+        self._logged[content] = None
+        if len(self._logged) > _MAX_REMEMBERED:
+            self._logged.popitem(last=False)
+        logger.error(
+            "Envoy %s refuses %s at version %s and keeps what it had: %s",
+            client.node_id,
+            answer.type_url,
+            answer.version,
+            answer.error,
+        )

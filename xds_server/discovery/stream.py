@@ -1,0 +1,127 @@
+"""One discovery stream over gRPC: a reader feeds the state machine, a writer writes what it owes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from fleet.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xds_server.discovery.status import Record
+    from xds_server.discovery.variant import Variant
+    from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
+
+_AIO: Any = grpc.aio
+"""Untyped: the stubs lack the end-of-stream mark."""
+
+
+class DiscoveryStream:
+    """Runs one stream until the client ends it, a fault does, or `end` is called."""
+
+    def __init__(
+        self,
+        machine: Variant[Any, Any],
+        decode: Callable[[bytes], Any],
+        store: SnapshotStore,
+        record: Record,
+        hold_seconds: float,
+    ) -> None:
+        self.machine = machine
+        self._decode = decode
+        self._store = store
+        self._record = record
+        self._hold_seconds = hold_seconds
+        self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._hold_timer: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        """Ask the stream to end, even while the client does not read."""
+        self._ended.set()
+
+    async def run(self, context: Any) -> bool:
+        """Serve; return whether `end` was the reason to stop.
+
+        Raises:
+            PeerError: the client broke the protocol.
+        """
+        tasks = [
+            asyncio.create_task(self._read(context)),
+            asyncio.create_task(self._write(context)),
+            asyncio.create_task(self._ended.wait()),
+        ]
+        unsubscribe = self._store.subscribe(self._on_snapshot)
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unsubscribe()
+            self._cancel_hold()
+            for task in tasks:
+                task.cancel()
+            # A cancelled task's outcome is not ours to report; what finished is, below.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+        return self._ended.is_set()
+
+    def _on_snapshot(self, _: Snapshot) -> None:
+        self._wake.set()
+
+    async def _read(self, context: Any) -> None:
+        while True:
+            try:
+                message = await context.read()
+            except grpc.aio.InternalError:
+                return  # The connection is gone.
+            if message is _AIO.EOF:
+                return
+            try:
+                request = self._decode(message)
+            except DecodeError as error:
+                raise PeerError("the message is no discovery request") from error
+            answer = self.machine.receive(request)
+            if answer is not None:
+                assert self.machine.client is not None
+                self._record.answered(self.machine.client, answer)
+            self._wake.set()
+
+    async def _write(self, context: Any) -> None:
+        while True:
+            self._wake.clear()
+            # Computed one by one under the newest snapshot: what a slow client missed is never made.
+            while (response := self.machine.next_response(self._store.snapshot)) is not None:
+                try:
+                    await context.write(response)
+                except grpc.aio.InternalError:
+                    return  # The connection is gone.
+                self._pushed(response.type_url)
+            self._watch_hold()
+            await self._wake.wait()
+
+    def _pushed(self, type_url: str) -> None:
+        assert self.machine.client is not None
+        version = self.machine.subscriptions[type_url].sent_version
+        self._record.pushed(self.machine.client, type_url, version)
+
+    def _watch_hold(self) -> None:
+        if not self.machine.holding():
+            self._cancel_hold()
+        elif self._hold_timer is None:
+            loop = asyncio.get_running_loop()
+            self._hold_timer = loop.call_later(self._hold_seconds, self._end_hold)
+
+    def _end_hold(self) -> None:
+        self._hold_timer = None
+        self.machine.release()
+        self._wake.set()
+
+    def _cancel_hold(self) -> None:
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
