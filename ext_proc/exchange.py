@@ -1,1 +1,288 @@
-"""To be written."""
+"""One HTTP exchange over Envoy's ext_proc messages: a state machine without I/O, clock or lock.
+
+Messages go in, replies come out; what was decided stands in `Exchange.pick`. Nothing here waits, so the
+stream's owner only writes what it is given. The choice itself is a function that is passed in.
+
+States, always moving down:
+
+    UNDECIDED   no pick yet; outside full duplex every message is answered as it comes
+    HOLDING     full duplex only: the headers' reply and the body are kept back until the pick
+    DECIDED     the pick is known, whatever it says; what follows is answered unchanged
+
+Which message decides, by `protocol_config.request_body_mode`, which stands in the FIRST message only:
+
+    any                     headers with end_of_stream: there is no body, weights decide
+    NONE                    the headers: no body comes
+    BUFFERED                the body message: the whole body, even if trailers keep end_of_stream false
+    BUFFERED_PARTIAL        the body message; without end_of_stream it is a leading part, read as cut off
+    STREAMED, GRPC          the first message: headers leave before the body is read, so weights decide
+    FULL_DUPLEX_STREAMED    the body message with end_of_stream, or that reaches the limit, or the trailers;
+                            the headers themselves for an upgrade and for bodies that are never JSON
+    absent (old Envoys)     as BUFFERED when a body message ends the stream, otherwise as STREAMED
+
+Replies:
+
+    - Outside full duplex each message gets exactly one reply of its own kind, and never a changed body.
+    - In full duplex a body is answered by streamed pieces: headers, body, trailers in this order, the bytes
+      as they came, end_of_stream where it came and once. Trailers end a body that has no end_of_stream.
+    - Dynamic metadata goes out once, on the reply to the message that decided.
+    - The headers' reply removes the routing headers that a client may send, on every path, faults included.
+      Headers of the pick are set where Envoy applies them: in the headers' reply when the pick is known by
+      then (full duplex), and in the body's reply of the two buffered modes when Envoy sent us the headers.
+    - The route cache is never cleared: no route of ours matches on what is set here.
+    - Messages of the response, should they come, are answered unchanged.
+    - With observability_mode there are no replies, and nothing is picked: it would not be obeyed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
+
+from ext_proc.pick import Pick, Reason
+from ext_proc.reply import UNCHANGED, body_reply, echo, echo_grpc, headers_reply, trailers_reply
+from fleet.names import EXT_PROC_FILTER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from envoy.config.core.v3 import base_pb2
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+_Mode = processing_mode_pb2.ProcessingMode
+NONE: Final[int] = _Mode.NONE
+STREAMED: Final[int] = _Mode.STREAMED
+BUFFERED: Final[int] = _Mode.BUFFERED
+BUFFERED_PARTIAL: Final[int] = _Mode.BUFFERED_PARTIAL
+FULL_DUPLEX: Final[int] = _Mode.FULL_DUPLEX_STREAMED
+GRPC: Final[int] = _Mode.GRPC
+UNTOLD: Final = -1
+
+ATTRIBUTE_CLUSTER: Final = "xds.cluster_name"
+ATTRIBUTE_ENCODING: Final = "request.headers['content-encoding']"
+_NEVER_JSON: Final = (
+    "multipart/",
+    "audio/",
+    "video/",
+    "image/",
+    "application/octet-stream",
+    "application/grpc",
+)
+_HEADERS_READ: Final = frozenset({"content-encoding", "content-type", "upgrade", ":method"})
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """What an exchange knows of its request at the moment of the decision."""
+
+    body: bytes
+    """At most the limit of inspected bytes."""
+    complete: bool
+    """False when `body` is only the leading part."""
+    cluster: str = ""
+    """The cluster that Envoy's route names; empty when it does not say."""
+    content_encoding: str = ""
+
+
+class State(Enum):
+    """Where an exchange stands; the module's docstring tells the rules."""
+
+    UNDECIDED = "undecided"
+    HOLDING = "holding"
+    DECIDED = "decided"
+
+
+class Exchange:
+    """One HTTP request and its response, as Envoy tells them on one gRPC stream."""
+
+    __slots__ = (
+        "_attributes", "_body_limit", "_headers", "_headers_held", "_headers_seen", "_held", "_held_bytes",
+        "_observed", "_request_mode", "_response_mode", "_route", "_started", "_told", "pick",
+    )  # fmt: skip
+
+    def __init__(self, route: Callable[[RouteRequest], Pick], *, body_limit: int) -> None:
+        """`route` chooses; `body_limit` is how many leading bytes of a body it is given."""
+        self.pick: Pick | None = None
+        self._route = route
+        self._body_limit = body_limit
+        self._request_mode = self._response_mode = UNTOLD
+        self._headers: dict[str, str] = {}
+        self._attributes: dict[str, str] = {}
+        self._started = self._observed = self._told = False
+        self._headers_seen = self._headers_held = False
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    @property
+    def state(self) -> State:
+        """Where the exchange stands."""
+        if self.pick is not None:
+            return State.DECIDED
+        return State.HOLDING if self._headers_held or self._held else State.UNDECIDED
+
+    def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Take one message; return the replies to write, in order. Raises only what `route` raises."""
+        if self._observes(message):
+            return []
+        kind = message.WhichOneof("request") or ""
+        body = self._keep(kind, message)
+        if self.pick is None:
+            self.pick = self._decision(kind, message, body)
+        return self._settled(kind, self._answer(kind, message, body))
+
+    def on_fault(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Answer the message in which `on_message` raised: unrouted, nothing lost, nothing changed."""
+        kind = message.WhichOneof("request") or ""
+        if not self._told:
+            self.pick = Pick.none(Reason.FAULT)
+        body = message.request_body.body if kind == "request_body" else b""
+        return self._settled(kind, self._answer(kind, message, body))
+
+    def _settled(self, kind: str, replies: list[pb.ProcessingResponse]) -> list[pb.ProcessingResponse]:
+        """Note what the replies have told and let go, once they are all built and nothing can fail."""
+        if kind.startswith("request_"):
+            if self.pick is None:
+                self._headers_held = self._headers_held or (kind == "request_headers" and not replies)
+            else:
+                self._told, self._headers_held = True, False
+                self._held.clear()
+        return replies
+
+    def _observes(self, message: pb.ProcessingRequest) -> bool:
+        if not self._started:
+            self._started = True
+            if message.HasField("protocol_config"):
+                self._request_mode = message.protocol_config.request_body_mode
+                self._response_mode = message.protocol_config.response_body_mode
+        self._observed = self._observed or message.observability_mode
+        return self._observed
+
+    def _keep(self, kind: str, message: pb.ProcessingRequest) -> bytes:
+        """Take in what the message brings, the body first: whatever fails later must not lose a byte."""
+        body: bytes = b""
+        if kind == "request_body":
+            body = message.request_body.body
+            if self._request_mode == FULL_DUPLEX and self.pick is None:
+                self._held.append(body)
+                self._held_bytes += len(body)
+        elif kind == "request_headers":
+            self._headers_seen = True
+            self._headers = _headers_of(message.request_headers.headers)
+        if self.pick is None and EXT_PROC_FILTER in message.attributes:
+            fields = message.attributes[EXT_PROC_FILTER].fields
+            for name in (ATTRIBUTE_CLUSTER, ATTRIBUTE_ENCODING):
+                if name in fields:
+                    self._attributes[name] = fields[name].string_value
+        return body
+
+    def _decision(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> Pick | None:
+        """Decide if this message is the one that does; None: a later one will."""
+        if kind == "request_headers":
+            return self._decision_at_headers(ends=message.request_headers.end_of_stream)
+        if kind == "request_body":
+            return self._decision_at_body(body, ends=message.request_body.end_of_stream)
+        if kind == "request_trailers":
+            if self._held:
+                return self._ask(b"".join(self._held), complete=True)
+            return Pick.none(Reason.NO_BODY)
+        return None
+
+    def _decision_at_headers(self, *, ends: bool) -> Pick | None:
+        mode, headers = self._request_mode, self._headers
+        if ends or mode == NONE:
+            return Pick.none(Reason.NO_BODY)
+        if mode in (STREAMED, GRPC):
+            return Pick.none(Reason.STREAMED)
+        if mode == FULL_DUPLEX:
+            if "upgrade" in headers or headers.get(":method") == "CONNECT":
+                return Pick.none(Reason.NO_BODY)
+            if headers.get("content-type", "").lower().startswith(_NEVER_JSON):
+                return Pick.none(Reason.NOT_JSON)
+        return None
+
+    def _decision_at_body(self, body: bytes, *, ends: bool) -> Pick | None:
+        mode = self._request_mode
+        if mode == FULL_DUPLEX:
+            if not ends and self._held_bytes < self._body_limit:
+                return None
+            return self._ask(b"".join(self._held), complete=ends)
+        if mode == BUFFERED or (ends and mode not in (STREAMED, GRPC)):
+            return self._ask(body, complete=True)
+        if mode == BUFFERED_PARTIAL:
+            return self._ask(body, complete=False)
+        return Pick.none(Reason.STREAMED)
+
+    def _ask(self, body: bytes, *, complete: bool) -> Pick:
+        if len(body) > self._body_limit:
+            body, complete = body[: self._body_limit], False
+        return self._route(
+            RouteRequest(
+                body=body,
+                complete=complete,
+                cluster=self._attributes.get(ATTRIBUTE_CLUSTER, ""),
+                content_encoding=self._headers.get("content-encoding")
+                or self._attributes.get(ATTRIBUTE_ENCODING, ""),
+            )
+        )
+
+    def _answer(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> list[pb.ProcessingResponse]:
+        if kind == "request_headers":
+            holds = self._request_mode == FULL_DUPLEX and self.pick is None
+            return [] if holds else [headers_reply(self._news)]
+        if kind == "request_body":
+            return self._answer_body(message.request_body, body)
+        if kind == "request_trailers":
+            released = self._release(end_of_stream=False)
+            return [*released, trailers_reply(None if released else self._news)]
+        if kind == "response_body":
+            return self._answer_response_body(message.response_body)
+        return [UNCHANGED[kind]] if kind in UNCHANGED else []
+
+    def _answer_body(self, message: pb.HttpBody, body: bytes) -> list[pb.ProcessingResponse]:
+        if self._request_mode == GRPC:
+            return [echo_grpc("request_body", message)]
+        if self._request_mode == FULL_DUPLEX:
+            if self.pick is None:
+                return []
+            if self._held or self._headers_held:
+                return self._release(end_of_stream=message.end_of_stream)
+            return list(echo("request_body", body, end_of_stream=message.end_of_stream, pick=self._news))
+        news = self._news
+        if news is None:
+            return [UNCHANGED["request_body"]]
+        buffered = self._request_mode in (BUFFERED, BUFFERED_PARTIAL)
+        return [body_reply(news, with_headers=buffered and self._headers_seen)]
+
+    def _release(self, *, end_of_stream: bool) -> list[pb.ProcessingResponse]:
+        """Let go what full duplex has kept back: the headers' reply with the pick, then the body."""
+        replies: list[pb.ProcessingResponse] = []
+        if self._headers_held:
+            replies.append(headers_reply(self._news))
+        if self._held:
+            news = None if replies else self._news
+            replies += echo("request_body", b"".join(self._held), end_of_stream=end_of_stream, pick=news)
+        return replies
+
+    def _answer_response_body(self, message: pb.HttpBody) -> list[pb.ProcessingResponse]:
+        if self._response_mode == FULL_DUPLEX:
+            return list(echo("response_body", message.body, end_of_stream=message.end_of_stream))
+        if self._response_mode == GRPC:
+            return [echo_grpc("response_body", message)]
+        return [UNCHANGED["response_body"]]
+
+    @property
+    def _news(self) -> Pick | None:
+        """The pick as long as it has not been told, then None."""
+        return None if self._told else self.pick
+
+
+def _headers_of(sent: base_pb2.HeaderMap) -> dict[str, str]:
+    """Read the few headers that matter: raw_value, then value, as latin-1, which no byte can break."""
+    found: dict[str, str] = {}
+    for header in sent.headers:
+        if header.key in _HEADERS_READ:
+            found[header.key] = header.raw_value.decode("latin-1") if header.raw_value else header.value
+    return found

@@ -1,1 +1,20 @@
-"""Filters, scorers and pickers."""
+"""From candidates and a prefix to an ordered list of endpoints; `PICKERS` registers the strategies."""
+
+from ext_proc.pick.backlog import Backlog
+from ext_proc.pick.candidates import Candidates, LoadColumns, PoolShape
+from ext_proc.pick.pick import Pick, Picker, Question, Reason
+from ext_proc.pick.pool import PoolState
+from ext_proc.pick.strategies import PICKERS
+
+__all__ = [
+    "PICKERS",
+    "Backlog",
+    "Candidates",
+    "LoadColumns",
+    "Pick",
+    "Picker",
+    "PoolShape",
+    "PoolState",
+    "Question",
+    "Reason",
+]

@@ -1,0 +1,61 @@
+"""What this worker has sent to a pool's endpoints and what of it is still ahead of the next request.
+
+Gauges are as old as the last scrape; a burst inside one interval is spread by these counts alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+RECENT_SHARE: Final = 0.05
+"""Weight of the newest pick in the running mean of cold prefill."""
+
+
+class Backlog:
+    """Columns over a pool's endpoints, in the pool's order.
+
+    `free_at` is when an endpoint would have prefilled all that was sent to it, were it alone with us:
+    `free_at = max(now, free_at) + cold_seconds` at each pick. It is forgotten when nothing of ours is in
+    flight there.
+    """
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        self._position = {address: position for position, address in enumerate(addresses)}
+        self.in_flight: NDArray[np.float64] = np.zeros(len(addresses))
+        self.free_at: NDArray[np.float64] = np.full(len(addresses), -np.inf)
+        """Seconds on the caller's clock."""
+        self.mean_cold_seconds: float | None = None
+        """Running mean over recent picks; None before the first."""
+
+    def carried_to(self, addresses: tuple[str, ...], in_flight: Callable[[str], int]) -> Backlog:
+        """Return the same backlog over other endpoints: who stays keeps what was sent there."""
+        moved = Backlog(addresses)
+        moved.mean_cold_seconds = self.mean_cold_seconds
+        for address, position in moved._position.items():
+            moved.in_flight[position] = count = in_flight(address)
+            if count and address in self._position:
+                moved.free_at[position] = self.free_at[self._position[address]]
+        return moved
+
+    def add(self, address: str, cold_seconds: float, now: float) -> None:
+        """Note a pick."""
+        position = self._position[address]
+        self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
+        mean = self.mean_cold_seconds
+        self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)
+
+    def set_in_flight(self, address: str, count: int) -> None:
+        """Take over an endpoint's count; one that is no longer in the pool is of no interest."""
+        position = self._position.get(address)
+        if position is None:
+            return
+        self.in_flight[position] = count
+        if count <= 0:
+            self.free_at[position] = -np.inf

@@ -1,0 +1,91 @@
+"""The words of a pick: what is asked, what is answered, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Reason(StrEnum):
+    """Why a pick is what it is. Every reason but `warm` and `cold` means: no pick, weights decide."""
+
+    WARM = "warm"
+    """The first endpoint holds a leading part of the prompt."""
+    COLD = "cold"
+    """The first endpoint holds nothing of it and is the cheapest all the same."""
+
+    NOT_JSON = "not_json"
+    NO_PROMPT = "no_prompt"
+    WRONG_SHAPE = "wrong_shape"
+    AMBIGUOUS = "ambiguous"
+    TOO_DEEP = "too_deep"
+    COMPRESSED = "compressed"
+    NO_BODY = "no_body"
+    """The request has none, or Envoy does not send it."""
+    STREAMED = "streamed"
+    """The headers have left before the body is read."""
+
+    NO_FLEET = "no_fleet"
+    """No view of the fleet has arrived yet."""
+    NO_POOL = "no_pool"
+    """The cluster is not ours, or several pools could be meant."""
+    NO_ENDPOINT = "no_endpoint"
+    UNKNOWN_MODEL = "unknown_model"
+    NO_SIGNAL = "no_signal"
+    """Nothing is warm and no load is known."""
+    OVER_LIMIT = "over_limit"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What was decided for one request. Without endpoints there is no pick, and weights decide."""
+
+    endpoints: tuple[str, ...]
+    """Best first; retries walk on."""
+    reason: Reason
+    matched_share: float = 0.0
+    """Share of the prompt's blocks that the first endpoint holds, 0 to 1."""
+    prefix: str = ""
+    """Digest of the leading block, 16 hex digits; empty where no prompt was read."""
+    expected_seconds: float | None = None
+    """Predicted time to first token on the first endpoint."""
+    cold_seconds: float = 0.0
+    """The part of it that is prefill of what is not warm."""
+    candidates: int = 0
+    """Endpoints that were compared."""
+
+    @classmethod
+    def none(cls, reason: Reason, prefix: str = "") -> Pick:
+        """No pick, and why."""
+        return cls((), reason, prefix=prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One prompt, as a strategy sees it."""
+
+    leading_hash: int
+    """64-bit hash of the leading block (of the whole text when it is shorter than a block)."""
+    blocks: int
+    text_bytes: int
+    matched: Mapping[str, int]
+    """Address to how many leading blocks it holds; absent is none."""
+    now: float
+
+    @property
+    def prefix(self) -> str:
+        """The leading hash, as metadata carries it: fixed length, whatever the prompt holds."""
+        return f"{self.leading_hash & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
+class Picker(Protocol):
+    """One strategy, bound to a pool's candidates of one tick."""
+
+    def pick(self, question: Question) -> Pick:
+        """Choose; no endpoints when in doubt."""
+        ...

@@ -1,0 +1,152 @@
+"""Envoy's reply messages: unchanged, with the pick, or the body echoed in pieces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from envoy.config.core.v3 import base_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+from fleet.names import (
+    DESTINATION_KEY,
+    DESTINATION_NAMESPACE,
+    HEADER_ENDPOINT,
+    HEADER_MATCHED,
+    HEADER_PREFIX,
+    HEADER_REASON,
+    METADATA_ENDPOINT,
+    METADATA_MATCHED,
+    METADATA_NAMESPACE,
+    METADATA_PREFIX,
+    METADATA_REASON,
+    REMOVED_REQUEST_HEADERS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ext_proc.pick import Pick
+
+PIECE_BYTES: Final = 62 * 1024
+"""Largest piece of an echoed body: Envoy's limit on a streamed body reply is 64 KiB."""
+
+_OVERWRITE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+
+
+def _unchanged(kind: str) -> pb.ProcessingResponse:
+    reply = pb.ProcessingResponse()
+    part = getattr(reply, kind)
+    part.SetInParent()
+    if not kind.endswith("trailers"):
+        part.response.SetInParent()
+    return reply
+
+
+UNCHANGED: Final[Mapping[str, pb.ProcessingResponse]] = {
+    kind: _unchanged(kind)
+    for kind in (
+        "request_headers",
+        "request_body",
+        "request_trailers",
+        "response_headers",
+        "response_body",
+        "response_trailers",
+    )
+}
+"""Kind to the CONTINUE that changes nothing. Shared by all streams and never written to."""
+
+
+def headers_reply(pick: Pick | None) -> pb.ProcessingResponse:
+    """Reply to request headers: a client's routing headers go, those of a pick that is known come."""
+    reply = pb.ProcessingResponse()
+    mutation = reply.request_headers.response.header_mutation
+    headers = _headers(pick) if pick is not None else {}
+    # A name stands in one of the two lists only, so that their order in Envoy is of no account.
+    mutation.remove_headers.extend(name for name in REMOVED_REQUEST_HEADERS if name not in headers)
+    _set_headers(mutation, headers)
+    if pick is not None:
+        _set_metadata(reply, pick)
+    return reply
+
+
+def body_reply(pick: Pick, *, with_headers: bool) -> pb.ProcessingResponse:
+    """Reply to the body message that decided. Headers only in modes where Envoy applies them."""
+    reply = pb.ProcessingResponse()
+    response = reply.request_body.response
+    response.SetInParent()
+    if with_headers and (headers := _headers(pick)):
+        _set_headers(response.header_mutation, headers)
+    _set_metadata(reply, pick)
+    return reply
+
+
+def trailers_reply(pick: Pick | None) -> pb.ProcessingResponse:
+    """Reply to request trailers, the last chance to say what was decided."""
+    if pick is None:
+        return UNCHANGED["request_trailers"]
+    reply = pb.ProcessingResponse()
+    reply.request_trailers.SetInParent()
+    _set_metadata(reply, pick)
+    return reply
+
+
+def echo(
+    kind: str, body: bytes, *, end_of_stream: bool, pick: Pick | None = None
+) -> Iterator[pb.ProcessingResponse]:
+    """Echo body bytes in pieces of at most `PIECE_BYTES`; the last one carries the flag, the first the pick.
+
+    Nothing at all when there are neither bytes nor flag, unless a pick must be told.
+    """
+    starts = range(0, len(body), PIECE_BYTES) or (range(1) if end_of_stream or pick is not None else ())
+    for start in starts:
+        reply = pb.ProcessingResponse()
+        piece = getattr(reply, kind).response.body_mutation.streamed_response
+        piece.body = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
+        piece.end_of_stream = end_of_stream and start + PIECE_BYTES >= len(body)
+        if pick is not None and start == 0:
+            _set_metadata(reply, pick)
+        yield reply
+
+
+def echo_grpc(kind: str, message: pb.HttpBody) -> pb.ProcessingResponse:
+    """Echo one gRPC message of the GRPC body mode whole, flags included."""
+    reply = pb.ProcessingResponse()
+    piece = getattr(reply, kind).response.body_mutation.streamed_response
+    piece.body = message.body
+    piece.end_of_stream = message.end_of_stream
+    piece.end_of_stream_without_message = message.end_of_stream_without_message
+    piece.grpc_message_compressed = message.grpc_message_compressed
+    return reply
+
+
+def _headers(pick: Pick) -> dict[str, str]:
+    if not pick.endpoints:
+        return {}
+    return {
+        DESTINATION_KEY: ",".join(pick.endpoints),
+        HEADER_ENDPOINT: pick.endpoints[0],
+        HEADER_MATCHED: f"{pick.matched_share:.2f}",
+        HEADER_REASON: pick.reason.value,
+        HEADER_PREFIX: pick.prefix,
+    }
+
+
+def _set_headers(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        # Envoy reads raw_value and refuses a header that has both.
+        option = mutation.set_headers.add(append_action=_OVERWRITE)
+        option.header.key = name
+        option.header.raw_value = value.encode("ascii")
+
+
+def _set_metadata(reply: pb.ProcessingResponse, pick: Pick) -> None:
+    namespaces = reply.dynamic_metadata.fields
+    ours = namespaces[METADATA_NAMESPACE].struct_value.fields
+    ours[METADATA_REASON].string_value = pick.reason.value
+    if pick.prefix:
+        ours[METADATA_PREFIX].string_value = pick.prefix
+    if pick.endpoints:
+        ours[METADATA_ENDPOINT].string_value = pick.endpoints[0]
+        ours[METADATA_MATCHED].string_value = f"{pick.matched_share:.2f}"
+        destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
+        destination.string_value = ",".join(pick.endpoints)

@@ -1,0 +1,213 @@
+"""One request's way to its pick: request -> prompt -> pool -> prefix -> pick -> record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prometheus_client import Gauge
+from xxhash import xxh3_64_intdigest
+
+from ext_proc.pick import Pick, PoolState, Question, Reason
+from ext_proc.prefix.index import PrefixIndex
+from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.decode import Unreadable, read_prompt
+from ext_proc.traffic import Token, TrafficCounter
+from fleet.load import fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prometheus_client import CollectorRegistry
+
+    from ext_proc.exchange import RouteRequest
+    from fleet.endpoint import Membership
+    from fleet.load import Load
+    from fleet.settings import Settings
+    from fleet.store import FleetView
+
+_PLAIN = frozenset({"", "identity"})
+
+
+class ViewSource(Protocol):
+    """Whatever knows the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
+
+    @property
+    def view(self) -> FleetView | None:
+        """The newest view; None until the first full sync."""
+        ...
+
+
+class Router:
+    """Chooses endpoints for requests and remembers what it sent where. Single-threaded."""
+
+    def __init__(
+        self,
+        source: ViewSource,
+        settings: Settings,
+        registry: CollectorRegistry,
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self.settings = settings
+        self.traffic = TrafficCounter(clock, settings.signals.latency_window_seconds)
+        self.index = PrefixIndex(settings.limits.index_blocks_per_endpoint)
+        self._pools: dict[str, PoolState] = {}
+        self._pool_of: dict[str, PoolState] = {}
+        self._membership: Membership | None = None
+        self._view: FleetView | None = None
+        self._refreshed_at = 0.0
+        self._index_limits: dict[str, int] = {}
+        held = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
+        held.set_function(lambda: sum(self.index.held(address) for address in self._pool_of))
+
+    def route(self, request: RouteRequest) -> Pick:
+        """Choose for one request: the one function that reads as its sentence."""
+        if not self._follow():
+            return Pick.none(Reason.NO_FLEET)
+        if request.content_encoding.strip().lower() not in _PLAIN:
+            return Pick.none(Reason.COMPRESSED)
+        prompt = read_prompt(request.body, complete=request.complete)
+        if isinstance(prompt, Unreadable):
+            return Pick.none(Reason(prompt.value))
+        pool = self._pool(request.cluster, prompt.model)
+        if pool is None:
+            return Pick.none(Reason.NO_POOL)
+        if not pool.shape.addresses:
+            return Pick.none(Reason.NO_ENDPOINT)
+        # A prompt that was read from a cut body may lack a model that follows in the rest.
+        model = pool.shape.model_of(prompt.model, complete=prompt.complete)
+        picker = None if model is None else pool.picker(model)
+        if model is None or picker is None:
+            return Pick.none(Reason.UNKNOWN_MODEL)
+        question, blocks = self._question(prompt.text, identity_of(model, prompt.salt))
+        pick = picker.pick(question)
+        if pick.endpoints:
+            self._record(pool, pick, blocks, question.now)
+        return pick
+
+    def started(self, pick: Pick) -> Token:
+        """Count a request that is on its way to the first endpoint of its pick."""
+        token = self.traffic.started(pick.endpoints[0])
+        self._note_in_flight(token.address)
+        return token
+
+    def finished(self, token: Token) -> None:
+        """Count it off, however it ended."""
+        self.traffic.finished(token)
+        self._note_in_flight(token.address)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take over changed settings; blocks of another size, or more of them, make another index."""
+        before, self.settings = self.settings, settings
+        self.traffic.window_seconds = settings.signals.latency_window_seconds
+        most = settings.limits.index_blocks_per_endpoint
+        outgrown = most > before.limits.index_blocks_per_endpoint
+        if outgrown or settings.ext_proc.pick.block_bytes != before.ext_proc.pick.block_bytes:
+            self.index = PrefixIndex(most)
+        self._index_limits.clear()
+        self._view = None
+
+    def status(self) -> dict[str, Any]:
+        """What the admin server shows: endpoints with their traffic and index size. No request's content."""
+        seen = {entry.address: entry for entry in self.traffic.snapshot()}
+        return {
+            pool.shape.name: {
+                address: {
+                    "in_flight": self.traffic.in_flight(address),
+                    "started_total": seen[address].started_total if address in seen else 0,
+                    "duration_p99_seconds": seen[address].duration_p99_seconds if address in seen else None,
+                    "index_blocks": self.index.held(address),
+                }
+                for address in pool.shape.addresses
+            }
+            for pool in self._pools.values()
+        }
+
+    def _question(self, text: bytes, identity: bytes) -> tuple[Question, list[int]]:
+        block_bytes = self.settings.ext_proc.pick.block_bytes
+        blocks = block_hashes(
+            text,
+            identity=identity,
+            block_bytes=block_bytes,
+            max_blocks=self.settings.limits.prompt_blocks,
+        )
+        question = Question(
+            leading_hash=blocks[0] if blocks else xxh3_64_intdigest(identity + text),
+            blocks=len(blocks),
+            text_bytes=len(text),
+            matched=self.index.matched(blocks) if blocks else {},
+            now=self._clock(),
+        )
+        return question, blocks
+
+    def _record(self, pool: PoolState, pick: Pick, blocks: list[int], now: float) -> None:
+        first = pick.endpoints[0]
+        if blocks:
+            self.index.record(first, blocks)
+        pool.backlog.add(first, pick.cold_seconds, now)
+
+    def _pool(self, cluster: str, model: str | None) -> PoolState | None:
+        """Return the route's cluster, else the one pool that names the model, else the only pool."""
+        if cluster:
+            return self._pools.get(cluster)
+        if len(self._pools) == 1:
+            return next(iter(self._pools.values()))
+        naming = [pool for pool in self._pools.values() if pool.shape.names(model)]
+        return naming[0] if len(naming) == 1 else None
+
+    def _note_in_flight(self, address: str) -> None:
+        pool = self._pool_of.get(address)
+        if pool is not None:
+            pool.backlog.set_in_flight(address, self.traffic.in_flight(address))
+
+    def _follow(self) -> bool:
+        """Take over a new view; False as long as there is none. Cheap when nothing is new."""
+        view = self._source.view
+        if view is None:
+            return False
+        now = self._clock()
+        stale_after = self.settings.signals.stale_after_seconds
+        # A view that nobody replaces any more ages: its signals become unknown one by one.
+        if view is self._view and now - self._refreshed_at < stale_after / 2:
+            return True
+        if view.membership is not self._membership:
+            self._take_membership(view.membership)
+        pick = self.settings.ext_proc.pick
+        loads = {address: fresh(load, now, stale_after) for address, load in view.loads.items()}
+        for pool in self._pools.values():
+            pool.refresh(loads, view.weights, pick)
+        self._resize_index(loads)
+        self._view, self._refreshed_at = view, now
+        return True
+
+    def _take_membership(self, membership: Membership) -> None:
+        for address in self._pool_of.keys() - membership.by_address.keys():
+            self.index.forget(address)
+            self._index_limits.pop(address, None)
+        self.traffic.keep(membership.by_address.keys())
+        in_flight = self.traffic.in_flight
+        pools: dict[str, PoolState] = {}
+        for pool in membership.pools:
+            held = self._pools.get(pool.name) or PoolState(pool)
+            pools[pool.name] = held if held.pool == pool else held.moved_to(pool, in_flight)
+        self._pools = pools
+        self._pool_of = {address: pool for pool in pools.values() for address in pool.shape.addresses}
+        self._membership = membership
+        for address in self._pool_of:
+            self._note_in_flight(address)
+
+    def _resize_index(self, loads: dict[str, Load]) -> None:
+        """Give each endpoint as many blocks as its KV cache holds, as far as that is known."""
+        pick, most = self.settings.ext_proc.pick, self.settings.limits.index_blocks_per_endpoint
+        for address in self._pool_of:
+            load = loads.get(address)
+            capacity = None if load is None else load.kv_capacity_tokens
+            if capacity is None:
+                limit = self._index_limits.get(address, most)
+            else:
+                limit = int(capacity.value * pick.cost.bytes_per_token / pick.block_bytes)
+            limit = max(1, min(limit, most))
+            if self._index_limits.get(address) != limit:
+                self.index.resize(address, limit)
+                self._index_limits[address] = limit

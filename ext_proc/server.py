@@ -1,0 +1,251 @@
+"""The gRPC service: reads Envoy's messages, lets the exchange answer, and counts what happened.
+
+`ExchangeStream` is all of it but the transport; `ExtProcService` carries it over grpc.aio. An exception in
+our own work never leaves a stream: `ExchangeStream.on_message` is the one edge that catches it, counts it
+and has the message answered unrouted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from prometheus_client import Counter, Gauge, Histogram
+
+from ext_proc.exchange import Exchange
+from ext_proc.pick import Pick, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+    from opentelemetry.trace import Tracer
+    from prometheus_client import CollectorRegistry
+
+    from ext_proc.exchange import RouteRequest
+    from ext_proc.routing import Router
+    from ext_proc.traffic import Token
+    from fleet.settings import Settings
+
+log = logging.getLogger(__name__)
+
+FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined] # the stubs lack it
+_PICK_BUCKETS: Final = (
+    25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6,
+    1.6e-3, 3.2e-3, 6.4e-3, 12.8e-3, 25.6e-3, 51.2e-3, 0.1, 0.25,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What the service counts. Children stand ready, because label look-ups cost on the hot path."""
+
+    picks: Mapping[Reason, Any]
+    faults: Counter
+    streams: Any
+    pick_seconds: Any
+
+    @classmethod
+    def on(cls, registry: CollectorRegistry) -> Metrics:
+        """Register with a registry."""
+        picks = Counter("warmroute_picks", "Decisions by reason", ["reason"], registry=registry)
+        return cls(
+            picks={reason: picks.labels(reason=reason.value) for reason in Reason},
+            faults=Counter(
+                "warmroute_ext_proc_faults", "Faults of our own, by exception", ["kind"], registry=registry
+            ),
+            streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),
+            pick_seconds=Histogram(
+                "warmroute_pick_duration_seconds",
+                "Reading a body, looking its prefix up and choosing",
+                buckets=_PICK_BUCKETS,
+                registry=registry,
+            ),
+        )
+
+
+class Faults:
+    """Counts each fault and logs one a minute and kind, by place and type: its text may hold a prompt."""
+
+    def __init__(self, counter: Counter, clock: Callable[[], float]) -> None:
+        self._counter = counter
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def note(self, error: Exception) -> None:
+        """Count and perhaps log."""
+        kind = type(error).__name__
+        self._counter.labels(kind=kind).inc()
+        now = self._clock()
+        if now - self._logged.get(kind, float("-inf")) < FAULT_LOG_INTERVAL_SECONDS:
+            return
+        self._logged[kind] = now
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+        log.error("fault, answered unrouted: %s at %s", kind, place)
+
+
+class ExchangeStream:
+    """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
+
+    __slots__ = ("_exchange", "_pick_seconds", "_service", "_token")
+
+    def __init__(self, service: ExtProcService) -> None:
+        self._service = service
+        self._token: Token | None = None
+        self._pick_seconds = 0.0
+        if service.admit():
+            self._exchange = Exchange(self._route, body_limit=service.settings.limits.body_bytes)
+        else:
+            self._exchange = Exchange(_over_limit, body_limit=0)
+
+    def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Answer one message; never raises for a fault of our own."""
+        undecided = self._exchange.pick is None
+        replies: list[pb.ProcessingResponse] | None = None
+        try:
+            replies = self._exchange.on_message(message)
+            if undecided and (pick := self._exchange.pick) is not None:
+                self._decided(pick)
+        except Exception as error:  # noqa: BLE001 - the one edge: no fault of ours may fail a request
+            self._service.faults.note(error)
+        # Replies that were built stay good when only the counting failed: what they let go is gone.
+        return self._exchange.on_fault(message) if replies is None else replies
+
+    def close(self) -> None:
+        """End it: whatever was counted as in flight is no more."""
+        self._service.leave()
+        token, self._token = self._token, None
+        if token is not None:
+            self._service.router.finished(token)
+
+    def _route(self, request: RouteRequest) -> Pick:
+        started_at = self._service.clock()
+        try:
+            return self._service.router.route(request)
+        finally:
+            self._pick_seconds = self._service.clock() - started_at
+
+    def _decided(self, pick: Pick) -> None:
+        if pick.endpoints:
+            self._token = self._service.router.started(pick)
+        self._service.note_pick(pick, self._pick_seconds)
+
+
+class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
+    """`envoy.service.ext_proc.v3.ExternalProcessor` over grpc.aio."""
+
+    def __init__(
+        self,
+        router: Router,
+        tracer: Tracer,
+        settings: Settings,
+        registry: CollectorRegistry,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`settings` are those to start with; the router's are followed. `draw` is uniform in [0, 1)."""
+        self.router = router
+        self.clock = clock
+        self.metrics = Metrics.on(registry)
+        self.faults = Faults(self.metrics.faults, clock)
+        self._tracer = tracer
+        self._settings = settings
+        self._draw = draw
+        self._streams = 0
+        self._closing = False
+        self._warned_streamed = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def settings(self) -> Settings:
+        """The newest settings."""
+        return self.router.settings
+
+    @property
+    def streams(self) -> int:
+        """Streams that are open."""
+        return self._streams
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Offer the service on a server."""
+        pb_grpc.add_ExternalProcessorServicer_to_server(self, server)
+
+    def admit(self) -> bool:
+        """Count a stream in; False when it is over the limit and goes unrouted."""
+        self._streams += 1
+        self.metrics.streams.set(self._streams)
+        return self._streams <= self.settings.limits.ext_proc_streams
+
+    def leave(self) -> None:
+        """Count a stream out."""
+        self._streams -= 1
+        self.metrics.streams.set(self._streams)
+
+    async def Process(  # noqa: N802 - gRPC's name
+        self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """One HTTP request: from its first message until its response ends or either side leaves."""
+        task = asyncio.current_task()
+        assert task is not None
+        stream = ExchangeStream(self)
+        self._tasks.add(task)
+        try:
+            while (message := await context.read()) is not _EOF:
+                for reply in stream.on_message(message):
+                    await context.write(reply)
+        except asyncio.CancelledError:
+            # Our own close: ending with OK tells Envoy to go on without us, an error would fail the request.
+            if not self._closing or context.cancelled():
+                raise
+        finally:
+            self._tasks.discard(task)
+            stream.close()
+
+    async def close(self) -> None:
+        """End every open stream with OK, so that requests in flight go on without us."""
+        self._closing = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+
+    def note_pick(self, pick: Pick, seconds: float) -> None:
+        """Count a decision, and make a span of a sampled one."""
+        self.metrics.picks[pick.reason].inc()
+        if seconds:
+            self.metrics.pick_seconds.observe(seconds)
+        if pick.reason is Reason.STREAMED and not self._warned_streamed:
+            self._warned_streamed = True
+            log.warning(
+                "request_body_mode is STREAMED: headers leave before the body is read, so no request can be"
+                " sent to a warm endpoint; use BUFFERED, BUFFERED_PARTIAL or FULL_DUPLEX_STREAMED"
+            )
+        if self._draw() < self.settings.telemetry.pick_sample_ratio:
+            self._trace(pick, seconds)
+
+    def _trace(self, pick: Pick, seconds: float) -> None:
+        ended_at = time.time_ns()
+        span = self._tracer.start_span("warmroute.pick", start_time=ended_at - int(seconds * 1e9))
+        span.set_attribute("warmroute.reason", pick.reason.value)
+        span.set_attribute("warmroute.candidates", pick.candidates)
+        if pick.endpoints:
+            span.set_attribute("warmroute.endpoint", pick.endpoints[0])
+            span.set_attribute("warmroute.matched_share", pick.matched_share)
+        if pick.expected_seconds is not None:
+            span.set_attribute("warmroute.expected_seconds", pick.expected_seconds)
+        span.end(end_time=ended_at)
+
+
+def _over_limit(_request: RouteRequest) -> Pick:
+    return Pick.none(Reason.OVER_LIMIT)

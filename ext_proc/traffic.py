@@ -1,0 +1,120 @@
+"""In flight and end-to-end duration per endpoint, from the life of the request's own stream.
+
+Counts belong to an address, not to a membership: requests in flight on an endpoint that leaves and comes
+back are still on it. So a count falls only when a request that raised it ends, and never below 0.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from fleet.store import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from numpy.typing import NDArray
+
+DURATIONS_KEPT: Final = 256
+"""Newest finished requests per endpoint that the percentile looks at."""
+_QUANTILE: Final = 0.99
+
+
+class Token:
+    """One request in flight; `TrafficCounter.finished` takes it back."""
+
+    __slots__ = ("ended", "seen", "started_at")
+
+    def __init__(self, seen: _Seen, started_at: float) -> None:
+        self.seen = seen
+        self.started_at = started_at
+        self.ended = False
+
+    @property
+    def address(self) -> str:
+        """Where the request went."""
+        return self.seen.address
+
+
+class _Seen:
+    __slots__ = ("_durations", "address", "finished_total", "in_flight", "started_total")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.in_flight = 0
+        self.started_total = 0
+        self.finished_total = 0
+        self._durations: NDArray[np.float64] | None = None
+
+    def finish(self, now: float, duration: float) -> None:
+        if self._durations is None:
+            self._durations = np.full((DURATIONS_KEPT, 2), -np.inf)
+        self._durations[self.finished_total % DURATIONS_KEPT] = now, duration
+        self.in_flight -= 1
+        self.finished_total += 1
+
+    def p99(self, since: float) -> float | None:
+        """Nearest-rank percentile of the durations that ended at `since` or later."""
+        if self._durations is None:
+            return None
+        inside = self._durations[self._durations[:, 0] >= since, 1]
+        if not inside.size:
+            return None
+        inside.sort()
+        return float(inside[ceil(_QUANTILE * inside.size) - 1])
+
+
+class TrafficCounter:
+    """What this worker's picks have started and finished. Single-threaded."""
+
+    def __init__(self, clock: Callable[[], float], window_seconds: float) -> None:
+        self._clock = clock
+        self.window_seconds = window_seconds
+        self._seen: dict[str, _Seen] = {}
+
+    def started(self, address: str) -> Token:
+        """Count a request towards an endpoint."""
+        seen = self._seen.get(address)
+        if seen is None:
+            seen = self._seen[address] = _Seen(address)
+        seen.in_flight += 1
+        seen.started_total += 1
+        return Token(seen, self._clock())
+
+    def finished(self, token: Token) -> None:
+        """Count it off; a second call for the same token changes nothing."""
+        if token.ended:
+            return
+        token.ended = True
+        now = self._clock()
+        token.seen.finish(now, max(0.0, now - token.started_at))
+
+    def in_flight(self, address: str) -> int:
+        """Requests in flight to an endpoint."""
+        seen = self._seen.get(address)
+        return 0 if seen is None else seen.in_flight
+
+    def keep(self, members: Collection[str]) -> None:
+        """Drop endpoints that have left and have nothing in flight any more."""
+        gone = [
+            address for address, seen in self._seen.items() if not seen.in_flight and address not in members
+        ]
+        for address in gone:
+            del self._seen[address]
+
+    def snapshot(self) -> list[Traffic]:
+        """Report every endpoint that was ever used and has not left."""
+        since = self._clock() - self.window_seconds
+        return [
+            Traffic(
+                address=seen.address,
+                in_flight=seen.in_flight,
+                started_total=seen.started_total,
+                finished_total=seen.finished_total,
+                duration_p99_seconds=seen.p99(since),
+            )
+            for seen in self._seen.values()
+        ]
