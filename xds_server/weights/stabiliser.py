@@ -35,29 +35,29 @@ class Stabiliser:
         changed share only when it moved by more than the dead band, relative to the one published last, and
         the minimum interval has passed.
         """
-        shares = self._floored(self._smooth(addresses, to_shares(scores), now))
+        shares = self._floored(self._smooth(addresses, scores, now))
         if not self._worth_publishing(addresses, shares, now):
             return None
         self._published = dict(zip(addresses, shares.tolist(), strict=True))
         self._published_at = now
         return shares
 
-    def _smooth(self, addresses: Sequence[str], target: FloatArray, now: float) -> FloatArray:
-        """Move the shares towards the target by 1 - exp(-dt / tau): the same for any tick."""
-        held = self._smoothed
-        before = np.array([held.get(address, np.nan) for address in addresses], dtype=np.float64)
-        new = np.isnan(before)
-        if new.all():
-            smoothed = target
-        else:
+    def _smooth(self, addresses: Sequence[str], scores: npt.ArrayLike, now: float) -> FloatArray:
+        """Move the shares towards the scores by 1 - exp(-dt / tau): the same for any tick."""
+        before = np.array([self._smoothed.get(address, np.nan) for address in addresses], dtype=np.float64)
+        stayed = ~np.isnan(before)
+        smoothed = to_shares(scores)
+        if stayed.any():
             elapsed = max(0.0, now - self._stepped_at)
             tau = self.settings.smoothing_seconds
             alpha = 1.0 - exp(-elapsed / tau) if tau > 0 else 1.0
-            # Those who left leave their share to all; those who join start at the mean of the others,
-            # whatever they report: an engine that has just come up has the best numbers of all.
-            before[new] = before[~new].mean()
-            before /= before.sum()
-            smoothed = np.where(new, before, before + alpha * (target - before))
+            # Among those who stayed; those who left leave their share to all of them.
+            held = to_shares(before[stayed])
+            held = held + alpha * (to_shares(np.asarray(scores, dtype=np.float64)[stayed]) - held)
+            # Those who join start at the mean of the others, whatever they report: an engine that has just
+            # come up has the best numbers of all.
+            smoothed = np.full(before.shape, held.mean())
+            smoothed[stayed] = held
             smoothed = to_shares(smoothed)
         self._smoothed = dict(zip(addresses, smoothed.tolist(), strict=True))
         self._stepped_at = now

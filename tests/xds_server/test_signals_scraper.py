@@ -1,0 +1,326 @@
+"""The scraper against real HTTP servers on loopback: whatever a page does, scraping goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load
+from fleet.settings import LimitSettings, SignalSettings
+from xds_server.signals import scraper as scraper_module
+from xds_server.signals.fetch import FetchError, PageFetcher
+from xds_server.signals.scraper import Scraper, phase
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
+FAST = SignalSettings(scrape_interval_seconds=0.02, scrape_timeout_seconds=0.3)
+
+
+@asynccontextmanager
+async def serving(handler: Handler, port: int = 0) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/metrics", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    try:
+        yield f"127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def scraping(
+    *endpoints: Endpoint, signals: SignalSettings = FAST, registry: CollectorRegistry | None = None
+) -> AsyncIterator[Scraper]:
+    scraper = Scraper(signals, LimitSettings(), registry)
+    scraper.update(members(*endpoints))
+    try:
+        yield scraper
+    finally:
+        await scraper.close()
+
+
+def members(*endpoints: Endpoint) -> Membership:
+    return Membership((Pool("p", endpoints),))
+
+
+def endpoint(address: str, url: str = "") -> Endpoint:
+    return Endpoint(address, "p", metrics_url=url or f"http://{address}/metrics")
+
+
+@contextmanager
+def closed_port() -> Iterator[str]:
+    """An address that refuses: its port is held by a socket that does not listen, so nobody takes it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def page(_: web.Request) -> web.Response:
+    return web.Response(body=PAGE)
+
+
+async def test_every_endpoint_is_read() -> None:
+    async with (
+        serving(page) as one,
+        serving(page) as two,
+        scraping(endpoint(one), endpoint(two)) as scraper,
+    ):
+        assert scraper.loads() == {one: Load(), two: Load()}
+        assert await scraper.first_sync(5)
+        for load in scraper.loads().values():
+            assert load.kv_capacity_tokens is not None
+            assert load.kv_capacity_tokens.value == 46592
+            assert load.reachable is not None
+            assert load.reachable.value == 1
+
+
+async def test_a_gzip_page_is_read() -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=gzip.compress(PAGE), headers={"Content-Encoding": "gzip"})
+
+    async with serving(handler) as address, scraping(endpoint(address)) as scraper:
+        assert await scraper.first_sync(5)
+        assert scraper.loads()[address].queue_depth is not None
+
+
+async def not_found(_: web.Request) -> web.Response:
+    return web.Response(status=404)
+
+
+async def hanging(_: web.Request) -> web.Response:
+    await asyncio.sleep(60)
+    return web.Response()
+
+
+async def half(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    response.content_length = 1000
+    await response.prepare(request)
+    await response.write(b"vllm:num_requests_waiting 5\n")
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def huge(_: web.Request) -> web.Response:
+    return web.Response(body=b"# filler line of a page that does not end\n" * 120_000)
+
+
+async def bomb(_: web.Request) -> web.Response:
+    return web.Response(body=gzip.compress(bytes(20_000_000)), headers={"Content-Encoding": "gzip"})
+
+
+async def not_gzip(_: web.Request) -> web.Response:
+    return web.Response(body=b"plain", headers={"Content-Encoding": "gzip"})
+
+
+async def redirect_loop(_: web.Request) -> web.Response:
+    raise web.HTTPFound("/metrics")
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [
+        (not_found, "http_status"),
+        (hanging, "timeout"),
+        (half, "protocol"),
+        (huge, "too_large"),
+        (bomb, "too_large"),
+        (not_gzip, "protocol"),
+        (redirect_loop, "protocol"),
+    ],
+)
+async def test_each_failure_has_its_kind(handler: Handler, kind: str) -> None:
+    async with serving(handler) as address, PageFetcher(1_000_000) as fetcher:
+        with pytest.raises(FetchError) as caught:
+            await fetcher.fetch(f"http://{address}/metrics", 0.5)
+        assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize("handler", [not_found, hanging, half, not_gzip])
+async def test_a_page_that_fails_is_unknown_counted_and_logged_once(
+    handler: Handler, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+    signals = FAST.model_copy(update={"scrape_timeout_seconds": 0.05})
+    async with (
+        serving(handler) as address,
+        scraping(endpoint(address), signals=signals, registry=registry) as scraper,
+    ):
+        assert await scraper.first_sync(5)
+        await until(lambda: (registry.get_sample_value("warmroute_scrapes_total") or 0) >= 4)
+        assert scraper.loads() == {address: Load()}
+        assert registry.get_sample_value("warmroute_scrape_failing_endpoints") == 1
+    told = [record for record in caplog.records if record.name == scraper_module.__name__]
+    assert len(told) == 1
+
+
+async def test_five_megabytes_within_the_limit_are_read() -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=b"# filler\n" * 500_000 + PAGE)
+
+    signals = SignalSettings(scrape_interval_seconds=5.0, scrape_timeout_seconds=5.0)
+    async with serving(handler) as address, scraping(endpoint(address), signals=signals) as scraper:
+        assert await scraper.first_sync(10)
+        assert scraper.loads()[address].kv_capacity_tokens is not None
+
+
+async def test_garbage_is_unknown_and_its_lines_are_counted() -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=b"\x00\xff{{{\nvllm:num_requests_waiting{ 3\n" + bytes(range(256)))
+
+    registry = CollectorRegistry()
+    async with (
+        serving(handler) as address,
+        scraping(endpoint(address), registry=registry) as scraper,
+    ):
+        assert await scraper.first_sync(5)
+        load = scraper.loads()[address]
+        assert load.queue_depth is None
+        assert load.reachable is not None
+        assert (registry.get_sample_value("warmroute_scrape_malformed_lines_total") or 0) >= 1
+
+
+async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(page) as address:
+        port = int(address.rpartition(":")[2])
+        scraper = Scraper(FAST, LimitSettings())
+        scraper.update(members(endpoint(address)))
+        assert await scraper.first_sync(5)
+    await until(lambda: reachable(scraper, address) == 0)
+    held = scraper.loads()[address].kv_capacity_tokens
+    assert held is not None  # what was known stays, to age out
+    async with serving(page, port):
+        await until(lambda: reachable(scraper, address) == 1)
+    await scraper.close()
+    assert any("read again" in record.getMessage() for record in caplog.records)
+
+
+def reachable(scraper: Scraper, address: str) -> float | None:
+    held = scraper.loads()[address].reachable
+    return None if held is None else held.value
+
+
+async def test_a_closed_port_of_a_separate_exporter_says_nothing_about_the_engine() -> None:
+    registry = CollectorRegistry()
+    with closed_port() as exporter:
+        separate = endpoint("127.0.0.1:8000", f"http://{exporter}/metrics")
+        async with scraping(separate, registry=registry) as scraper:
+            assert await scraper.first_sync(5)
+            assert scraper.loads() == {"127.0.0.1:8000": Load()}
+    assert registry.get_sample_value("warmroute_scrape_failures_total", {"kind": "refused"})
+    async with (
+        serving(page) as answering,
+        scraping(endpoint("127.0.0.1:8000", f"http://{answering}/metrics")) as scraper,
+    ):
+        assert await scraper.first_sync(5)
+        assert reachable(scraper, "127.0.0.1:8000") is None
+
+
+async def test_one_that_hangs_delays_nobody_else() -> None:
+    seen = 0
+
+    async def counting(_: web.Request) -> web.Response:
+        nonlocal seen
+        seen += 1
+        return web.Response(body=PAGE)
+
+    signals = FAST.model_copy(update={"scrape_timeout_seconds": 30.0})
+    async with (
+        serving(hanging) as stuck,
+        serving(counting) as well,
+        scraping(endpoint(stuck), endpoint(well), signals=signals) as scraper,
+    ):
+        await until(lambda: seen >= 5)
+        assert not await scraper.first_sync(0.01)  # the stuck one has not been tried to an end
+        assert scraper.loads()[well].queue_depth is not None
+
+
+async def test_a_fault_of_ours_is_counted_and_ends_no_task(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        malformed_lines = 0
+        reads = 0
+
+        def read(self, page: bytes, now: float) -> Load:
+            Broken.reads += 1
+            raise KeyError("bug")
+
+    monkeypatch.setitem(scraper_module.ENGINES, "vllm", lambda address, settings: Broken())
+    registry = CollectorRegistry()
+    async with (
+        serving(page) as address,
+        scraping(endpoint(address), registry=registry) as scraper,
+    ):
+        await until(lambda: Broken.reads >= 3)
+        assert scraper.loads() == {address: Load()}
+    assert (registry.get_sample_value("warmroute_scrape_failures_total", {"kind": "internal"}) or 0) >= 3
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+async def test_tasks_follow_the_membership() -> None:
+    async with serving(page) as one, serving(page) as two, scraping(endpoint(one)) as scraper:
+        assert await scraper.first_sync(5)
+        scraper.update(members(endpoint(one), endpoint(two)))
+        assert scraper.loads()[one].queue_depth is not None  # the one that stays is not started anew
+        await until(lambda: scraper.loads()[two].queue_depth is not None)
+        scraper.update(members(endpoint(two)))
+        assert set(scraper.loads()) == {two}
+        scraper.update(members(endpoint(two, f"http://{one}/metrics")))
+        assert scraper.loads() == {two: Load()}  # another source: nothing of the old one is kept
+        await until(lambda: scraper.loads()[two].queue_depth is not None)
+        await until(lambda: scrape_tasks() == 1)
+    assert scrape_tasks() == 0
+
+
+def scrape_tasks() -> int:
+    return sum(task.get_name().startswith("scrape ") for task in asyncio.all_tasks())
+
+
+async def test_other_settings_keep_the_loads() -> None:
+    async with serving(page) as address, scraping(endpoint(address)) as scraper:
+        assert await scraper.first_sync(5)
+        scraper.reconfigure(FAST.model_copy(update={"latency_window_seconds": 60.0}))
+        assert scraper.loads()[address].queue_depth is not None
+        assert await scraper.first_sync(5)
+
+
+async def test_without_endpoints_the_first_sync_is_done() -> None:
+    async with scraping() as scraper:
+        assert await scraper.first_sync(5)
+
+
+def test_phases_are_the_same_in_every_run_and_spread() -> None:
+    phases = [phase(f"10.0.0.{i}:8000") for i in range(200)]
+    assert phases == [phase(f"10.0.0.{i}:8000") for i in range(200)]
+    tenths = [sum(int(value * 10) == tenth for value in phases) for tenth in range(10)]
+    assert all(0 <= value < 1 for value in phases)
+    assert min(tenths) >= 5
+    assert phase("10.0.0.0:8000") == pytest.approx(0.10853805506878106)
