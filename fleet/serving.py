@@ -70,6 +70,8 @@ class GrpcServer:
         try:
             self.server.add_insecure_port(self.address)
         except RuntimeError as error:
+            # Only a started server can be stopped, and one that is not leaves a task behind.
+            await self.server.start()
             await self.server.stop(None)
             raise OSError(f"{self.name}: cannot listen on {self.address}: {error}") from error
         await self.server.start()

@@ -1,0 +1,44 @@
+"""The command: verbs are found, good settings pass, bad ones end with what to mend and status 2."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.main import VERBS, main
+
+GOOD = """\
+pools: [{name: chat, endpoints: [{address: "127.0.0.1:1"}]}]
+listeners: [{name: main, address: "127.0.0.1:10000", pool: chat}]
+"""
+
+
+def test_check_says_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(GOOD)
+    assert main(["check", str(path)]) == 0
+    assert "good, 1 pool(s), 1 endpoint(s), 1 listener(s)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["check", "serve", "xds", "ext-proc"])
+def test_bad_settings_end_every_verb_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(GOOD.replace('127.0.0.1:1"', '127.0.0.1:0"'))
+    assert main([verb, str(path)]) == 2
+    told = capsys.readouterr().err
+    assert f"{path}:1: pools[0].endpoints[0].address: '127.0.0.1:0'; allowed: host:port" in told
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_help(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([verb, "--help"])
+    assert left.value.code == 0
+    assert f"warmroute {verb}" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_refused() -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["nonsense"])
+    assert left.value.code == 2
