@@ -77,6 +77,8 @@ class Cluster:
         self.address = f"127.0.0.1:{free_port()}"
         self.admin_address = f"127.0.0.1:{free_port()}"
         self.ext_proc_admin_address = f"127.0.0.1:{free_port()}"
+        self.pool_overrides: dict[str, Any] = {}
+        """Fields of the pool that differ from defaults; they count from the next `write_settings` on."""
         self._clients: dict[str, HttpClient] = {}
 
     @property
@@ -97,22 +99,24 @@ class Cluster:
             self.engines.append(address)
 
     def write_settings(self) -> None:
-        """Write the settings file, checked as the services check it."""
+        """Write the settings file at once, checked as the services check it."""
         text = yaml.safe_dump(self._settings(), sort_keys=False)
         parse_settings(text, str(self.settings_path))
-        self.settings_path.write_text(text)
+        new = self.settings_path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.settings_path)
 
     async def start_services(self) -> None:
         """Start Warmroute in the form asked for, and wait until it is ready."""
         file = str(self.settings_path)
         if self.settings.router == "serve":
             self.start("serve", warmroute("serve", file))
-            await self.wait_ready("serve", self.admin_address)
+            await self.wait_answer("serve", self.admin_address, "/readyz")
         elif self.settings.router == "apart":
             self.start("xds", warmroute("xds", file))
             self.start("ext-proc", warmroute("ext-proc", file))
-            await self.wait_ready("xds", self.admin_address)
-            await self.wait_ready("ext-proc", self.ext_proc_admin_address)
+            await self.wait_answer("xds", self.admin_address, "/readyz")
+            await self.wait_answer("ext-proc", self.ext_proc_admin_address, "/readyz")
 
     async def bootstrap(self) -> dict[str, Any]:
         """Return Envoy's bootstrap: static for Envoy alone, else what the product prints."""
@@ -134,14 +138,6 @@ class Cluster:
         self.children[name] = child
         return child
 
-    async def wait_ready(self, name: str, address: str) -> None:
-        """Return when a service's /readyz says so."""
-        await self._wait_for_answer(name, address, "/readyz")
-
-    async def wait_serving(self) -> None:
-        """Return when Envoy passes requests on to an engine."""
-        await self._wait_for_answer("envoy", self.address, "/v1/models")
-
     async def get_json(self, address: str, path: str) -> Any:
         """Get a JSON document, or None when there is no answer now: figures to show may be missing."""
         text = await self.get(address, path)
@@ -157,7 +153,12 @@ class Cluster:
             return None
         return response.body if response.status == 200 else None
 
-    async def _wait_for_answer(self, name: str, address: str, path: str) -> None:
+    async def wait_answer(self, name: str, address: str, path: str) -> None:
+        """Return when the part called `name` answers a page with status 200.
+
+        Raises:
+            BenchError: it ended, or too much time has passed.
+        """
         child = self.children.get(name)
         deadline = time.monotonic() + _READY_SECONDS
         while await self.get(address, path) is None:
@@ -180,7 +181,6 @@ class Cluster:
             child.kill()
 
     def _settings(self) -> dict[str, Any]:
-        overrides = dict(self.settings.overrides)
         sockets = self.directory
         sections: dict[str, Any] = {
             "pools": [
@@ -188,6 +188,7 @@ class Cluster:
                     "name": POOL,
                     "models": [self.settings.engine.model],
                     "endpoints": [{"address": address} for address in self.engines],
+                    **self.pool_overrides,
                 }
             ],
             "listeners": [{"name": "front", "address": self.address, "pool": POOL}],
@@ -196,7 +197,7 @@ class Cluster:
             "control": {"address": f"unix:{sockets}/control.sock"},
             "admin": {"address": self.admin_address, "ext_proc_address": self.ext_proc_admin_address},
         }
-        for name, section in overrides.items():
+        for name, section in self.settings.overrides.items():
             sections[name] = {**sections.get(name, {}), **section}
         return sections
 
@@ -215,7 +216,7 @@ async def running_cluster(settings: ClusterSettings) -> AsyncIterator[Cluster]:
         cluster.write_settings()
         await cluster.start_services()
         async with EnvoyProcess(await cluster.bootstrap(), directory=directory):
-            await cluster.wait_serving()
+            await cluster.wait_answer("envoy", cluster.address, "/v1/models")
             yield cluster
         await cluster.stop()
     finally:

@@ -20,6 +20,11 @@ _MAX_HEAD_BYTES: Final = 65_536
 class ExchangeError(Exception):
     """The exchange broke; the text is the reason that is counted."""
 
+    def __init__(self, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.headers = headers or {}
+        """Of the response, where it had begun."""
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -115,7 +120,7 @@ class _Connection(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         self.close()
         if self._done is not None and not self._done.done():
-            self._done.set_exception(ExchangeError(reason))
+            self._done.set_exception(ExchangeError(reason, self._headers))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (the name is the base class's)
         self.closed = True

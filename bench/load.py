@@ -57,6 +57,7 @@ class LoadRun:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._began_at: float | None = None
+        self._stopped = False
 
     @property
     def elapsed_seconds(self) -> float:
@@ -68,6 +69,10 @@ class LoadRun:
         """Requests sent and not ended."""
         return self.started - len(self.outcomes)
 
+    def stop(self) -> None:
+        """Send no further turns; those under way run to their end."""
+        self._stopped = True
+
     async def run(self, turns: Sequence[Turn]) -> list[Outcome]:
         """Send each turn at its time, whatever became of those before; return when all have ended."""
         self._began_at = self._clock()
@@ -78,6 +83,8 @@ class LoadRun:
                     delay = turn.at_seconds - self.elapsed_seconds
                     if delay > 0:
                         await asyncio.sleep(delay)
+                    if self._stopped:
+                        break
                     group.create_task(self._one(turn, body))
                     self.started += 1
         finally:
@@ -92,7 +99,9 @@ class LoadRun:
                 response = await self._client.request("POST", _PATH, body)
         except (ExchangeError, TimeoutError) as error:
             reason = str(error) or "timeout"
-            self.outcomes.append(Outcome(turn.at_seconds, self._clock() - self._began_at, failure=reason))
+            ended = self._clock() - self._began_at
+            served = _told(error.headers, ENGINE_HEADER) if isinstance(error, ExchangeError) else None
+            self.outcomes.append(Outcome(turn.at_seconds, ended, failure=reason, served=served))
             return
         self.outcomes.append(outcome_of(response, turn.at_seconds, planned_at))
 

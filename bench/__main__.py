@@ -1,0 +1,64 @@
+"""`python -m bench`: run every bench, or those named, and sum up which targets are met."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BENCHES: Final = {
+    "demo": "Envoy alone against Envoy with Warmroute on the same workload",
+    "outage": "what requests feel when ext_proc, xds_server or an engine is killed or frozen",
+    "index_cost": "what the prefix index costs for each request, and how much memory it takes",
+}
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the benches one after the other; 1 when a target is not met or a bench did not end."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="BENCH", help=f"of {', '.join(BENCHES)}; default: all")
+    parser.add_argument("--list", action="store_true", help="only say what there is")
+    args = parser.parse_args(given)
+    if unknown := set(args.names) - set(BENCHES):
+        parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    if args.list:
+        for name, text in BENCHES.items():
+            print(f"{name:12} python -m bench.{name} --json   {text}")
+        return 0
+    results = {name: run(name) for name in args.names or BENCHES}
+    met = True
+    for name, result in results.items():
+        print(f"\n{name}: {BENCHES[name]}")
+        if result is None:
+            print("NOT MET  it did not come to its end")
+            met = False
+            continue
+        wanted = [report.Wanted(**entry) for entry in result.get("wanted", ())]
+        print("\n".join(report.lines(wanted)))
+        met = met and report.exit_code(wanted) == 0
+    return 0 if met else 1
+
+
+def run(name: str) -> dict[str, Any] | None:
+    """Run one bench in a process of its own; return its last line's object, or None without one."""
+    report.progress(f"-- {name}")
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.{name}", "--json"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    try:
+        result = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return result if isinstance(result, dict) else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
