@@ -18,6 +18,7 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
 from xds_server.signals import scraper as scraper_module
+from xds_server.signals.engines import ENGINES
 from xds_server.signals.fetch import FetchError, PageFetcher
 from xds_server.signals.scraper import Scraper, phase
 
@@ -273,7 +274,7 @@ async def test_a_fault_of_ours_is_counted_and_ends_no_task(
             Broken.reads += 1
             raise KeyError("bug")
 
-    monkeypatch.setitem(scraper_module.ENGINES, "vllm", lambda address, settings: Broken())
+    monkeypatch.setitem(ENGINES, "vllm", lambda address, settings: Broken())
     registry = CollectorRegistry()
     async with (
         serving(page) as address,
