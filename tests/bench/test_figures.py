@@ -1,0 +1,136 @@
+"""Figures must be right: percentiles, ratios, targets, and the object that `--json` prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench import report
+from bench.demo import RunResult, result_of, wanted_of
+from bench.stats import Outcome, Summary, percentile, summarise
+
+ENGINES = ("127.0.0.1:1", "127.0.0.1:2")
+
+
+def ok(at: float, ttft: float, e2e: float, served: str, cached: int = 0) -> Outcome:
+    return Outcome(
+        at, at + e2e, status=200, ttft_seconds=ttft, prompt_tokens=100, cached_tokens=cached, served=served
+    )
+
+
+def test_percentile_of_nothing_is_unknown() -> None:
+    assert percentile([], 0.99) is None
+
+
+def test_percentile_is_linear_between_ranks() -> None:
+    assert percentile([0.0, 10.0], 0.25) == pytest.approx(2.5)
+    assert percentile([float(n) for n in range(101)], 0.99) == pytest.approx(99)
+
+
+def test_failures_count_but_their_times_do_not() -> None:
+    outcomes = [
+        ok(0, 0.1, 0.2, ENGINES[0], cached=50),
+        ok(1, 0.3, 0.4, ENGINES[0]),
+        Outcome(2, 32, failure="timeout"),
+        Outcome(3, 4, failure="status 503", status=503),
+    ]
+    summary = summarise(outcomes, ENGINES)
+    assert (summary.requests, summary.failures) == (4, 2)
+    assert summary.failure_reasons == {"timeout": 1, "status 503": 1}
+    assert summary.ttft_p50_seconds == pytest.approx(0.2)
+    assert summary.e2e_p99_seconds == pytest.approx(0.398)
+    assert summary.prefix_hit_ratio == pytest.approx(0.25)
+
+
+def test_idle_endpoints_count_in_the_mean() -> None:
+    summary = summarise([ok(0, 0.1, 0.2, ENGINES[0])] * 6, ENGINES)
+    assert summary.max_over_mean == pytest.approx(2.0)
+    assert summary.served == {ENGINES[0]: 6, ENGINES[1]: 0}
+
+
+def test_without_answers_everything_is_unknown_and_nothing_is_zero() -> None:
+    summary = summarise([], ENGINES)
+    assert summary.ttft_p99_seconds is None
+    assert summary.prefix_hit_ratio is None
+    assert summary.max_over_mean is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "met"),
+    [
+        (report.at_least("a", 2.0, 2.0), True),
+        (report.at_least("a", 1.99, 2.0), False),
+        (report.at_most("a", 0.6, 0.6), True),
+        (report.at_most("a", 0.61, 0.6), False),
+        (report.exactly("a", 0, 0), True),
+        (report.exactly("a", 1, 0), False),
+        (report.at_most("a", None, 0.6), False),
+        (report.at_least("a", None, 2.0), False),
+        (report.exactly("a", None, 0), False),
+        (report.at_most("a", float("nan"), 1.0), False),
+    ],
+)
+def test_targets_include_their_border_and_the_unknown_is_never_met(wanted: report.Wanted, met: bool) -> None:
+    assert wanted.met is met
+    assert report.exit_code([wanted]) == (0 if met else 1)
+
+
+def test_ratio_with_an_unknown_part_is_unknown() -> None:
+    assert report.ratio(1, 2) == 0.5
+    assert report.ratio(None, 2) is None
+    assert report.ratio(1, None) is None
+    assert report.ratio(1, 0) is None
+
+
+def run_result(hit: float, p99: float, failures: int = 0, **seen: int) -> RunResult:
+    summary = Summary(100, failures, 0.1, p99, 0.5, 1.0, hit, 1.1)
+    status = {"weight_updates": 3, "pushes": 9, "acks": 9, "nacks": 0, "picks": {"warm": 90, "cold": 10}}
+    return RunResult(summary, 0.4, status, seen)
+
+
+def test_result_has_the_documented_shape_and_meets_its_targets() -> None:
+    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, with_pick=100, honoured=100))
+    run_keys = {
+        "requests",
+        "failures",
+        "ttft_p50_seconds",
+        "ttft_p99_seconds",
+        "e2e_p99_seconds",
+        "prefix_hit_ratio",
+        "max_over_mean",
+    }
+    assert run_keys <= set(result["round_robin"])
+    assert run_keys <= set(result["warmroute"])
+    assert {"weight_updates", "acks", "nacks", "picks", "picks_honoured"} <= set(result)
+    assert (result["picks"], result["picks_honoured"]) == (100, 1.0)
+    assert all(entry.met for entry in wanted_of(result))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unmet"),
+    [
+        ((0.3, 1.0, 1), (0.9, 0.5, 0), "round_robin_failures"),
+        ((0.3, 1.0, 0), (0.9, 0.5, 1), "warmroute_failures"),
+        ((0.5, 1.0, 0), (0.9, 0.5, 0), "prefix_hit_ratio_over_round_robin"),
+        ((0.3, 1.0, 0), (0.9, 0.7, 0), "ttft_p99_over_round_robin"),
+    ],
+)
+def test_each_target_can_be_missed(
+    before: tuple[float, float, int], after: tuple[float, float, int], unmet: str
+) -> None:
+    result = result_of(run_result(*before), run_result(*after, with_pick=100, honoured=100))
+    assert [entry.name for entry in wanted_of(result) if not entry.met] == [unmet]
+
+
+def test_picks_that_went_elsewhere_miss_the_target() -> None:
+    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, with_pick=100, honoured=98))
+    assert [entry.name for entry in wanted_of(result) if not entry.met] == ["picks_honoured"]
+
+
+def test_printed_result_is_one_json_object_on_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, with_pick=100, honoured=100))
+    report.print_json(result, wanted_of(result))
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {"round_robin", "warmroute", "wanted"} <= set(printed)
+    assert {"name", "value", "wanted", "met"} == set(printed["wanted"][0])
