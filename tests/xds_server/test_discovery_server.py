@@ -1,0 +1,332 @@
+"""The service over real gRPC: one test body for {SotW, delta} x {ADS, separate services}."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from envoy.service.discovery.v3 import ads_pb2_grpc
+from google.protobuf import any_pb2
+
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from xds_server.snapshot.snapshot import SnapshotStore
+
+LANES = [(variant, service) for variant in ("sotw", "delta") for service in ("ads", "separate")]
+ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+
+
+@pytest.fixture(params=LANES, ids=["-".join(lane) for lane in LANES])
+def lane(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param  # type: ignore[no-any-return]
+
+
+def everything(xds: SimpleNamespace, weight: int = 10, seconds: int = 1) -> Any:
+    return xds.snapshot(
+        xds.cluster("a", seconds=seconds),
+        xds.assignment("a", weight, 20),
+        xds.assignment("b", 30),
+        xds.listener("front"),
+        xds.route("front", "a"),
+    )
+
+
+class Witness:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, ...]] = []
+
+    def pushed(self, client: Any, type_url: str, version: str) -> None:
+        self.seen.append(("pushed", client.node_id, type_url, version))
+
+    def acked(self, client: Any, type_url: str, version: str) -> None:
+        self.seen.append(("acked", client.node_id, type_url, version))
+
+    def nacked(self, client: Any, type_url: str, version: str, message: str) -> None:
+        self.seen.append(("nacked", client.node_id, type_url, version, message))
+
+
+async def until(condition: Any) -> None:
+    """Wait for what the server does after it has read the client's last message."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_client_follows_the_fleet(xds: SimpleNamespace, serve: Any, lane: tuple[str, str]) -> None:
+    """From before the first snapshot to a change of weights, a change of a cluster, and resubscription."""
+    running = await serve()
+    client = running.connect(*lane)
+    await client.ask(TYPE_CLUSTER)
+    await client.ask(TYPE_ENDPOINT, ("a", "unknown"))
+    await until(lambda: running.value("streams") == (1 if lane[1] == "ads" else 2))
+    running.store.set(everything(xds))
+    assert set((await client.hear(TYPE_CLUSTER)).resources) == {"a"}
+    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"a"}
+    await client.ask(TYPE_LISTENER)
+    assert set((await client.hear(TYPE_LISTENER)).resources) == {"front"}
+    await client.ask(TYPE_ROUTE, ("front",))
+    assert set((await client.hear(TYPE_ROUTE)).resources) == {"front"}
+
+    running.store.set(everything(xds, weight=11))
+    held = await client.hear(TYPE_ENDPOINT)
+    assert held.resources["a"] == xds.assignment("a", 11, 20).body.value
+
+    running.store.set(everything(xds, weight=11, seconds=2))
+    await client.hear(TYPE_CLUSTER)
+    if lane[1] == "ads":
+        await client.hear(TYPE_ENDPOINT)
+
+    await client.ask(TYPE_ENDPOINT, ())
+    await client.ask(TYPE_ENDPOINT, ("b",))
+    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"b"}
+    await client.ask(TYPE_ENDPOINT, ("a", "b"))
+    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"a", "b"}
+    client.cancel()
+    await running.idle()
+    assert running.value("faults_total") == 0 == running.value("peer_errors_total")
+
+
+async def test_acks_and_nacks_are_counted_observed_and_shown(
+    xds: SimpleNamespace, serve: Any, lane: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    witness = Witness()
+    running = await serve(observer=witness)
+    snapshot = everything(xds)
+    version = snapshot.version(TYPE_ENDPOINT)
+    running.store.set(snapshot)
+    clients = [running.connect(*lane, node=f"node-{number}") for number in range(3)]
+    for client in clients:
+        await client.ask(TYPE_ENDPOINT, ("a",))
+        await client.hear(TYPE_ENDPOINT, error="weight out of range")
+    await until(lambda: running.value("nacks_total", type="ClusterLoadAssignment") == 3)
+    assert running.value("pushes_total", type="ClusterLoadAssignment") == 3
+    refusals = [entry for entry in caplog.records if entry.levelno == logging.ERROR]
+    assert len(refusals) == 1, "a content's refusal is logged once, not once a client"
+    assert ("nacked", "node-1", TYPE_ENDPOINT, version, "weight out of range") in witness.seen
+    shown = running.service.clients()
+    assert [client.node_id for client in shown] == ["node-0", "node-1", "node-2"]
+    (status,) = shown[0].types
+    assert (status.version_sent, status.version_acked, status.version_nacked) == (version, "", version)
+
+    running.store.set(everything(xds, weight=12))
+    await clients[0].hear(TYPE_ENDPOINT)
+    await until(lambda: running.value("acks_total", type="ClusterLoadAssignment") == 1)
+    (status,) = running.service.clients()[0].types
+    assert (status.version_acked, status.error) == (running.store.snapshot.version(TYPE_ENDPOINT), "")
+
+
+async def test_a_restarted_server_answers_a_client_that_knows_more_than_it(
+    xds: SimpleNamespace, serve: Any
+) -> None:
+    """Old version, old nonce, and one name that the new server has never heard of."""
+    running = await serve()
+    running.store.set(everything(xds))
+    client = running.connect("sotw")
+    request = client.peer.ask(TYPE_ENDPOINT, ("a", "of another server"))
+    request.version_info = running.store.snapshot.version(TYPE_ENDPOINT)
+    request.response_nonce = "of an earlier stream"
+    await client.call(TYPE_ENDPOINT).write(request)
+    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"a"}
+
+
+async def test_two_streams_of_a_server_never_share_a_nonce(xds: SimpleNamespace, serve: Any) -> None:
+    running = await serve()
+    running.store.set(everything(xds))
+    nonces = set()
+    for _ in range(2):
+        client = running.connect("sotw")
+        await client.ask(TYPE_CLUSTER)
+        nonces.add((await client.hear(TYPE_CLUSTER)).nonce)
+    assert len(nonces) == 2
+
+
+async def test_an_old_stream_of_a_node_takes_nothing_from_its_new_one(
+    xds: SimpleNamespace, serve: Any
+) -> None:
+    running = await serve()
+    running.store.set(everything(xds))
+    old, new = running.connect("sotw"), running.connect("sotw")
+    for client in (old, new):
+        await client.ask(TYPE_CLUSTER)
+        await client.hear(TYPE_CLUSTER)
+    (status,) = running.service.clients()
+    assert status.streams == 2
+    old.cancel()
+    await until(lambda: running.value("streams") == 1)
+    (status,) = running.service.clients()
+    assert (status.streams, status.types[0].version_sent) == (1, running.store.snapshot.version(TYPE_CLUSTER))
+
+
+async def test_a_clients_errors_end_its_stream_and_no_other(
+    xds: SimpleNamespace, serve: Any, lane: tuple[str, str]
+) -> None:
+    running = await serve()
+    running.store.set(everything(xds))
+    good = running.connect(*lane)
+    await good.ask(TYPE_CLUSTER)
+    await good.hear(TYPE_CLUSTER)
+    bad = running.connect(*lane)
+    request = bad.peer.ask(TYPE_CLUSTER)
+    request.type_url = "type.googleapis.com/nobody.knows.It"
+    call = bad.call(TYPE_CLUSTER)
+    await call.write(request)
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "nobody.knows.It" in await call.details()
+    nameless = running.connect(*lane, node="")
+    await nameless.ask(TYPE_CLUSTER)
+    assert await nameless.call(TYPE_CLUSTER).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert running.value("peer_errors_total") == 2
+    running.store.set(everything(xds, seconds=2))
+    await good.hear(TYPE_CLUSTER)
+
+
+async def test_bytes_that_are_no_request_are_the_clients_error(serve: Any) -> None:
+    running = await serve()
+    call = running.channel().stream_stream(f"{ADS}DeltaAggregatedResources")()
+    await call.write(b"\xff\xff\xff")
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_fault_of_ours_ends_one_stream_and_is_counted(
+    xds: SimpleNamespace, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await serve()
+    good = running.connect("delta")
+    await good.ask(TYPE_ENDPOINT, ("a",))
+    running.store.set(everything(xds))
+    await good.hear(TYPE_ENDPOINT)
+    broken = everything(xds, weight=99)
+    no_cluster = any_pb2.Any(type_url=TYPE_CLUSTER, value=b"\xff\xff")
+    object.__setattr__(broken.of_type(TYPE_CLUSTER)["a"], "body", no_cluster)
+    running.store.set(broken)
+    await good.hear(TYPE_ENDPOINT)
+    bad = running.connect("delta")
+    await bad.ask(TYPE_CLUSTER)
+    assert await bad.call(TYPE_CLUSTER).code() is grpc.StatusCode.INTERNAL
+    assert running.value("faults_total") == 1
+    assert any(entry.exc_info for entry in caplog.records)
+    running.store.set(everything(xds, weight=98))
+    await good.hear(TYPE_ENDPOINT)
+
+
+async def test_streams_are_bounded(xds: SimpleNamespace, serve: Any) -> None:
+    running = await serve(max_streams=1)
+    running.store.set(everything(xds))
+    first = running.connect("sotw")
+    await first.ask(TYPE_CLUSTER)
+    await first.hear(TYPE_CLUSTER)
+    second = running.connect("sotw")
+    assert await second.call(TYPE_CLUSTER).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert running.value("streams_rejected_total") == 1
+    first.cancel()
+    await running.idle()
+    third = running.connect("sotw")
+    await third.ask(TYPE_CLUSTER)
+    await third.hear(TYPE_CLUSTER)
+
+
+async def test_connect_subscribe_cancel_leaves_nothing(xds: SimpleNamespace, serve: Any) -> None:
+    """Several hundred cycles, cancelled at different moments."""
+    running = await serve()
+    running.store.set(everything(xds))
+    channel = running.channel()
+    stub = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel)
+    before = len(asyncio.all_tasks())
+    for cycle in range(300):
+        peer = xds.peer("sotw" if cycle % 2 else "delta")
+        method = stub.StreamAggregatedResources if cycle % 2 else stub.DeltaAggregatedResources
+        call = method()
+        if cycle % 3:
+            await call.write(peer.ask(TYPE_CLUSTER))
+        if cycle % 3 == 2:
+            peer.take(await call.read())
+        call.cancel()
+    await running.idle()
+    assert running.service.clients() == []
+    # grpc.aio replaces its own accepting task with each call, so the number is what must come back.
+    await until(lambda: len(asyncio.all_tasks()) <= before)
+    assert running.value("faults_total") == 0
+
+
+async def test_a_client_that_does_not_read_delays_nobody_and_is_given_the_newest(
+    xds: SimpleNamespace, serve: Any
+) -> None:
+    """Each state is a megabyte, far beyond what the transport takes in for a client that does not read."""
+
+    def heavy(weight: int) -> Any:
+        return xds.snapshot(xds.assignment("a", *([weight] * 30_000)))
+
+    running = await serve(max_streams=50)
+    store: SnapshotStore = running.store
+    store.set(heavy(1))
+    narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+    slow = running.connect("delta", "ads", "slow", *narrow)
+    await slow.ask(TYPE_ENDPOINT, ("a",))
+    quick = [running.connect("delta", node=f"quick-{number}") for number in range(3)]
+    for client in quick:
+        await client.ask(TYPE_ENDPOINT, ("a",))
+        await client.hear(TYPE_ENDPOINT)
+    rounds = 12
+    for weight in range(2, rounds + 2):
+        store.set(heavy(weight))
+        for client in quick:
+            held = await client.hear(TYPE_ENDPOINT)
+            assert held.resources["a"] == store.snapshot.of_type(TYPE_ENDPOINT)["a"].body.value  # type: ignore[union-attr]
+    newest = store.snapshot.of_type(TYPE_ENDPOINT)["a"].body.value  # type: ignore[union-attr]
+    heard = 0
+    while slow.peer.held[TYPE_ENDPOINT].resources.get("a") != newest:
+        await slow.hear(TYPE_ENDPOINT)
+        heard += 1
+    assert heard <= 3, "states that a slow client missed were queued for it"
+
+
+async def test_draining_ends_streams_one_after_another_and_refuses_new_ones(
+    xds: SimpleNamespace, serve: Any
+) -> None:
+    running = await serve()
+    running.store.set(everything(xds))
+    clients = [running.connect("sotw", node=f"node-{number}") for number in range(4)]
+    for client in clients:
+        await client.ask(TYPE_CLUSTER)
+        await client.hear(TYPE_CLUSTER)
+    # Over a minute for four streams, the first ends at once and the others have long to go.
+    slowly = asyncio.create_task(running.service.drain(60))
+    await until(lambda: running.value("streams") == 3)
+    slowly.cancel()
+    await running.service.drain(0.04)
+    for client in clients:
+        assert await client.call(TYPE_CLUSTER).code() is grpc.StatusCode.UNAVAILABLE
+    late = running.connect("sotw")
+    assert await late.call(TYPE_CLUSTER).code() is grpc.StatusCode.UNAVAILABLE
+    await running.idle()
+
+
+async def test_draining_ends_a_stream_whose_client_does_not_read(xds: SimpleNamespace, serve: Any) -> None:
+    running = await serve()
+    running.store.set(xds.snapshot(xds.assignment("a", *([1] * 100_000))))
+    stuck = running.connect("delta")
+    await stuck.ask(TYPE_ENDPOINT, ("a",))
+    await until(lambda: running.value("streams") == 1)
+    await running.service.drain(0.01)
+    await running.idle()
+
+
+async def test_routes_come_even_if_a_client_never_answers_its_clusters(
+    xds: SimpleNamespace, serve: Any
+) -> None:
+    running = await serve(hold_seconds=0.05)
+    running.store.set(everything(xds))
+    client = running.connect("sotw")
+    await client.ask(TYPE_CLUSTER)
+    await client.ask(TYPE_LISTENER)
+    call = client.call(TYPE_CLUSTER)
+    assert (await call.read()).type_url == TYPE_CLUSTER
+    assert (await asyncio.wait_for(call.read(), 10)).type_url == TYPE_LISTENER
