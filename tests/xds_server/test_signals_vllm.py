@@ -65,8 +65,8 @@ vllm:num_requests_waiting{engine="0"} 3
 vllm:num_requests_waiting{engine="1"} 7
 vllm:num_requests_running{engine="0"} 1
 vllm:num_requests_running{engine="1"} 2
-vllm:kv_cache_usage_perc{engine="0"} 0.2
-vllm:kv_cache_usage_perc{engine="1"} 0.9
+vllm:kv_cache_usage_perc{engine="0"} 0.9
+vllm:kv_cache_usage_perc{engine="1"} 0.2
 vllm:cache_config_info{engine="0",kv_cache_size_tokens="1000"} 1
 vllm:cache_config_info{engine="1",block_size="16",num_gpu_blocks="100"} 1
 """
