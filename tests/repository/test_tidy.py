@@ -1,0 +1,141 @@
+"""House rules that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleet import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_FUNCTION_LINES = 70
+MAX_MODULE_LINES = 350
+SERVICES = ("fleet", "xds_server", "ext_proc")
+OUR_NAME = re.compile(r"x-(?:warmroute|gateway-destination)-[a-z-]*[a-z]|\bwarmroute_[a-z_]*[a-z]")
+
+
+def of_services(modules: list[Path], root: Path) -> list[Path]:
+    return [path for path in modules if path.relative_to(root).parts[0] in SERVICES]
+
+
+def docstrings(tree: ast.AST) -> set[int]:
+    """Ids of the constants that are docstrings, or strings that stand alone below an attribute."""
+    return {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+
+def literals(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of each string in a module that is no docstring."""
+    tree = ast.parse(path.read_text())
+    skipped = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+def shared_names() -> set[str]:
+    """Every name and header of fleet/names.py."""
+    found: set[str] = set()
+    for value in vars(names).values():
+        if isinstance(value, str):
+            found.add(value)
+        elif isinstance(value, tuple | dict):
+            found.update(value)
+    return found
+
+
+def test_functions_are_short(modules: list[Path]) -> None:
+    long = [
+        f"{path}:{node.lineno} {node.name}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= MAX_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def test_modules_are_short(modules: list[Path]) -> None:
+    long = [str(path) for path in modules if len(path.read_text().splitlines()) > MAX_MODULE_LINES]
+    assert long == []
+
+
+def test_nothing_is_left_to_do(texts: dict[Path, str]) -> None:
+    """Open ends live in the issue tracker."""
+    marks = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b(?!-)")
+    found = [str(path) for path, text in texts.items() if marks.search(text)]
+    assert found == []
+
+
+def test_services_log_and_do_not_print(modules: list[Path], root: Path) -> None:
+    found = [
+        f"{path}:{node.lineno}"
+        for path in of_services(modules, root)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert found == []
+
+
+def test_every_public_module_says_what_it_is(modules: list[Path]) -> None:
+    silent = [
+        str(path)
+        for path in modules
+        if (path.stem == "__init__" or not path.stem.startswith("_"))
+        and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_every_dependency_has_its_reason(project: dict[str, Any], root: Path) -> None:
+    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    wanted = {re.split(r"[\s\[<>=!~;]", entry, maxsplit=1)[0] for group in groups for entry in group}
+    text = (root / "docs" / "dependencies.md").read_text()
+    told = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, flags=re.MULTILINE))
+    assert set(told) == wanted - {"warmroute"}
+    assert all(reason.strip() for reason in told.values())
+
+
+def test_import_contracts_hold(root: Path) -> None:
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_names_shared_with_envoy_are_spelt_in_one_place(modules: list[Path], root: Path) -> None:
+    found = [
+        f"{path}:{line} {text!r}"
+        for path in of_services(modules, root)
+        if path.relative_to(root) != Path("fleet/names.py")
+        for line, text in literals(path)
+        if re.search(r"x-warmroute-|x-gateway-destination", text.lower())
+    ]
+    assert found == []
+
+
+def test_the_rule_about_names_sees_a_second_spelling(tmp_path: Path) -> None:
+    """Docstrings may speak of a header; code may not spell it."""
+    module = tmp_path / "module.py"
+    module.write_text('"""x-warmroute-endpoint."""\nHEADER = "x-warmroute-endpoint"\n')
+    assert list(literals(module)) == [(2, "x-warmroute-endpoint")]
+
+
+def test_example_configuration_uses_only_shared_names(root: Path) -> None:
+    known = shared_names()
+    used = {
+        name
+        for folder in ("envoy", "compose")
+        for path in sorted((root / "deploy" / folder).glob("*.yaml"))
+        for name in OUR_NAME.findall(path.read_text())
+    }
+    assert names.ADS_CLUSTER in used
+    assert used - known == set()
