@@ -40,7 +40,7 @@ class RunResult:
     """Of the whole host. Near 1 the host, not the engines' model, sets the times."""
     status: Mapping[str, Any]
     seen: Mapping[str, int]
-    """What the engines counted, summed: requests, with_pick, honoured, ..."""
+    """What the engines counted, summed: requests, routed, honoured, ..."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -84,7 +84,8 @@ async def seen(cluster: Cluster) -> dict[str, int]:
         return totals
     for address in cluster.engines:
         for name, count in (await cluster.get_json(address, "/admin/seen") or {}).items():
-            totals[name] = totals.get(name, 0) + count
+            if isinstance(count, int):
+                totals[name] = totals.get(name, 0) + count
     return totals
 
 
@@ -98,9 +99,9 @@ def result_of(before: RunResult, after: RunResult) -> dict[str, Any]:
         "pushes": after.status.get("pushes"),
         "acks": after.status.get("acks"),
         "nacks": after.status.get("nacks"),
-        "picks": after.seen.get("with_pick", sum(reasons.values())),
+        "picks": after.seen.get("routed", sum(reasons.values())),
         "pick_reasons": reasons,
-        "picks_honoured": report.ratio(after.seen.get("honoured"), after.seen.get("with_pick")),
+        "picks_honoured": report.ratio(after.seen.get("honoured"), after.seen.get("routed")),
     }
 
 

@@ -90,7 +90,7 @@ def run_result(hit: float, p99: float, failures: int = 0, **seen: int) -> RunRes
 
 
 def test_result_has_the_documented_shape_and_meets_its_targets() -> None:
-    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, with_pick=100, honoured=100))
+    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, routed=100, honoured=100))
     run_keys = {
         "requests",
         "failures",
@@ -119,17 +119,17 @@ def test_result_has_the_documented_shape_and_meets_its_targets() -> None:
 def test_each_target_can_be_missed(
     before: tuple[float, float, int], after: tuple[float, float, int], unmet: str
 ) -> None:
-    result = result_of(run_result(*before), run_result(*after, with_pick=100, honoured=100))
+    result = result_of(run_result(*before), run_result(*after, routed=100, honoured=100))
     assert [entry.name for entry in wanted_of(result) if not entry.met] == [unmet]
 
 
 def test_picks_that_went_elsewhere_miss_the_target() -> None:
-    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, with_pick=100, honoured=98))
+    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, routed=100, honoured=98))
     assert [entry.name for entry in wanted_of(result) if not entry.met] == ["picks_honoured"]
 
 
 def test_printed_result_is_one_json_object_on_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
-    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, with_pick=100, honoured=100))
+    result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, routed=100, honoured=100))
     report.print_json(result, wanted_of(result))
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"round_robin", "warmroute", "wanted"} <= set(printed)
