@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from itertools import compress
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_MANY: Final = 24
+"""Holders from which on naming them all at once is cheaper than bit by bit."""
+_DIGITS_TO_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 
 
 class _Endpoint:
@@ -116,6 +121,10 @@ class PrefixIndex:
 
     def _note(self, found: dict[str, int], mask: int, depth: int) -> None:
         addresses = self._addresses
+        if mask.bit_count() >= _MANY:
+            lowest_first = format(mask, "b")[::-1].encode().translate(_DIGITS_TO_TRUTH)
+            found.update(dict.fromkeys(compress(addresses, lowest_first), depth))
+            return
         while mask:
             low = mask & -mask
             found[addresses[low.bit_length() - 1]] = depth

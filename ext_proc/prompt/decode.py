@@ -231,7 +231,7 @@ def _refuse(wrong: bool) -> None:  # noqa: FBT001 - reads as a guard
 
 
 def _prompt(model: str | None, salt: str, pieces: text.Pieces, *, complete: bool) -> Prompt:
-    joined = b"".join(pieces)
+    joined = b"".join(pieces[: text.MAX_PIECES])
     if not joined:
         raise UnreadableError(Unreadable.NO_PROMPT)
     return Prompt(model, salt, joined, complete)

@@ -1,7 +1,8 @@
 """Where the leading part of a JSON body breaks off: the containers open at its end.
 
-One pass of a regular expression without backtracking goes over strings, scalars and containers that hold no
-further container; only the other brackets reach Python. The work is linear in the body's length.
+Escapes are blanked first, so every quote left opens or closes a string. Then one pass of a regular expression
+without backtracking goes over strings, scalars and containers that hold no further container; only the
+other brackets reach Python. The work is linear in the body's length.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ import msgspec
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 MAX_DEPTH: Final = 64
-MAX_BRACKETS: Final = 100_000
-"""Brackets that reach Python; ordinary chat bodies of half a megabyte have hundreds."""
+MAX_BRACKETS: Final = 32_768
+"""Brackets that reach Python, about 10 ms of work; chat bodies of half a megabyte have hundreds."""
 _READ_DEPTH: Final = 5
 """Body, messages, message, content, part: nothing below is looked into."""
 
-_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
-_PLAIN: Final = rb'[^"\[\]{}]++'
-_LEAF: Final = rb"\[(?:" + _PLAIN + rb"|" + _STRING + rb")*+\]|\{(?:" + _PLAIN + rb"|" + _STRING + rb")*+\}"
+_BLANK: Final = b"."
+_CLASSES: Final = bytes(byte if byte in b'"[]{}' else _BLANK[0] for byte in range(256))
+_FLAT: Final = rb'(?:\.++|"[^"]*+")*+'
+_LEAF: Final = rb"\[" + _FLAT + rb"\]|\{" + _FLAT + rb"\}"
 # A lone quote is a string that does not end; with it or the end of the body as last resort, the pattern
 # matches wherever it is tried, so the search never walks forward by single bytes.
-_NEXT: Final = re.compile(
-    rb"(?:" + _PLAIN + rb"|" + _STRING + rb"|" + _LEAF + rb')*+([\[\]{}"]|\Z)', re.DOTALL
-)
+_NEXT: Final = re.compile(rb'(?:\.++|"[^"]*+"|' + _LEAF + rb')*+([\[\]{}"]|\Z)')
 _SPACE: Final = b" \t\r\n"
 _SCALAR: Final = b"0123456789+-.eEtrufalsn"
 _QUOTE, _COMMA, _COLON, _BACKSLASH, _LIST, _OBJECT = b'",:\\[{'
@@ -71,7 +71,9 @@ def open_containers(body: bytes) -> list[Open]:
 def _scan(body: bytes) -> tuple[list[int], int | None]:
     """Return where the open containers begin, and where an unfinished string does."""
     starts: list[int] = []
-    for count, match in enumerate(_NEXT.finditer(body)):
+    # Pairs of backslashes go first: a quote behind one of them ends its string.
+    classes = body.replace(rb"\\", b"..").replace(rb"\"", b"..").translate(_CLASSES)
+    for count, match in enumerate(_NEXT.finditer(classes)):
         token = match.group(1)
         if not token:
             return starts, None

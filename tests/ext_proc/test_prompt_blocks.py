@@ -1,0 +1,68 @@
+"""Block hashes: chained, bounded, only full blocks, apart for each model and salt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ext_proc.prompt.blocks import block_hashes, identity_of
+
+ME = identity_of("m", "")
+
+
+def hashes(text: bytes, *, identity: bytes = ME, block_bytes: int = 4, max_blocks: int = 100) -> list[int]:
+    return block_hashes(text, identity=identity, block_bytes=block_bytes, max_blocks=max_blocks)
+
+
+def test_only_full_blocks_count() -> None:
+    assert hashes(b"abc") == []
+    assert len(hashes(b"abcd")) == 1
+    assert hashes(b"abcdefg") == hashes(b"abcd")
+
+
+def test_at_most_max_blocks() -> None:
+    assert hashes(b"abcdefghijkl", max_blocks=2) == hashes(b"abcdefgh")
+    assert hashes(b"abcd", max_blocks=0) == []
+
+
+def test_hashes_fit_64_bits() -> None:
+    assert all(0 <= block < 2**64 for block in hashes(bytes(range(200))))
+
+
+def test_equal_blocks_at_different_places_differ() -> None:
+    assert len(set(hashes(b"abcd" * 50))) == 50
+
+
+def test_the_same_text_hashes_alike_in_every_process() -> None:
+    """Replicas agree without talking, so the values may not depend on the process."""
+    assert hashes(b"abcdefgh") == [14112928951135065902, 12979956719538588347]
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60), st.integers(1, 9))
+def test_equal_hashes_mean_equal_prefixes(one: bytes, other: bytes, size: int) -> None:
+    left, right = hashes(one, block_bytes=size), hashes(other, block_bytes=size)
+    for number, (mine, theirs) in enumerate(zip(left, right, strict=False), start=1):
+        assert (mine == theirs) == (one[: number * size] == other[: number * size])
+
+
+@given(st.text(max_size=4), st.text(max_size=4), st.text(max_size=4), st.text(max_size=4))
+def test_identities_collide_only_when_equal(model: str, salt: str, other_model: str, other_salt: str) -> None:
+    equal = (model, salt) == (other_model, other_salt)
+    assert (identity_of(model, salt) == identity_of(other_model, other_salt)) == equal
+
+
+def test_moving_a_letter_from_model_to_salt_is_another_identity() -> None:
+    assert identity_of("ab", "c") != identity_of("a", "bc")
+    assert hashes(b"abcd", identity=identity_of("ab", "c")) != hashes(
+        b"abcd", identity=identity_of("a", "bc")
+    )
+
+
+def test_a_lone_surrogate_has_an_identity() -> None:
+    assert identity_of("\ud835", "\udc00") != identity_of("\ud835\udc00", "")
+
+
+def test_a_block_of_no_bytes_is_refused() -> None:
+    with pytest.raises(ValueError, match="block_bytes 0"):
+        hashes(b"abcd", block_bytes=0)

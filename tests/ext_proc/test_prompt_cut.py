@@ -1,0 +1,244 @@
+"""Cut bodies: their text is a byte prefix of the whole body's, and reading them takes linear time."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ext_proc.prompt.blocks import block_hashes
+from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.text import MAX_PIECES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AWKWARD = st.text(st.sampled_from('a,b:"\\{}[]é😀\n\x1e '), max_size=8)
+TEXT_PART = st.fixed_dictionaries({"type": st.just("text"), "text": AWKWARD})
+IMAGE_PART = st.fixed_dictionaries(
+    {"type": st.just("image_url"), "image_url": st.fixed_dictionaries({"url": AWKWARD})}
+)
+TURNED_PART = st.fixed_dictionaries({"text": AWKWARD, "type": st.just("text")})
+PARTS = st.lists(TEXT_PART | IMAGE_PART | TURNED_PART | AWKWARD, max_size=3)
+CONTENT = AWKWARD | PARTS | st.none()
+CALLS = st.lists(
+    st.fixed_dictionaries({"id": AWKWARD, "function": st.dictionaries(AWKWARD, AWKWARD)}), max_size=2
+)
+ROLE = st.sampled_from(["user", "assistant", "system"])
+MESSAGE = (
+    st.fixed_dictionaries({"role": ROLE, "content": CONTENT})
+    | st.fixed_dictionaries({"content": CONTENT, "role": ROLE})
+    | st.fixed_dictionaries({"role": ROLE, "tool_calls": CALLS, "content": CONTENT})
+    | st.fixed_dictionaries({"role": ROLE, "content": CONTENT, "tool_call_id": AWKWARD, "name": AWKWARD})
+)
+IDS = st.lists(st.integers(0, 200_000), max_size=4)
+PROMPT = AWKWARD | st.lists(AWKWARD, max_size=3) | IDS | st.lists(IDS, max_size=3)
+ITEM = MESSAGE | st.fixed_dictionaries({"type": st.just("reasoning"), "summary": PARTS})
+PROMPT_MEMBER = (
+    st.tuples(st.just("messages"), st.lists(MESSAGE, max_size=3))
+    | st.tuples(st.just("prompt"), PROMPT)
+    | st.tuples(st.just("input"), PROMPT | st.lists(ITEM, max_size=3))
+)
+OTHER = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | AWKWARD,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(AWKWARD, inner, max_size=2),
+    max_leaves=4,
+)
+MEMBER = (
+    st.tuples(st.just("model"), AWKWARD)
+    | st.tuples(st.just("cache_salt"), AWKWARD)
+    | st.tuples(st.just("tools"), st.lists(OTHER, max_size=2))
+    | st.tuples(st.sampled_from(["system", "instructions"]), CONTENT)
+    | st.tuples(AWKWARD, OTHER)
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    """Bodies that a client may send, keys in any order, escaped or not, dense or wide."""
+    before = draw(st.lists(MEMBER, max_size=2))
+    after = draw(st.lists(MEMBER, max_size=2))
+    body = dict([*before, draw(PROMPT_MEMBER), *after])
+    indent = draw(st.sampled_from([None, 1]))
+    separators = draw(st.sampled_from([(",", ":"), (" , ", " : ")]))
+    spelled = json.dumps(body, indent=indent, separators=separators, ensure_ascii=draw(st.booleans()))
+    return spelled.encode()
+
+
+@given(bodies())
+@settings(deadline=None)
+def test_at_every_cut_the_text_is_a_prefix_of_the_whole_text(body: bytes) -> None:
+    whole = read_prompt(body, complete=True)
+    length = 0
+    for cut in range(len(body)):
+        part = read_prompt(body[:cut], complete=False)
+        if isinstance(whole, Prompt) and isinstance(part, Prompt):
+            assert whole.text.startswith(part.text), cut
+            assert part.model in (None, whole.model)
+            assert part.salt in ("", whole.salt)
+            assert not part.complete
+            # More of the body never tells less of the prompt.
+            assert len(part.text) >= length, cut
+            length = len(part.text)
+        elif isinstance(whole, Prompt):
+            assert part in (Unreadable.NO_PROMPT, Unreadable.NOT_JSON), cut
+            assert length == 0, cut
+
+
+@given(bodies())
+def test_a_leading_part_that_is_the_whole_body_reads_as_the_whole(body: bytes) -> None:
+    whole = read_prompt(body, complete=True)
+    part = read_prompt(body, complete=False)
+    if isinstance(whole, Prompt):
+        assert part == Prompt(whole.model, whole.salt, whole.text, complete=False)
+    else:
+        assert part is whole
+
+
+def cut(body: str) -> bytes:
+    prompt = read_prompt(body.encode(), complete=False)
+    assert isinstance(prompt, Prompt), prompt
+    return prompt.text
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ('{"messages":[{"role":"user","content":"abc', b"\x1euser\x1fabc"),
+        ('{"messages":[{"role":"user","content":"abc\\', b"\x1euser\x1fabc\\"),
+        ('{"messages":[{"role":"user","content":"abc"', b"\x1euser\x1fabc"),
+        ('{"messages":[{"role":"user","content":[{"type":"text","text":"abc', b"\x1euser\x1fabc"),
+        ('{"messages":[{"role":"user","content":"a"},{"content":"b', b"\x1euser\x1fa"),
+        ('{"messages":[{"role":"user","content":"a"},{"role":"us', b"\x1euser\x1fa"),
+        ('{"messages":[{"role":"user","content":"a"},', b"\x1euser\x1fa"),
+        ('{"prompt":"abc', b"abc"),
+        ('{"prompt":["a","bc', b"a\x1dbc"),
+        ('{"prompt":[12,345,67', b"\x1b12,345,"),
+        ('{"prompt":[[1,2],[3,45', b"\x1b1,2,\x1d\x1b3,"),
+        ('{"m\\"x": 1, "mess\\u0061ges" : [{"role":"user","content":"abc', b"\x1euser\x1fabc"),
+        ('{"system":"Be br', b"\x1asystem\x1fBe br"),
+        ('{"tools":[1],"messages":[{"role":"user","content":"a', b"\x1atools\x1f[1]\x1euser\x1fa"),
+    ],
+)
+def test_a_cut_keeps_what_is_sure(body: str, text: bytes) -> None:
+    assert cut(body) == text
+
+
+def test_a_cut_inside_a_character_keeps_its_first_bytes() -> None:
+    body = '{"messages":[{"role":"user","content":"aé'.encode()[:-1]
+    prompt = read_prompt(body, complete=False)
+    assert prompt == Prompt(None, "", b"\x1euser\x1fa\xc3", complete=False)
+
+
+def test_a_model_behind_the_cut_is_none_and_before_it_is_known() -> None:
+    behind = read_prompt(b'{"messages":[{"role":"user","content":"a', complete=False)
+    before = read_prompt(b'{"model":"m","messages":[{"role":"user","content":"a', complete=False)
+    assert isinstance(behind, Prompt)
+    assert isinstance(before, Prompt)
+    assert (behind.model, before.model) == (None, "m")
+    assert behind.text == before.text
+
+
+def test_long_conversations_share_their_leading_blocks_with_the_cut() -> None:
+    messages = [{"role": "user" if i % 2 else "assistant", "content": f"é{i} " * 400} for i in range(200)]
+    body = json.dumps({"messages": messages, "model": "m"}, ensure_ascii=False).encode()
+    whole = read_prompt(body, complete=True)
+    part = read_prompt(body[:300_001], complete=False)
+    assert isinstance(whole, Prompt)
+    assert isinstance(part, Prompt)
+    assert len(part.text) > 290_000
+    all_blocks = block_hashes(whole.text, identity=b"", block_bytes=256, max_blocks=10_000)
+    blocks = block_hashes(part.text, identity=b"", block_bytes=256, max_blocks=10_000)
+    assert len(blocks) == len(part.text) // 256
+    assert all_blocks[: len(blocks)] == blocks
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", Unreadable.NOT_JSON),
+        (b"abc", Unreadable.NOT_JSON),
+        (b'"abc', Unreadable.NOT_JSON),
+        (b'x{"prompt":"a', Unreadable.NOT_JSON),
+        (b'\xef\xbb\xbf{"prompt":"a', Unreadable.NOT_JSON),
+        ('{"prompt":"a'.encode("utf-16"), Unreadable.NOT_JSON),
+        (b'{"prompt":"a"]', Unreadable.NOT_JSON),
+        (b'{"prompt":["a"}', Unreadable.NOT_JSON),
+        (b'{"prompt" "a', Unreadable.NOT_JSON),
+        (b'{prompt:"a', Unreadable.NOT_JSON),
+        (b'["a", {"prompt":"a', Unreadable.WRONG_SHAPE),
+        (b'{"messages":"a', Unreadable.WRONG_SHAPE),
+        (b'{"messages":{"role":"user","content":"a', Unreadable.WRONG_SHAPE),
+        (b'{"messages":["a', Unreadable.WRONG_SHAPE),
+        (b'{"prompt":"a","messages":[{"role":"user","content":"b', Unreadable.AMBIGUOUS),
+        (b'{"model":"a","model":"b","prompt":"x', Unreadable.AMBIGUOUS),
+        (b'{"model":"a","pro', Unreadable.NO_PROMPT),
+        (b'{"x":' + b"[" * 100, Unreadable.TOO_DEEP),
+        (b'{"x":[' + b"[[]]," * 100_000, Unreadable.TOO_DEEP),
+    ],
+)
+def test_hostile_parts_are_refused_with_their_reason(body: bytes, reason: Unreadable) -> None:
+    assert read_prompt(body, complete=False) is reason
+
+
+HOSTILE: dict[str, Callable[[int], bytes]] = {
+    "open brackets": lambda n: b'{"x":' + b"[" * n,
+    "objects in objects": lambda n: b'{"x":' * (n // 5),
+    "brackets opened and closed": lambda n: b'{"x":[' + b"[]," * (n // 3),
+    "two levels": lambda n: b'{"x":[' + b"[[]]," * (n // 5),
+    "quotes": lambda n: b'{"' + b'"' * n,
+    "escaped quotes": lambda n: b'{"prompt":"' + b'\\"' * (n // 2),
+    "escaped quotes in a key": lambda n: b'{"' + b'\\"' * (n // 2) + b'":"a',
+    "backslashes": lambda n: b'{"prompt":"' + b"\\" * n,
+    "backslashes in a key": lambda n: b'{"' + b"\\\\" * (n // 2) + b'":"a',
+    "white space": lambda n: b'{"prompt":[' + b" " * n,
+    "white space before": lambda n: b" " * n + b'{"prompt":"a',
+    "commas": lambda n: b'{"prompt":[' + b"," * n,
+    "ids": lambda n: b'{"prompt":[' + b"1," * (n // 2),
+    "one long id": lambda n: b'{"prompt":[' + b"1" * n,
+    "strings": lambda n: b'{"prompt":[' + b'"",' * (n // 3),
+    "unfinished objects": lambda n: b'{"messages":[' + b'{"a",' * (n // 5),
+    "messages": lambda n: b'{"messages":[' + b'{"role":"a","content":[{}]},' * (n // 28),
+    "one long string": lambda n: b'{"prompt":"' + b"a" * n,
+}
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_linear_in_the_size(name: str, complete: bool) -> None:
+    """Four times the bytes take about four times the CPU time; a quadratic reader would take sixteen."""
+
+    def seconds(body: bytes) -> float:
+        best = float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            read_prompt(body, complete=complete)
+            best = min(best, time.process_time() - began)
+        return best
+
+    small = 200_000
+    # The floor keeps clock noise out; a quadratic reader needs seconds for these sizes.
+    floor = 0.002
+    assert seconds(HOSTILE[name](4 * small)) < 10 * max(seconds(HOSTILE[name](small)), floor)
+
+
+@pytest.mark.parametrize("element", ['"",', "[1],", '{"role":"a"},', "{},", '{"role":"a","content":["b"]},'])
+def test_the_text_ends_after_a_bounded_number_of_pieces(element: str) -> None:
+    body = '{"input":[' + element * 16_000 + element[:-1] + "]}"
+    whole = read_prompt(body.encode(), complete=True)
+    part = read_prompt(body[:-3].encode(), complete=False)
+    assert isinstance(whole, Prompt)
+    assert isinstance(part, Prompt)
+    assert 16_000 <= len(whole.text) < 5 * MAX_PIECES
+    assert whole.text.startswith(part.text)
+
+
+def test_sixteen_megabytes_are_read() -> None:
+    body = b'{"messages":[{"role":"user","content":"' + b"\\n\xc3\xa9 a" * 3_000_000
+    prompt = read_prompt(body, complete=False)
+    assert isinstance(prompt, Prompt)
+    assert len(prompt.text) > 16_000_000
