@@ -175,11 +175,11 @@ class EngineDriver:
 
     def _arm(self) -> None:
         """Set the timer to the next moment that someone waits for."""
-        due = self.model.next_event_at()
-        if due is None or self.frozen:
+        soonest, milestone = self.model.next_event_at(), self.model.next_milestone_at()
+        if soonest is None or milestone is None or self.frozen:
             return
-        if not self.model.urgent:
-            due = max(due, self._pumped_at + COALESCE_SECONDS)
+        quiet = max(soonest, self._pumped_at + COALESCE_SECONDS)
+        due = milestone if milestone < quiet + COALESCE_SECONDS / 2 else quiet
         if self._timer is not None:
             if self._timer_due <= due:
                 return

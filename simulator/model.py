@@ -50,7 +50,7 @@ class _Step(NamedTuple):
     work: list[tuple[Handle, int]]
     prefill_tokens: int
     decodes: int
-    urgent: bool
+    milestone: bool
 
 
 class EngineModel:
@@ -88,11 +88,6 @@ class EngineModel:
         ratio = self.cache.used / self.config.num_blocks
         return max(ratio, OUT_OF_MEMORY_RATIO) if self.cache.failing else ratio
 
-    @property
-    def urgent(self) -> bool:
-        """Whether the step under way decides over someone's first token or end, not just over more tokens."""
-        return bool(self._waiting) or (self._step is not None and self._step.urgent)
-
     def submit(self, request: Request, now: float) -> Handle:
         """Queue a request; RequestTooLongError if it could never run, ValueError if it has no tokens."""
         if request.prompt_tokens < 1 or request.output_tokens < 1:
@@ -125,6 +120,14 @@ class EngineModel:
     def next_event_at(self) -> float | None:
         """When the step under way ends; None when nothing is under way."""
         return None if self._step is None else self._step.ends_at
+
+    def next_milestone_at(self) -> float | None:
+        """When the next first token or end is due, as steps go now; before it there are only more tokens."""
+        step = self._step
+        if step is None or step.milestone or self._waiting or not self._running:
+            return self.next_event_at()
+        left = min(handle.request.output_tokens - handle.emitted for handle in self._running)
+        return step.ends_at + (left - 1) * step.seconds
 
     def advance(self, now: float) -> list[Event]:
         """Run up to `now` and return what happened since the last call, each with its own time."""
@@ -166,9 +169,7 @@ class EngineModel:
     def _schedule_running(self, work: list[tuple[Handle, int]]) -> int:
         """Return the budget left, or -1 when someone was preempted: then nobody new is admitted."""
         budget = self.config.max_batched_tokens
-        preempted = False
-        index = 0
-        running = self._running
+        preempted, index, running = False, 0, self._running
         while index < len(running) and budget > 0:
             handle = running[index]
             tokens = handle.request.prompt_tokens + handle.emitted - handle.computed
@@ -188,8 +189,7 @@ class EngineModel:
         config, cache = self.config, self.cache
         while self._waiting and budget > 0 and len(self._running) < config.max_num_seqs:
             handle = self._waiting[0]
-            request = handle.request
-            total = request.prompt_tokens + handle.emitted
+            request, total = handle.request, handle.request.prompt_tokens + handle.emitted
             # The last token is always computed: it yields the next one.
             matched = cache.match(request.chain, (total - 1) // config.block_tokens)
             if not cache.admit(request.chain, matched, -(-total // config.block_tokens) - matched):
@@ -243,21 +243,21 @@ class EngineModel:
 
     def _timed(self, work: list[tuple[Handle, int]], at: float) -> _Step:
         kv_tokens = prefill_tokens = attention = decodes = 0
-        urgent = False
+        milestone = False
         for handle, tokens in work:
             computed, emitted = handle.computed, handle.emitted
             if emitted and tokens == 1:
                 decodes += 1
                 kv_tokens += computed
-                urgent = urgent or emitted + 1 == handle.request.output_tokens
+                milestone = milestone or emitted + 1 == handle.request.output_tokens
             else:
                 prefill_tokens += tokens
                 attention += pairs(computed, tokens)
-                urgent = True
+                milestone = True
         seconds = self.config.timing.step(len(work), kv_tokens, prefill_tokens, attention) * self.slowdown
         if self.config.jitter_ratio:
             seconds *= 1 + self.config.jitter_ratio * self._random.uniform(-1, 1)
-        return _Step(at + seconds, seconds, work, prefill_tokens, decodes, urgent)
+        return _Step(at + seconds, seconds, work, prefill_tokens, decodes, milestone)
 
     def _finish_step(self, step: _Step) -> None:
         at = self._last_end_at = step.ends_at
