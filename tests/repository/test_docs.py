@@ -1,0 +1,158 @@
+"""What the documents say exists, exists; and what exists to be known stands in the documents."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from cli.main import VERBS
+from ext_proc.app import ExtProcServer
+from ext_proc.pick import Reason
+from fleet import names
+from fleet.settings import parse_settings
+from fleet.settings.load import ENVIRONMENT
+from fleet.store import FleetStore
+from fleet.telemetry import tracer_provider
+from fleet.watch import RESTART_ONLY, SettingsWatch
+from xds_server.app import XdsServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from fleet.settings import Settings
+
+SETTINGS = "pools: [{name: a}]\nlisteners: [{name: l, address: '127.0.0.1:1', pool: a}]\n"
+
+
+@pytest.fixture(scope="session")
+def documents(root: Path) -> Mapping[Path, str]:
+    """Every Markdown file."""
+    paths = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    return {path: path.read_text() for path in paths}
+
+
+@pytest.fixture(scope="session")
+def operations(root: Path) -> str:
+    return (root / "docs" / "operations.md").read_text()
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return parse_settings(SETTINGS)
+
+
+def prose(text: str) -> str:
+    """Drop blocks of code, in which brackets mean something else."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(text: str) -> list[str]:
+    return [
+        link
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose(text))
+        if not link.startswith(("http:", "https:"))
+    ]
+
+
+def test_links_between_documents_lead_somewhere(documents: Mapping[Path, str]) -> None:
+    broken = []
+    for path, text in documents.items():
+        for link in links(text):
+            name, _, anchor = link.partition("#")
+            target = (path.parent / name).resolve() if name else path
+            if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+                broken.append(f"{path.name}: {link}")
+    assert broken == []
+
+
+def test_every_document_can_be_reached_from_the_readme(root: Path, documents: Mapping[Path, str]) -> None:
+    reached, waiting = set(), [root / "README.md"]
+    while waiting:
+        path = waiting.pop()
+        if path in reached or path not in documents:
+            continue
+        reached.add(path)
+        waiting += [(path.parent / link.partition("#")[0]).resolve() for link in links(documents[path])]
+    assert set(documents) - reached == set()
+
+
+def test_commands_that_documents_name_exist(root: Path, documents: Mapping[Path, str]) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), flags=re.MULTILINE))
+    for path, text in documents.items():
+        blocks = re.findall(r"^```.*?^```", text, flags=re.MULTILINE | re.DOTALL)
+        code = "\n".join(re.findall(r"`([^`]+)`", prose(text)) + blocks)
+        assert set(re.findall(r"\bmake ([a-z]+)", code)) <= targets, path
+        assert set(re.findall(r"^\s*warmroute ([a-z-]+)", code, re.MULTILINE)) <= set(VERBS), path
+
+
+def test_files_that_documents_name_exist(root: Path, documents: Mapping[Path, str]) -> None:
+    """Paths in backticks that begin with a folder of ours."""
+    folders = "fleet|xds_server|ext_proc|cli|simulator|bench|proto|deploy|tests|docs"
+    missing = {
+        f"{path.name}: {named}"
+        for path, text in documents.items()
+        for named in re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
+        if not (root / named).exists()
+    }
+    assert missing == set()
+
+
+def test_examples_of_settings_in_documents_are_good(documents: Mapping[Path, str]) -> None:
+    examples = [
+        block
+        for text in documents.values()
+        for block in re.findall(r"^```yaml\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+        if "pools" in (yaml.safe_load(block) or {})
+    ]
+    assert len(examples) >= 2
+    for example in examples:
+        parse_settings(example)
+
+
+def test_environment_and_restart_rules_are_told(root: Path) -> None:
+    text = (root / "docs" / "settings.md").read_text()
+    for variable, (section, field) in ENVIRONMENT.items():
+        assert f"| `{variable}` | `{section}.{field}` |" in text
+    told = text[text.index("## Reload") :]
+    assert [f"{s}.{f}" for s, f in RESTART_ONLY if f"`{s}.{f}`" not in told] == []
+
+
+def test_every_name_shared_with_envoy_is_told(operations: str) -> None:
+    wanted = {*names.UPSTREAM_HEADERS, *names.UPSTREAM_HEADERS.values(), *names.REMOVED_REQUEST_HEADERS}
+    wanted |= {names.DESTINATION_NAMESPACE, names.METADATA_NAMESPACE}
+    assert {name for name in wanted if f"`{name}`" not in operations} == set()
+
+
+def test_every_reason_is_told(operations: str) -> None:
+    told = set(re.findall(r"^\| `([a-z_]+)` \| (?:no pick|picked): ", operations, flags=re.MULTILINE))
+    assert told == {reason.value for reason in Reason}
+
+
+def exposed(registry: CollectorRegistry) -> Iterator[str]:
+    for metric in registry.collect():
+        yield f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Path, operations: str) -> None:
+    registry, store = CollectorRegistry(), FleetStore()
+    provider = tracer_provider(settings.telemetry, "test")
+    parts = [
+        XdsServer(settings, store, registry, provider, control=True),
+        ExtProcServer(settings, store, registry, provider, follow=True),
+    ]
+    SettingsWatch(root / "none.yaml", settings, parts[0].apply, registry)
+    told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{\w+\})?` \|", operations, flags=re.MULTILINE))
+    assert told == set(exposed(registry))
+    paths = {path for part in parts for path in part.views()} | {"/healthz", "/readyz", "/metrics"}
+    assert set(re.findall(r"^\| `(/[\w/]+)` \|", operations, flags=re.MULTILINE)) == paths
