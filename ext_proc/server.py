@@ -117,8 +117,13 @@ class ExchangeStream:
                 self._decided(pick)
         except Exception as error:  # noqa: BLE001 - the one edge: no fault of ours may fail a request
             self._service.faults.note(error)
-        # Replies that were built stay good when only the counting failed: what they let go is gone.
-        return self._exchange.on_fault(message) if replies is None else replies
+        if replies is not None:
+            # Also when only the counting failed: what these replies let go could not be said again.
+            return replies
+        replies = self._exchange.on_fault(message)
+        if undecided:
+            self._service.metrics.picks[Reason.FAULT].inc()
+        return replies
 
     def close(self) -> None:
         """End it: whatever was counted as in flight is no more."""

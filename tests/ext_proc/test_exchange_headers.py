@@ -1,0 +1,182 @@
+"""Header values in and out, routing headers that clients send, and faults at every step."""
+
+from __future__ import annotations
+
+import pytest
+
+from ext_proc import exchange as exchange_module
+from ext_proc.exchange import Exchange, RouteRequest
+from ext_proc.pick import Pick, Reason
+from fleet.names import REMOVED_REQUEST_HEADERS, UPSTREAM_HEADERS
+from tests.ext_proc.fake_envoy import (
+    DUPLEX,
+    FakeEnvoy,
+    body_message,
+    headers_message,
+    trailers_message,
+    with_attributes,
+    with_mode,
+)
+
+PICK = Pick(("10.0.0.1:8000",), Reason.COLD, 0.0, "0123456789abcdef", 0.25)
+NO_PICK = Pick.none(Reason.NOT_JSON)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_header_text_is_read_from_raw_value_then_value(raw: bool) -> None:
+    """Envoy fills raw_value; value alone comes from older ones."""
+    asked: list[RouteRequest] = []
+    exchange = Exchange(lambda request: asked.append(request) or NO_PICK, body_limit=1000)
+    message = with_mode(headers_message([("content-encoding", b"gzip")]), "BUFFERED")
+    if not raw:
+        message.request_headers.headers.headers[0].raw_value = b""
+        message.request_headers.headers.headers[0].value = "gzip"
+    exchange.on_message(message)
+    exchange.on_message(body_message(b"x", end_of_stream=True))
+    assert asked[0].content_encoding == "gzip"
+
+
+def test_bytes_that_are_no_utf8_break_nothing() -> None:
+    """Latin-1 maps every byte."""
+    asked: list[RouteRequest] = []
+    exchange = Exchange(lambda request: asked.append(request) or NO_PICK, body_limit=1000)
+    exchange.on_message(with_mode(headers_message([("content-encoding", b"caf\xe9")]), "BUFFERED"))
+    exchange.on_message(body_message(b"x", end_of_stream=True))
+    assert asked[0].content_encoding == "caf\xe9"
+
+
+def test_attributes_stand_in_for_headers_that_are_not_sent() -> None:
+    """In single-message mode the cluster and the encoding arrive as attributes of the body message."""
+    asked: list[RouteRequest] = []
+    exchange = Exchange(lambda request: asked.append(request) or NO_PICK, body_limit=1000)
+    message = with_attributes(body_message(b"x", end_of_stream=True), xds__cluster_name="pool-a")
+    fields = message.attributes["envoy.filters.http.ext_proc"].fields
+    fields["request.headers['content-encoding']"].string_value = "zstd"
+    exchange.on_message(with_mode(message, "BUFFERED"))
+    assert asked == [RouteRequest(b"x", complete=True, cluster="pool-a", content_encoding="zstd")]
+
+
+@pytest.mark.parametrize("pick", [PICK, NO_PICK])
+@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "UNTOLD"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_routing_headers_of_a_client_are_removed_on_every_path(mode: str, pick: Pick, ends: bool) -> None:
+    """None chosen or another one chosen: what the client sent never reaches the load balancer."""
+    envoy = FakeEnvoy(Exchange(lambda _: pick, body_limit=1000).on_message, mode)
+    sent = [(name, b"10.9.9.9:1") for name in REMOVED_REQUEST_HEADERS for _ in range(2)]
+    envoy.headers(sent, end_of_stream=ends)
+    if not ends:
+        envoy.body(b"{}", end_of_stream=True)
+    seen = envoy.finish(b"" if ends else b"{}")
+    assert set(REMOVED_REQUEST_HEADERS) <= seen.removed | seen.set_headers.keys()
+    assert b"10.9.9.9:1" not in seen.set_headers.values()
+    if seen.destination is None:
+        assert not seen.set_headers
+
+
+def test_values_of_a_pick_are_of_fixed_form() -> None:
+    """Nothing that a client wrote gets into a header value."""
+    envoy = FakeEnvoy(Exchange(lambda _: PICK, body_limit=1000).on_message, DUPLEX)
+    envoy.headers()
+    envoy.body(b'{"model":"a\\r\\nx-admin: 1"}', end_of_stream=True)
+    assert envoy.seen.set_headers == {
+        "x-gateway-destination-endpoint": b"10.0.0.1:8000",
+        "x-warmroute-endpoint": b"10.0.0.1:8000",
+        "x-warmroute-matched": b"0.00",
+        "x-warmroute-reason": b"cold",
+        "x-warmroute-prefix": b"0123456789abcdef",
+    }
+    assert set(UPSTREAM_HEADERS) <= envoy.seen.set_headers.keys()
+
+
+class Broken:
+    """A route that fails, then works: `Exchange` must not ask it again."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, _request: RouteRequest) -> Pick:
+        self.calls += 1
+        raise RuntimeError
+
+
+def guarded(exchange: Exchange):
+    """The server's edge in small."""
+
+    def send(message):
+        try:
+            return exchange.on_message(message)
+        except RuntimeError:
+            return exchange.on_fault(message)
+
+    return send
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", "BUFFERED_PARTIAL", DUPLEX, "UNTOLD"])
+@pytest.mark.parametrize("headers", [True, False])
+def test_a_route_that_fails_leaves_the_request_unrouted_and_whole(mode: str, headers: bool) -> None:
+    """The answer is an unchanged CONTINUE of the right kind, and no byte is lost."""
+    route = Broken()
+    exchange = Exchange(route, body_limit=100_000)
+    envoy = FakeEnvoy(guarded(exchange), mode)
+    if headers:
+        envoy.headers([("x-gateway-destination-endpoint", b"10.9.9.9:1")])
+    pieces = [b"a" * 70_000, b"b" * 70_000] if mode == DUPLEX else [b"a" * 70_000]
+    for piece in pieces:
+        envoy.body(piece, end_of_stream=piece is pieces[-1])
+    seen = envoy.finish(b"".join(pieces))
+    assert route.calls == 1
+    assert exchange.pick == Pick.none(Reason.FAULT)
+    assert (seen.destination, seen.reason, seen.set_headers) == (None, "fault", {})
+
+
+def test_a_route_that_fails_at_the_trailers_releases_what_was_held() -> None:
+    """The body goes out before the reply to the trailers."""
+    envoy = FakeEnvoy(guarded(Exchange(Broken(), body_limit=100_000)), DUPLEX)
+    envoy.headers()
+    envoy.body(b"a" * 70_000, end_of_stream=False)
+    envoy.trailers()
+    assert envoy.finish(b"a" * 70_000, trailers=True).reason == "fault"
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
+@pytest.mark.parametrize("step", ["headers_reply", "body_reply", "echo", "trailers_reply", "_headers_of"])
+@pytest.mark.parametrize("trailers", [True, False])
+def test_a_fault_in_any_step_of_the_exchange_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, mode: str, step: str, trailers: bool
+) -> None:
+    """Each step fails once; what it was about to say or let go is said and let go by the fault's answer."""
+    real = getattr(exchange_module, step)
+    failed: list[str] = []
+
+    def once(*args, **kwargs):
+        if not failed:
+            failed.append(step)
+            raise RuntimeError
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(exchange_module, step, once)
+    envoy = FakeEnvoy(guarded(Exchange(lambda _: PICK, body_limit=100_000)), mode)
+    envoy.headers()
+    pieces = [b"a" * 70_000, b"b" * 10] if mode == DUPLEX else [b"a" * 70_000]
+    for piece in pieces:
+        envoy.body(piece, end_of_stream=piece is pieces[-1] and not trailers)
+    if trailers:
+        envoy.trailers()
+    envoy.finish(b"".join(pieces), trailers=trailers)
+
+
+def test_trailers_without_a_body_end_the_wait() -> None:
+    """Full duplex headers are released by trailers alone."""
+    envoy = FakeEnvoy(Exchange(lambda _: PICK, body_limit=1000).on_message, DUPLEX)
+    envoy.headers()
+    envoy.trailers()
+    assert envoy.finish(b"", trailers=True).reason == "no_body"
+
+
+def test_trailers_in_buffered_mode_get_one_reply() -> None:
+    """With or without a body before them."""
+    exchange = Exchange(lambda _: PICK, body_limit=1000)
+    exchange.on_message(with_mode(headers_message(), "BUFFERED"))
+    (reply,) = exchange.on_message(trailers_message())
+    assert reply.WhichOneof("response") == "request_trailers"
+    assert exchange.pick == Pick.none(Reason.NO_BODY)

@@ -1,0 +1,278 @@
+"""Every body mode, body and chunking against a fake Envoy that asserts the rules on each message."""
+
+from __future__ import annotations
+
+import pytest
+
+from ext_proc.exchange import Exchange, RouteRequest, State
+from ext_proc.pick import Pick, Reason
+from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
+
+LIMIT = 200_000
+PICK = Pick(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)
+BODIES = {
+    "empty": b"",
+    "one byte": b"x",
+    "small": b'{"model":"m","prompt":"hi"}',
+    "invalid utf-8": b"\xff\x00\xfe" * 99,
+    "piece - 1": b"a" * (62 * 1024 - 1),
+    "piece": b"b" * (62 * 1024),
+    "piece + 1": b"c" * (62 * 1024 + 1),
+    "over the limit": bytes(range(256)) * 1200,
+}
+CHUNKS = [1 << 30, 65_536, 8_191]
+
+
+class Choice:
+    """A route function that notes what it was asked."""
+
+    def __init__(self, pick: Pick = PICK) -> None:
+        self.pick = pick
+        self.asked: list[RouteRequest] = []
+
+    def __call__(self, request: RouteRequest) -> Pick:
+        self.asked.append(request)
+        return self.pick
+
+
+def chunked(body: bytes, size: int) -> list[bytes]:
+    return [body[start : start + size] for start in range(0, len(body), size)] or [b""]
+
+
+def play(mode: str, body: bytes, size: int, *, headers: bool = True, trailers: bool = False) -> tuple:
+    choice = Choice()
+    exchange = Exchange(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, mode)
+    if headers:
+        envoy.headers([(":method", b"POST"), ("content-type", b"application/json")])
+    pieces = chunked(body, size)
+    if mode == "BUFFERED":
+        pieces = [body]
+    elif mode == "BUFFERED_PARTIAL":
+        pieces = pieces[:1]
+    for number, piece in enumerate(pieces):
+        cut = mode == "BUFFERED_PARTIAL" and len(piece) < len(body)
+        envoy.body(piece, end_of_stream=number == len(pieces) - 1 and not trailers and not cut)
+    if trailers:
+        envoy.trailers()
+    return choice, exchange, envoy.finish(b"".join(pieces), trailers=trailers)
+
+
+@pytest.mark.parametrize("size", CHUNKS)
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("trailers", [False, True])
+def test_full_duplex_echoes_every_byte_and_picks(body: bytes, size: int, trailers: bool) -> None:
+    """The pick rides on the headers' reply, which waits for the body; the body comes back as it was."""
+    choice, _, seen = play(DUPLEX, body, size, trailers=trailers)
+    assert seen.destination == "10.0.0.1:8000,10.0.0.2:8000"
+    assert seen.set_headers["x-warmroute-endpoint"] == b"10.0.0.1:8000"
+    assert seen.replies[0].WhichOneof("response") == "request_headers"
+    (asked,) = choice.asked
+    assert asked.body == body[: len(asked.body)]
+    assert len(asked.body) == min(len(body), LIMIT)
+    assert asked.complete is (len(body) <= LIMIT)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("trailers", [False, True])
+def test_buffered_decides_on_the_one_body_message(body: bytes, headers: bool, trailers: bool) -> None:
+    """The body is whole even when trailers keep end_of_stream false."""
+    choice, _, seen = play("BUFFERED", body, 1 << 30, headers=headers, trailers=trailers)
+    assert seen.destination == "10.0.0.1:8000,10.0.0.2:8000"
+    assert seen.metadata["warmroute"] == {
+        "endpoint": "10.0.0.1:8000",
+        "matched": "0.50",
+        "reason": "warm",
+        "prefix": "00ff00ff00ff00ff",
+    }
+    assert bool(seen.set_headers) is headers, "without headers Envoy drops a header mutation"
+    assert choice.asked == [RouteRequest(body[:LIMIT], complete=len(body) <= LIMIT)]
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("size", CHUNKS)
+def test_buffered_partial_reads_a_leading_part_as_cut(body: bytes, size: int) -> None:
+    """Without end_of_stream more follows that Envoy does not send."""
+    choice, _, seen = play("BUFFERED_PARTIAL", body, size)
+    assert seen.destination is not None
+    sent = chunked(body, size)[0]
+    assert choice.asked == [RouteRequest(sent[:LIMIT], complete=sent == body and len(body) <= LIMIT)]
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("size", CHUNKS)
+@pytest.mark.parametrize("headers", [False, True])
+def test_streamed_answers_each_piece_and_leaves_the_choice_to_weights(
+    body: bytes, size: int, headers: bool
+) -> None:
+    """The headers have left: a pick would not be obeyed, so none is made."""
+    choice, exchange, seen = play("STREAMED", body, size, headers=headers)
+    assert choice.asked == []
+    assert exchange.pick == Pick.none(Reason.STREAMED)
+    assert seen.destination is None
+    assert seen.reason == "streamed"
+
+
+@pytest.mark.parametrize(
+    "mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "GRPC", "UNTOLD"]
+)
+def test_headers_that_end_the_stream_get_one_reply_and_no_waiting(mode: str) -> None:
+    """GET, HEAD and OPTIONS have no body to wait for."""
+    choice = Choice()
+    exchange = Exchange(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, mode)
+    assert len(envoy.headers([(":method", b"GET")], end_of_stream=True)) == 1
+    assert exchange.state is State.DECIDED
+    assert exchange.pick == Pick.none(Reason.NO_BODY)
+    assert choice.asked == []
+
+
+@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", "UNTOLD"])
+def test_a_body_after_headers_that_ended_is_answered_once_and_never_chosen_for(mode: str) -> None:
+    """A contradiction on Envoy's side makes no double answer."""
+    choice = Choice()
+    envoy = FakeEnvoy(Exchange(choice, body_limit=LIMIT).on_message, mode)
+    envoy.headers(end_of_stream=True)
+    assert len(envoy.body(b"late", end_of_stream=True)) == 1
+    assert choice.asked == []
+
+
+def test_mode_none_decides_at_the_headers() -> None:
+    """No body will come, so nothing waits for one."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, "NONE")
+    envoy.headers()
+    assert exchange.pick == Pick.none(Reason.NO_BODY)
+    assert envoy.finish(b"").reason == "no_body"
+
+
+def test_without_protocol_config_a_whole_body_is_picked_for() -> None:
+    """Envoys before protocol_config tell the mode only by what they send."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, "UNTOLD")
+    envoy.headers()
+    envoy.body(b"{}", end_of_stream=True)
+    assert envoy.finish(b"{}").destination is not None
+
+
+def test_without_protocol_config_a_piece_is_taken_for_a_streamed_one() -> None:
+    """Neither whole nor announced as partial."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    FakeEnvoy(exchange.on_message, "UNTOLD").body(b"{", end_of_stream=False)
+    assert exchange.pick == Pick.none(Reason.STREAMED)
+
+
+def test_the_mode_is_read_from_the_first_message_only() -> None:
+    """Envoy announces it once; a later one without it does not change the mode."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    assert exchange.on_message(with_mode(headers_message(), DUPLEX)) == []
+    assert exchange.state is State.HOLDING
+    replies = exchange.on_message(with_mode(body_message(b"{}", end_of_stream=True), "BUFFERED"))
+    assert [reply.WhichOneof("response") for reply in replies] == ["request_headers", "request_body"]
+    assert replies[1].request_body.response.body_mutation.streamed_response.body == b"{}"
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", "STREAMED", DUPLEX])
+def test_observability_mode_gets_no_reply_and_no_pick(mode: str) -> None:
+    """Envoy would not obey, so nothing may be counted."""
+    choice = Choice()
+    exchange = Exchange(choice, body_limit=LIMIT)
+    for message in (
+        with_mode(headers_message(), mode),
+        body_message(b"{}", end_of_stream=True),
+        headers_message(end_of_stream=True),
+    ):
+        message.observability_mode = True
+        assert exchange.on_message(message) == []
+    assert exchange.pick is None
+    assert choice.asked == []
+
+
+def test_full_duplex_stops_holding_at_the_limit() -> None:
+    """A body without end is held no longer than it is inspected; the rest is echoed as it comes."""
+    choice = Choice()
+    envoy = FakeEnvoy(Exchange(choice, body_limit=1000).on_message, DUPLEX)
+    assert envoy.headers() == []
+    assert envoy.body(b"a" * 999, end_of_stream=False) == []
+    assert len(envoy.body(b"b" * 500, end_of_stream=False)) == 2
+    assert choice.asked == [RouteRequest(b"a" * 999 + b"b", complete=False)]
+    assert len(envoy.body(b"c", end_of_stream=False)) == 1
+    assert envoy.body(b"", end_of_stream=False) == [], "nothing to echo, nothing to say"
+    envoy.body(b"", end_of_stream=True)
+    envoy.finish(b"a" * 999 + b"b" * 500 + b"c")
+
+
+def test_full_duplex_without_headers_tells_the_pick_on_the_first_piece() -> None:
+    """Header mode SKIP leaves no other reply for the metadata."""
+    envoy = FakeEnvoy(Exchange(Choice(), body_limit=LIMIT).on_message, DUPLEX)
+    envoy.body(b"{}", end_of_stream=True)
+    seen = envoy.finish(b"{}")
+    assert seen.replies[0].HasField("dynamic_metadata")
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ([("content-type", b"multipart/form-data; boundary=x")], Reason.NOT_JSON),
+        ([("content-type", b"Application/Octet-Stream")], Reason.NOT_JSON),
+        ([("upgrade", b"websocket")], Reason.NO_BODY),
+        ([(":method", b"CONNECT")], Reason.NO_BODY),
+    ],
+)
+def test_full_duplex_never_holds_what_cannot_be_read(
+    headers: list[tuple[str, bytes]], reason: Reason
+) -> None:
+    """Uploads and upgrades pass at once: holding an upgrade would hang it."""
+    choice = Choice()
+    exchange = Exchange(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, DUPLEX)
+    assert len(envoy.headers(headers)) == 1
+    assert exchange.pick == Pick.none(reason)
+    for piece in chunked(b"z" * 150_000, 60_000):
+        assert len(envoy.body(piece, end_of_stream=False)) == 1
+    envoy.body(b"", end_of_stream=True)
+    envoy.finish(b"z" * 150_000)
+    assert choice.asked == []
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", "NONE"])
+@pytest.mark.parametrize("response_mode", ["NONE", "BUFFERED", "STREAMED", DUPLEX])
+def test_messages_of_the_response_are_answered_unchanged(mode: str, response_mode: str) -> None:
+    """We never ask for them, but other people's configurations send them."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    exchange.on_message(with_mode(headers_message(end_of_stream=True), mode, response_mode))
+    for kind in ("response_headers", "response_body", "response_trailers"):
+        message = headers_message()
+        getattr(message, kind).SetInParent()
+        if kind == "response_body":
+            message.response_body.body = b"data: {}\n\n"
+            message.response_body.end_of_stream = True
+        (reply,) = exchange.on_message(message)
+        assert reply.WhichOneof("response") == kind
+        assert not reply.HasField("dynamic_metadata")
+        if kind == "response_body" and response_mode == DUPLEX:
+            piece = reply.response_body.response.body_mutation.streamed_response
+            assert (piece.body, piece.end_of_stream) == (b"data: {}\n\n", True)
+        else:
+            inner = getattr(reply, kind)
+            assert inner.ByteSize() == (0 if kind.endswith("trailers") else 2)
+
+
+def test_grpc_mode_echoes_each_message_with_its_flags() -> None:
+    """A gRPC message is neither split nor merged, and its compression flag stays."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    exchange.on_message(with_mode(headers_message(), "GRPC"))
+    message = body_message(b"frame", end_of_stream=False)
+    message.request_body.grpc_message_compressed = True
+    (reply,) = exchange.on_message(message)
+    piece = reply.request_body.response.body_mutation.streamed_response
+    assert (piece.body, piece.end_of_stream, piece.grpc_message_compressed) == (b"frame", False, True)
+
+
+def test_a_message_of_no_known_kind_gets_no_reply() -> None:
+    """Nothing of the right kind could be said; Envoy's timeout and failure mode decide."""
+    assert (
+        Exchange(Choice(), body_limit=LIMIT).on_message(with_mode(headers_message(), "NONE").__class__())
+        == []
+    )

@@ -1,0 +1,271 @@
+"""The cost strategy over candidates: who is chosen, who comes next, and what is unknown counts as."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ext_proc.pick import Backlog, PoolState, Question, Reason
+from ext_proc.pick.candidates import neutral
+from ext_proc.pick.rendezvous import scores
+from fleet.endpoint import Endpoint, Pool
+from fleet.load import Load, Signal
+from fleet.settings.model import CostSettings, PickSettings
+
+SETTINGS = PickSettings()
+NOW = 100.0
+
+
+def pool_of(count: int, models: tuple[str, ...] = ("m",)) -> Pool:
+    return Pool("p", tuple(Endpoint(f"10.0.0.{n}:8000", "p", models) for n in range(count)))
+
+
+def load(**signals: float) -> Load:
+    return Load(**{name: Signal(value, NOW, "test") for name, value in signals.items()})
+
+
+IDLE = load(queue_depth=0, memory_used_ratio=0.1)
+
+
+def state_of(
+    loads: dict[int, Load] | Load = IDLE,
+    count: int = 4,
+    settings: PickSettings = SETTINGS,
+    weights: dict[str, int] | None = None,
+) -> PoolState:
+    state = PoolState(pool_of(count))
+    by_position = loads if isinstance(loads, dict) else dict.fromkeys(range(count), loads)
+    named = {state.shape.addresses[position]: held for position, held in by_position.items()}
+    state.refresh(named, weights or {}, settings)
+    return state
+
+
+def ask(
+    matched: dict[int, int] | None = None, *, leading: int = 7, blocks: int = 32, now: float = NOW
+) -> Question:
+    by_address = {f"10.0.0.{n}:8000": held for n, held in (matched or {}).items()}
+    return Question(leading, blocks, blocks * SETTINGS.block_bytes, by_address, now)
+
+
+def number(address: str) -> int:
+    return int(address.split(":", maxsplit=1)[0].rpartition(".")[2])
+
+
+def choose(state: PoolState, question: Question):
+    picker = state.picker("m")
+    assert picker is not None
+    return picker.pick(question)
+
+
+def test_the_warm_endpoint_is_chosen_when_all_are_idle() -> None:
+    pick = choose(state_of(), ask({2: 16}))
+    assert number(pick.endpoints[0]) == 2
+    assert pick.reason is Reason.WARM
+    assert pick.matched_share == 0.5
+    assert len(pick.endpoints) == len(set(pick.endpoints)) == 1 + SETTINGS.fallbacks
+    assert pick.prefix == "0000000000000007"
+    cold = 16 * SETTINGS.block_bytes / 4.0 / 20_000
+    assert pick.cold_seconds == pytest.approx(cold)
+    assert pick.expected_seconds == pytest.approx(cold)
+
+
+def test_the_longer_match_wins_and_the_shorter_one_is_next() -> None:
+    pick = choose(state_of(), ask({1: 8, 3: 24}))
+    assert [number(address) for address in pick.endpoints[:2]] == [3, 1]
+
+
+def test_a_saturated_holder_loses_only_its_own_requests_and_gets_them_back() -> None:
+    state = state_of()
+    holder, other = ask({2: 32}), ask({1: 32}, leading=8)
+    for _ in range(500):
+        state.backlog.set_in_flight("10.0.0.2:8000", int(state.backlog.in_flight[2]) + 1)
+    assert number(choose(state, holder).endpoints[0]) != 2
+    assert number(choose(state, other).endpoints[0]) == 1
+    state.backlog.set_in_flight("10.0.0.2:8000", 0)
+    assert number(choose(state, holder).endpoints[0]) == 2
+
+
+def test_a_burst_within_one_scrape_is_spread_by_own_counts() -> None:
+    """Gauges stand still at 0; equal prompts of one prefix must not all go to one endpoint."""
+    state, chosen = state_of(), Counter[str]()
+    for _ in range(40):
+        pick = choose(state, ask(leading=3, blocks=512))
+        chosen[pick.endpoints[0]] += 1
+        state.backlog.add(pick.endpoints[0], pick.cold_seconds, NOW)
+        state.backlog.set_in_flight(pick.endpoints[0], chosen[pick.endpoints[0]])
+    assert set(chosen.values()) == {10}
+
+
+def test_own_backlog_drains_with_time() -> None:
+    state = state_of(count=2)
+    state.backlog.add("10.0.0.0:8000", 5.0, NOW)
+    state.backlog.add("10.0.0.0:8000", 5.0, NOW)
+    state.backlog.set_in_flight("10.0.0.0:8000", 2)
+    assert state.backlog.free_at[0] == NOW + 10
+    assert number(choose(state, ask({0: 31})).endpoints[0]) == 1
+    assert number(choose(state, ask({0: 31}, now=NOW + 10)).endpoints[0]) == 0
+
+
+def test_own_backlog_is_forgotten_when_nothing_is_in_flight() -> None:
+    state = state_of(count=2)
+    state.backlog.add("10.0.0.0:8000", 50.0, NOW)
+    state.backlog.set_in_flight("10.0.0.0:8000", 0)
+    assert number(choose(state, ask({0: 31})).endpoints[0]) == 0
+
+
+def test_the_larger_of_backlog_and_gauge_holds() -> None:
+    state = state_of({0: load(queue_depth=10), 1: load(queue_depth=0)}, count=2)
+    state.backlog.add("10.0.0.1:8000", 0.2, NOW)
+    state.backlog.set_in_flight("10.0.0.1:8000", 1)
+    pick = choose(state, ask())
+    assert number(pick.endpoints[0]) == 1, "10 waiting x 0.2 s is more than 0.2 s of our own"
+    assert pick.expected_seconds == pytest.approx(0.2 + 0.01 + pick.cold_seconds)
+
+
+def test_memory_pressure_counts_linearly_above_its_start() -> None:
+    cost = CostSettings(memory_pressure_from=0.8, memory_pressure_seconds=2.0)
+    loads = {0: load(memory_used_ratio=0.9, queue_depth=0)}
+    pick = choose(state_of(loads, count=1, settings=PickSettings(cost=cost)), ask({0: 32}))
+    assert pick.expected_seconds == pytest.approx(1.0)
+
+
+def test_unknown_counts_as_the_peers_mean_not_best_not_worst() -> None:
+    state = state_of({0: load(queue_depth=4), 1: Load(), 2: load(queue_depth=8)}, count=3)
+    state.backlog.mean_cold_seconds = 1.0
+    assert [number(address) for address in choose(state, ask()).endpoints] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "filled"),
+    [([np.nan, 1, 3], [2, 1, 3]), ([np.nan, np.nan], [9, 9]), ([5.0], [5]), ([], [])],
+)
+def test_neutral_fills_with_the_mean_of_the_known(column: list[float], filled: list[float]) -> None:
+    assert neutral(np.array(column), 9.0).tolist() == filled
+
+
+def test_a_faster_engine_is_preferred_for_long_cold_prompts() -> None:
+    fast = load(queue_depth=0, prefill_tokens_per_second=40_000)
+    slow = load(queue_depth=0, prefill_tokens_per_second=4_000)
+    assert number(choose(state_of({0: slow, 1: fast, 2: slow}, count=3), ask()).endpoints[0]) == 1
+
+
+def test_a_rate_of_zero_is_unknown() -> None:
+    pick = choose(state_of({0: load(queue_depth=0, prefill_tokens_per_second=0)}, count=1), ask())
+    assert pick.cold_seconds == pytest.approx(32 * 256 / 4 / 20_000)
+
+
+def test_nothing_warm_and_no_load_known_is_no_pick() -> None:
+    pick = choose(state_of({}), ask())
+    assert (pick.endpoints, pick.reason) == ((), Reason.NO_SIGNAL)
+
+
+def test_a_match_is_enough_without_any_load() -> None:
+    assert number(choose(state_of({}), ask({3: 1})).endpoints[0]) == 3
+
+
+def test_rendezvous_may_decide_without_load_when_told() -> None:
+    settings = PickSettings(cold_without_load="rendezvous")
+    pick = choose(state_of({}, settings=settings), ask())
+    assert pick.reason is Reason.COLD
+    assert len(pick.endpoints) == 3
+
+
+def test_a_match_elsewhere_than_among_the_candidates_is_none() -> None:
+    assert choose(state_of({}), ask({99: 5})).reason is Reason.NO_SIGNAL
+
+
+def test_a_match_longer_than_the_text_makes_no_negative_work() -> None:
+    pick = choose(state_of(), ask({1: 1000}))
+    assert pick.cold_seconds == 0
+    assert pick.matched_share == 1.0
+
+
+def test_two_replicas_agree_on_cold_prefixes_whatever_their_small_differences() -> None:
+    """One has a request in flight somewhere that the other does not see."""
+    one, two = state_of(count=8), state_of(count=8)
+    for address in one.shape.addresses[::2]:
+        one.backlog.set_in_flight(address, 1)
+    agreed = sum(
+        choose(one, ask(leading=seed, blocks=200)).endpoints[0]
+        == choose(two, ask(leading=seed, blocks=200)).endpoints[0]
+        for seed in random.Random(1).sample(range(1 << 62), 200)
+    )
+    assert agreed == 200
+
+
+def test_cold_prefixes_are_spread_evenly() -> None:
+    state = state_of(count=8)
+    rng = random.Random(2)
+    chosen = Counter(choose(state, ask(leading=rng.getrandbits(64))).endpoints[0] for _ in range(4000))
+    assert len(chosen) == 8
+    assert max(chosen.values()) < 1.25 * min(chosen.values())
+
+
+def test_cold_prefixes_follow_the_weights() -> None:
+    weights = {"10.0.0.0:8000": 3000, "10.0.0.1:8000": 1000}
+    state = state_of(count=2, weights=weights)
+    rng = random.Random(3)
+    chosen = Counter(choose(state, ask(leading=rng.getrandbits(64))).endpoints[0] for _ in range(4000))
+    assert chosen["10.0.0.0:8000"] / 4000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_a_departed_endpoint_moves_only_its_own_prefixes() -> None:
+    whole, less = state_of(count=5), state_of(count=4)
+    rng = random.Random(4)
+    for _ in range(500):
+        leading = rng.getrandbits(64)
+        before = choose(whole, ask(leading=leading)).endpoints[0]
+        after = choose(less, ask(leading=leading)).endpoints[0]
+        assert before in (after, "10.0.0.4:8000")
+
+
+def test_an_overloaded_endpoint_gets_no_cold_prefix_and_stands_last() -> None:
+    state = state_of({0: load(queue_depth=50), 1: IDLE, 2: IDLE}, count=3)
+    state.backlog.mean_cold_seconds = 0.1
+    for leading in range(50):
+        assert number(choose(state, ask(leading=leading)).endpoints[2]) == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 127, 128, 300])
+@pytest.mark.parametrize("fallbacks", [0, 2, 16])
+def test_the_list_is_distinct_and_in_the_order_of_cost(count: int, fallbacks: int) -> None:
+    """Behind those within the slack, nobody cheaper stands behind a dearer one."""
+    rng = random.Random(count)
+    loads = {n: load(queue_depth=rng.randrange(100), memory_used_ratio=rng.random()) for n in range(count)}
+    settings = PickSettings(fallbacks=fallbacks)
+    state = state_of(loads, count=count, settings=settings)
+    state.backlog.mean_cold_seconds = 0.1
+    picked = [int(address.split(":")[0].rpartition(".")[2]) for address in choose(state, ask()).endpoints]
+    assert len(picked) == len(set(picked)) == min(count, fallbacks + 1)
+    waits = [
+        loads[n].queue_depth.value * 0.1 + max(0.0, (loads[n].memory_used_ratio.value - 0.9) / 0.1)
+        for n in range(count)
+    ]
+    slack = 0.25 * 32 * 256 / 4 / 20_000
+    lowest = min(waits)
+    tail = [waits[n] for n in picked if waits[n] > lowest + slack]
+    assert tail == sorted(tail)
+    left_out = [waits[n] for n in range(count) if n not in picked]
+    if tail and left_out:
+        assert max(tail) <= min(left_out) + 1e-9
+
+
+def test_rendezvous_scores_are_finite_for_every_hash() -> None:
+    hashes = np.array([0, 1, 2**64 - 1], np.uint64)
+    for leading in (0, 1, 2**64 - 1, -5):
+        assert np.isfinite(scores(leading, hashes, np.ones(3))).all()
+
+
+def test_backlog_of_one_that_left_and_came_back_is_that_of_its_requests() -> None:
+    backlog = Backlog(("a:1", "b:1"))
+    backlog.add("a:1", 3.0, NOW)
+    gone = backlog.carried_to(("b:1",), lambda _: 0)
+    gone.set_in_flight("a:1", 0)
+    back = gone.carried_to(("a:1", "b:1"), {"a:1": 2, "b:1": 0}.__getitem__)
+    assert back.in_flight.tolist() == [2, 0]
+    assert back.mean_cold_seconds == 3.0
+    kept = backlog.carried_to(("b:1", "a:1"), {"a:1": 1, "b:1": 0}.__getitem__)
+    assert kept.free_at[1] == NOW + 3

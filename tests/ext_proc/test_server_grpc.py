@@ -1,0 +1,185 @@
+"""The service over real grpc.aio on a Unix socket: replies, every way a stream can end, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+
+from ext_proc import routing
+from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
+from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.worlds import chat
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+
+class Link:
+    """A stage behind a socket, and a stub to it."""
+
+    def __init__(self, stage: Stage, channel: grpc.aio.Channel) -> None:
+        self.stage = stage
+        self.channel = channel
+        self.stub = pb_grpc.ExternalProcessorStub(channel)
+
+    async def settled(self, reached: Callable[[], bool]) -> None:
+        """Wait for what the server does after the client has gone."""
+        async with asyncio.timeout(10):
+            while not reached():
+                await asyncio.sleep(0.002)
+
+    async def idle(self) -> None:
+        await self.settled(lambda: self.stage.service.streams == 0)
+        assert self.stage.in_flight() == 0
+
+
+@pytest.fixture
+async def link(tmp_path: Path) -> AsyncIterator[Link]:
+    stage = Stage(sample_ratio=0.0)
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20)])
+    stage.service.register(server)
+    address = f"unix:{tmp_path}/s"
+    server.add_insecure_port(address)
+    await server.start()
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield Link(stage, channel)
+    await server.stop(None)
+
+
+def whole_body(text: str = "hi") -> Any:
+    return with_mode(body_message(chat(text), end_of_stream=True), "BUFFERED")
+
+
+async def test_one_message_one_reply_and_in_flight_until_the_end(link: Link) -> None:
+    call = link.stub.Process()
+    await call.write(whole_body())
+    reply = await call.read()
+    assert reply.WhichOneof("response") == "request_body"
+    assert reply.dynamic_metadata.fields["envoy.lb"].struct_value.fields
+    assert link.stage.in_flight() == 1
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+    await link.idle()
+
+
+async def test_full_duplex_over_the_wire(link: Link) -> None:
+    call = link.stub.Process()
+    await call.write(with_mode(headers_message(), DUPLEX))
+    body = chat("long " * 40_000)
+    for start in range(0, len(body), 50_000):
+        piece = body[start : start + 50_000]
+        await call.write(body_message(piece, end_of_stream=start + 50_000 >= len(body)))
+    assert (await call.read()).WhichOneof("response") == "request_headers"
+    echoed = b""
+    ended = False
+    while not ended:
+        piece = (await call.read()).request_body.response.body_mutation.streamed_response
+        echoed += piece.body
+        ended = piece.end_of_stream
+    assert echoed == body
+    call.cancel()
+    await link.idle()
+
+
+async def test_a_body_beyond_grpcs_default_limit_arrives(link: Link) -> None:
+    call = link.stub.Process()
+    await call.write(whole_body("x" * (5 << 20)))
+    assert (await call.read()).WhichOneof("response") == "request_body"
+    call.cancel()
+    await link.idle()
+
+
+@pytest.mark.parametrize("rounds", [200])
+async def test_streams_cancelled_at_odd_times_leave_nothing(
+    link: Link, rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the first message, while it is answered, after the reply, between two messages."""
+    rng = random.Random(9)
+
+    async def one() -> None:
+        call = link.stub.Process()
+        try:
+            if rng.random() < 0.8:
+                await call.write(whole_body(f"text {rng.random()}"))
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+            if rng.random() < 0.5:
+                await asyncio.wait_for(call.read(), rng.random() * 0.01)
+        except (TimeoutError, asyncio.CancelledError, grpc.aio.AioRpcError):
+            pass
+        call.cancel()
+
+    for _ in range(rounds // 20):
+        await asyncio.gather(*(one() for _ in range(20)))
+    await link.idle()
+    assert link.stage.value("warmroute_ext_proc_streams") == 0
+    entries = link.stage.world.router.traffic.snapshot()
+    assert all(entry.started_total == entry.finished_total for entry in entries)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_connection_that_breaks_ends_its_streams(link: Link) -> None:
+    calls = [link.stub.Process() for _ in range(10)]
+    for call in calls:
+        await call.write(whole_body())
+        await call.read()
+    assert link.stage.in_flight() == 10
+    await link.channel.close()
+    await link.idle()
+
+
+async def test_a_fault_is_answered_and_the_next_request_on_the_connection_is_routed(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = routing.read_prompt
+    monkeypatch.setattr(routing, "read_prompt", None)
+    call = link.stub.Process()
+    await call.write(whole_body())
+    reply = await call.read()
+    assert reply.request_body.ByteSize() == 2, "an unchanged CONTINUE"
+    assert "envoy.lb" not in reply.dynamic_metadata.fields
+    monkeypatch.setattr(routing, "read_prompt", real)
+    after = link.stub.Process()
+    await after.write(whole_body())
+    assert "envoy.lb" in (await after.read()).dynamic_metadata.fields
+    call.cancel()
+    after.cancel()
+    await link.idle()
+
+
+async def test_close_ends_open_streams_with_ok(link: Link) -> None:
+    """OK lets Envoy go on without us; an error would fail requests in flight."""
+    calls = [link.stub.Process() for _ in range(5)]
+    for call in calls:
+        await call.write(whole_body())
+        await call.read()
+    silent = link.stub.Process()
+    await silent.wait_for_connection()
+    await link.settled(lambda: link.stage.service.streams == 6)
+    await link.stage.service.close()
+    for call in (*calls, silent):
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+    await link.idle()
+
+
+async def test_many_streams_at_once_are_all_answered(link: Link) -> None:
+    async def one(number: int) -> str:
+        call = link.stub.Process()
+        await call.write(whole_body(f"{number} " + "word " * 300))
+        reply = await call.read()
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        return reply.dynamic_metadata.fields["warmroute"].struct_value.fields["endpoint"].string_value
+
+    chosen = await asyncio.gather(*(one(number) for number in range(100)))
+    assert set(chosen) == {f"10.0.0.{n}:80" for n in range(4)}
+    await link.idle()

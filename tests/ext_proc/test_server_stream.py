@@ -1,0 +1,226 @@
+"""One stream without its transport: what is counted, traced and logged, and what a fault does."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import generate_latest
+
+from ext_proc import routing
+from ext_proc.pick import Reason
+from ext_proc.server import ExchangeStream, ExtProcService
+from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen, body_message, headers_message, with_mode
+from tests.ext_proc.worlds import Clock, World, chat, pool_of, view_of
+
+MARKER = "MARKER-7f3a9c"
+
+
+class Stage:
+    """A service over a small fleet, with what it counts and traces in reach."""
+
+    def __init__(self, *, sample_ratio: float = 1.0, **sections: Any) -> None:
+        self.world = World(view_of(pool_of()), telemetry={"pick_sample_ratio": sample_ratio}, **sections)
+        self.spans = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.clock = Clock()
+        self.service = ExtProcService(
+            self.world.router,
+            provider.get_tracer("test"),
+            self.world.settings,
+            self.world.registry,
+            clock=self.clock,
+            draw=lambda: 0.5,
+        )
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.world.registry.get_sample_value(name, labels) or 0.0
+
+    def picks(self, reason: str) -> float:
+        return self.value("warmroute_picks_total", reason=reason)
+
+    def in_flight(self) -> int:
+        return sum(entry.in_flight for entry in self.world.router.traffic.snapshot())
+
+    def play(self, body: bytes, mode: str = "BUFFERED", *, headers: bool = True) -> Seen:
+        stream = ExchangeStream(self.service)
+        envoy = FakeEnvoy(stream.on_message, mode)
+        if headers:
+            envoy.headers()
+        envoy.body(body, end_of_stream=True)
+        stream.close()
+        return envoy.finish(body)
+
+
+def test_a_pick_is_in_flight_until_the_stream_closes() -> None:
+    stage = Stage()
+    stream = ExchangeStream(stage.service)
+    stream.on_message(with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED"))
+    assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (1, 1)
+    stream.close()
+    assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (0, 0)
+    assert stage.picks("cold") == 1
+
+
+def test_no_pick_counts_its_reason_and_no_traffic() -> None:
+    stage = Stage()
+    assert stage.play(b"not json").reason == "not_json"
+    assert stage.picks("not_json") == 1
+    assert stage.world.router.traffic.snapshot() == []
+
+
+def test_every_reason_is_there_from_the_start() -> None:
+    text = generate_latest(Stage().world.registry).decode()
+    for reason in Reason:
+        assert f'warmroute_picks_total{{reason="{reason}"}} 0.0' in text
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
+@pytest.mark.parametrize("headers", [True, False])
+def test_over_the_limit_of_streams_requests_go_unrouted(mode: str, headers: bool) -> None:
+    """Never refused: answered, counted, and without a pick."""
+    stage = Stage(limits={"ext_proc_streams": 1})
+    open_one = ExchangeStream(stage.service)
+    seen = stage.play(chat("hi"), mode, headers=headers)
+    assert (seen.destination, seen.reason) == (None, "over_limit")
+    assert stage.picks("over_limit") == 1
+    open_one.close()
+    assert stage.play(chat("hi"), mode).destination is not None
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", "BUFFERED_PARTIAL", DUPLEX])
+@pytest.mark.parametrize(
+    "step", ["read_prompt", "block_hashes", "identity_of", "PrefixIndex.matched", "PrefixIndex.record"]
+)
+def test_a_fault_in_any_step_of_routing_is_counted_and_answered_unrouted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str, step: str
+) -> None:
+    """The text of the exception may hold the prompt, so only its kind and place are logged."""
+    stage = Stage()
+
+    def fail(*_args: Any, **_named: Any) -> None:
+        raise ValueError(MARKER)
+
+    owner, _, name = step.rpartition(".")
+    monkeypatch.setattr(getattr(routing, owner) if owner else routing, name, fail)
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(3):
+            seen = stage.play(chat(MARKER * 50), mode)
+            assert (seen.destination, seen.reason) == (None, "fault")
+    assert stage.value("warmroute_ext_proc_faults_total", kind="ValueError") == 3
+    assert stage.picks("fault") == 3
+    assert len(caplog.records) == 1, "one a minute and kind"
+    assert MARKER not in caplog.text
+    assert stage.in_flight() == 0
+
+
+def test_a_fault_is_logged_again_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+    monkeypatch.setattr(routing, "read_prompt", None)
+    for step in (0.0, 59.0, 2.0):
+        stage.clock.now += step
+        stage.play(chat("hi"))
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
+@pytest.mark.parametrize("step", ["started", "note_pick"])
+def test_a_fault_in_counting_does_not_cost_the_pick(
+    monkeypatch: pytest.MonkeyPatch, mode: str, step: str
+) -> None:
+    """The reply is built by then; in full duplex the body has been let go."""
+    stage = Stage()
+
+    def fail(*_args: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(stage.world.router if step == "started" else stage.service, step, fail)
+    assert stage.play(chat("hi"), mode).destination is not None
+    assert stage.value("warmroute_ext_proc_faults_total", kind="RuntimeError") == 1
+    assert stage.in_flight() == 0
+
+
+def test_streamed_mode_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    for _ in range(3):
+        assert stage.play(b"{}", "STREAMED").reason == "streamed"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "STREAMED" in caplog.text
+
+
+def test_observability_mode_counts_nothing() -> None:
+    stage = Stage()
+    stream = ExchangeStream(stage.service)
+    message = with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED")
+    message.observability_mode = True
+    assert stream.on_message(message) == []
+    stream.close()
+    assert sum(stage.picks(reason.value) for reason in Reason) == 0
+    assert stage.world.router.traffic.snapshot() == []
+
+
+def test_a_sampled_pick_is_a_span_that_tells_the_decision() -> None:
+    stage = Stage()
+    stage.play(chat("word " * 400))
+    seen = stage.play(chat("word " * 400))
+    span = stage.spans.get_finished_spans()[-1]
+    assert span.name == "warmroute.pick"
+    attributes = dict(span.attributes or {})
+    assert attributes["warmroute.reason"] == "warm"
+    assert attributes["warmroute.endpoint"] == seen.metadata["warmroute"]["endpoint"]
+    assert attributes["warmroute.candidates"] == 4
+    assert attributes["warmroute.matched_share"] == 1.0
+    assert attributes["warmroute.expected_seconds"] > 0
+    assert span.end_time is not None
+    assert span.start_time is not None
+    assert span.end_time >= span.start_time
+
+
+@pytest.mark.parametrize(("ratio", "spans"), [(0.0, 0), (0.5, 0), (0.51, 2)])
+def test_only_the_sampled_share_makes_spans(ratio: float, spans: int) -> None:
+    stage = Stage(sample_ratio=ratio)
+    stage.play(chat("hi"))
+    stage.play(b"not json")
+    assert len(stage.spans.get_finished_spans()) == spans
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX])
+def test_prompt_text_is_in_no_log_span_metric_or_reply_header(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Model and salt of a client are no better: neither is repeated."""
+    stage = Stage()
+    bodies = [
+        chat(MARKER * 100),
+        chat("hi", model=MARKER),
+        chat("hi", cache_salt=MARKER),
+        MARKER.encode() * 40,
+        b'{"model":"m","prompt":"' + MARKER.encode(),
+        b'{"model":"m","model":"' + MARKER.encode() + b'","prompt":"x"}',
+    ]
+    with caplog.at_level(logging.DEBUG):
+        for body in bodies:
+            seen = stage.play(body, mode)
+            assert MARKER not in str(seen.metadata)
+            assert MARKER not in str(seen.set_headers)
+    assert MARKER not in caplog.text
+    assert MARKER not in generate_latest(stage.world.registry).decode()
+    spans = stage.spans.get_finished_spans()
+    assert len(spans) == len(bodies)
+    assert not any(MARKER in span.to_json() for span in spans)
+
+
+def test_headers_without_a_body_are_decided_and_traced_without_a_duration() -> None:
+    stage = Stage()
+    stream = ExchangeStream(stage.service)
+    stream.on_message(with_mode(headers_message(end_of_stream=True), "BUFFERED"))
+    stream.close()
+    assert stage.picks("no_body") == 1
+    assert stage.value("warmroute_pick_duration_seconds_count") == 0
