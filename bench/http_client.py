@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,8 +57,8 @@ class _Connection(asyncio.Protocol):
         self._first_byte_at: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods without the base class.
+        self._transport = cast("asyncio.Transport", transport)
 
     def exchange(self, request: bytes) -> asyncio.Future[Response]:
         """Send a request; the future ends with its response or with ExchangeError."""
