@@ -110,10 +110,14 @@ def test_every_address_is_fixed_and_engines_have_the_ones_of_the_settings(
     assert {endpoint.address for endpoint in settings.pools[0].endpoints} == engines
 
 
-def test_the_bootstrap_is_what_the_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = root / "deploy" / "compose"
-    assert main(["bootstrap", str(folder / "warmroute.yaml"), "--node-id", "compose"]) == 0
-    assert capsys.readouterr().out == (folder / "envoy.yaml").read_text()
+def test_the_bootstrap_is_what_its_first_line_prints(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+    first, _, rest = (root / "deploy" / "compose" / "envoy.yaml").read_text().partition("\n")
+    assert first.startswith("# warmroute bootstrap deploy/compose/warmroute.yaml ")
+    assert main(first.split()[2:]) == 0
+    assert capsys.readouterr().out == rest
 
 
 def test_the_command_line_takes_every_command(
