@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import json
 import shutil
 import socket
@@ -29,8 +30,10 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from multidict import CIMultiDict
 
 from bench.envoy import EnvoyProcess
+from fleet.endpoint import Membership, Pool
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, METADATA_NAMESPACE
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
@@ -80,7 +83,7 @@ class Engines:
 
     async def start(self) -> None:
         app = web.Application(client_max_size=1 << 30)
-        app.router.add_get("/stream", self._stream)
+        app.router.add_route("*", "/stream", self._stream)
         app.router.add_get("/ws", self._websocket)
         app.router.add_route("*", "/{tail:.*}", self._echo)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=30, shutdown_timeout=0.1)
@@ -242,7 +245,6 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
     _server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        Path(self.socket).unlink(missing_ok=True)
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
         ext_proc_grpc.add_ExternalProcessorServicer_to_server(self, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self, self._server)
@@ -328,6 +330,11 @@ class World:
     http: aiohttp.ClientSession
     pools: dict[str, list[str]]
 
+    @staticmethod
+    async def eventually(condition: Any, what: str) -> Any:
+        """Poll until `condition()` is true."""
+        return await eventually(condition, what)
+
     def url(self, listener: str = "main", path: str = "/v1/chat/completions") -> str:
         address = next(entry.address for entry in self.settings.listeners if entry.name == listener)
         return f"http://{address}{path}"
@@ -335,10 +342,55 @@ class World:
     def set_weights(self, weights: dict[str, int], unhealthy: frozenset[str] = frozenset()) -> None:
         self.ads.set(build_snapshot(self.settings, membership(self.settings), weights, unhealthy))
 
+    def set_membership(self, pools: dict[str, list[str]]) -> None:
+        """Serve other endpoints than the settings have, for these pools."""
+        changed = Membership(
+            tuple(
+                Pool(
+                    pool.name,
+                    tuple(e for e in pool.endpoints if e.address in pools.get(pool.name, [e.address])),
+                )
+                for pool in membership(self.settings).pools
+            )
+        )
+        self.ads.set(build_snapshot(self.settings, changed, {}, frozenset()))
+
+    async def weights_taken(self, pool: str, weights: dict[str, int]) -> None:
+        """Push weights and wait until Envoy has them."""
+        self.set_weights(weights)
+
+        async def taken() -> bool:
+            hosts = (await self.envoy.clusters())[pool]
+            return {address: hosts[address].get("weight") for address in weights} == weights
+
+        await eventually(taken, f"weights {weights}")
+
+    async def eds_health(self, pool: str, address: str, *, healthy: bool) -> None:
+        """Wait until Envoy holds an endpoint for healthy by EDS, or not."""
+        wanted = "HEALTHY" if healthy else "UNHEALTHY"
+
+        async def reached() -> bool:
+            hosts = (await self.envoy.clusters())[pool]
+            return address in hosts and hosts[address]["health_status"]["eds_health_status"] == wanted
+
+        await eventually(reached, f"{address} {wanted}")
+
+    async def eds_absent(self, pool: str, address: str) -> None:
+        """Wait until Envoy knows an endpoint no more."""
+
+        async def gone() -> bool:
+            return address not in (await self.envoy.clusters())[pool]
+
+        await eventually(gone, f"{address} gone")
+
     async def post(self, body: Any = None, listener: str = "main", **kwargs: Any) -> Answer:
         """Send JSON (or what `data=` holds) and return what client and engine saw."""
         if "data" not in kwargs:
-            kwargs["json"] = body if body is not None else {"prompt": "hello"}
+            kwargs["data"] = json.dumps(body if body is not None else {"prompt": "hello"}).encode()
+            kwargs["headers"] = CIMultiDict(kwargs.get("headers", {}))
+            kwargs["headers"].setdefault("content-type", "application/json")
+        if isinstance(kwargs["data"], bytes):
+            kwargs["data"] = io.BytesIO(kwargs["data"])
         return await self.request("POST", listener, **kwargs)
 
     async def request(
@@ -346,11 +398,24 @@ class World:
     ) -> Answer:
         async with self.http.request(method, self.url(listener, path), **kwargs) as response:
             text = await response.text()
-            if response.content_type == "application/json":
+            if text and response.content_type == "application/json":
                 return Answer(response.status, dict(response.headers), json.loads(text))
             return Answer(response.status, dict(response.headers), {"text": text})
 
-    async def ext_proc_health(self, healthy: bool) -> None:  # noqa: FBT001
+    async def picks_resume(self, picked: str) -> None:
+        """Wait until Envoy's workers, which hear of health a moment after its main thread, ask again."""
+        self.ext_proc.pick = picked
+
+        async def resumed() -> bool:
+            answer = await self.post()
+            assert answer.status == 200
+            return "request_body" in {message.kind for message in self.ext_proc.messages}
+
+        self.ext_proc.messages.clear()
+        await eventually(resumed, "picks resume")
+        assert (await self.post()).engine == picked
+
+    async def ext_proc_health(self, *, healthy: bool) -> None:
         """Wait until Envoy holds ext_proc for healthy, or not."""
 
         async def reached() -> bool:
@@ -385,7 +450,7 @@ def free_address() -> str:
 
 
 @contextlib.asynccontextmanager
-async def make_world(delta: bool = False) -> AsyncIterator[World]:  # noqa: FBT001
+async def make_world(delta: bool = False) -> AsyncIterator[World]:
     """Start engines, discovery, ext_proc and Envoy."""
     directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
     engines = Engines()
@@ -412,7 +477,7 @@ async def make_world(delta: bool = False) -> AsyncIterator[World]:  # noqa: FBT0
         async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession(timeout=timeout) as http:
             world = World(settings, ads, ext_proc, engines, envoy, http, pools)
             await envoy.wait_ready(listeners=len(settings.listeners))
-            await world.ext_proc_health(True)
+            await world.ext_proc_health(healthy=True)
             yield world
     finally:
         await ext_proc.kill()
@@ -427,14 +492,22 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
         zone = "b" if pool == "weighted" and index else "a"
         return {"address": address, "locality": {"region": "r", "zone": zone}}
 
-    listener = {"main": "live"} | {"quiet": "live"} | {name: name for name in pools if name != "live"}
+    listener = {"main": "live", "quiet": "live", "roomy": "live"} | {
+        name: name for name in pools if name != "live"
+    }
     return {
         "pools": [
             {"name": name, "endpoints": [endpoint(name, i, address) for i, address in enumerate(held)]}
             for name, held in pools.items()
         ],
         "listeners": [
-            {"name": name, "address": free_address(), "pool": pool, "show_decision": name != "quiet"}
+            {
+                "name": name,
+                "address": free_address(),
+                "pool": pool,
+                "show_decision": name != "quiet",
+                "large_body_bytes": 4 * 1024 * 1024 if name == "roomy" else 262_144,
+            }
             for name, pool in listener.items()
         ],
         "xds": {"address": f"unix:{directory}/xds.sock"},

@@ -1,11 +1,123 @@
-"""What the real Envoy does with a pick, and with what has none."""
+"""What the real Envoy does with a pick: the ordered list of endpoints in metadata."""
 
 from __future__ import annotations
 
+import pytest
+
 
 async def test_pick_is_honoured(world):
-    """The engine named in metadata serves, each of them in turn."""
+    """The engine named in metadata serves, whatever the weights say."""
     for address in world.pools["live"] * 3:
         world.ext_proc.pick = address
         answer = await world.post()
         assert (answer.status, answer.engine) == (200, address), answer.headers
+        assert answer.headers["x-warmroute-attempts"] == "1"
+
+
+async def test_first_known_endpoint_of_the_list_serves(world):
+    """Endpoints that are not in EDS are skipped, without an attempt."""
+    known = world.pools["live"][2]
+    for pick in (f"10.9.9.9:1,{known}", f"{known},{world.pools['live'][0]}", f"nonsense,{known}"):
+        world.ext_proc.pick = pick
+        answer = await world.post()
+        assert (answer.status, answer.engine) == (200, known)
+        assert answer.headers["x-warmroute-attempts"] == "1"
+
+
+@pytest.mark.parametrize("pick", ["", ",,;", "nonsense", "10.9.9.9:1", "x" * 5000, "1.2.3.4:99999999"])
+async def test_useless_pick_goes_by_weights(world, pick):
+    """Junk is ignored and costs nobody an answer."""
+    world.ext_proc.pick = pick
+    for _ in range(3):
+        answer = await world.post()
+        assert answer.status == 200
+        assert answer.engine in world.pools["live"]
+
+
+async def test_retries_walk_the_list(world):
+    """A refused connection moves on to the second of the list, with the body, up to the buffer's size."""
+    dead, second, third = world.pools["mixed"]
+    for following in (second, third):
+        world.ext_proc.pick = f"{dead},{following}"
+        for size in (10, 200_000, 900_000):
+            answer = await world.post({"prompt": "x" * size}, listener="mixed")
+            assert (answer.status, answer.engine) == (200, following)
+            assert answer.headers["x-warmroute-attempts"] == "2"
+            assert answer.seen["bytes"] > size
+
+
+async def test_retry_after_the_end_of_the_list_goes_by_weights(world):
+    """A list of one dead endpoint still ends at a live one, because a retry avoids previous hosts."""
+    dead, *alive = world.pools["mixed"]
+    world.ext_proc.pick = dead
+    answers = [await world.post(listener="mixed") for _ in range(6)]
+    assert {answer.status for answer in answers} == {200}
+    assert {answer.engine for answer in answers} <= set(alive)
+
+
+async def test_no_second_run_of_what_may_have_been_processed(world):
+    """An engine that cuts the connection after reading the request has perhaps worked on it."""
+    cutting, other = world.pools["live"][:2]
+    world.engines.resets.add(cutting)
+    world.ext_proc.pick = f"{cutting},{other}"
+    answer = await world.post()
+    assert answer.status == 503
+    assert world.engines.served == {cutting: 1}
+
+
+async def test_an_engines_answer_is_passed_on_whatever_it_is(world):
+    """429 and 503 of an engine are its own: not retried by default, and they eject nobody."""
+    busy = world.pools["live"][0]
+    world.ext_proc.pick = ",".join(world.pools["live"])
+    for status in (429, 500, 503):
+        world.engines.statuses[busy] = status
+        for _ in range(6):
+            assert (await world.post()).status == status
+    world.engines.statuses.clear()
+    assert (await world.post()).engine == busy
+
+
+async def test_pick_of_an_ejected_endpoint_is_still_tried_first(world):
+    """override_host does not look at outlier ejection: the fallback does. A retry costs milliseconds."""
+    dead, second, third = world.pools["ejecting"]
+    world.ext_proc.pick = f"{dead},{third}"
+    for _ in range(4):
+        answer = await world.post(listener="ejecting")
+        assert (answer.status, answer.engine) == (200, third)
+    hosts = (await world.envoy.clusters())["ejecting"]
+    assert hosts[dead]["health_status"].get("failed_outlier_check")
+    assert answer.headers["x-warmroute-attempts"] == "2"
+    world.ext_proc.pick = ""
+    unpicked = [await world.post(listener="ejecting") for _ in range(12)]
+    assert {answer.headers["x-warmroute-attempts"] for answer in unpicked} == {"1"}
+    assert {answer.engine for answer in unpicked} == {second, third}
+
+
+async def test_unhealthy_endpoint_gets_nothing_by_weights(world):
+    """EDS's UNHEALTHY takes an endpoint out of the fallback; a pick may still name it."""
+    down, *others = world.pools["marked"]
+    world.set_weights({}, frozenset([down]))
+    await world.eds_health("marked", down, healthy=False)
+    try:
+        unpicked = [await world.post(listener="marked") for _ in range(15)]
+        assert {answer.engine for answer in unpicked} == set(others)
+        world.ext_proc.pick = f"{down},{others[0]}"
+        assert (await world.post(listener="marked")).engine == down
+    finally:
+        world.set_weights({})
+        await world.eds_health("marked", down, healthy=True)
+
+
+async def test_all_unhealthy_is_panic_not_an_outage(world):
+    """When more than half are marked, Envoy stops believing the marks and uses everyone."""
+    everyone = frozenset(world.pools["marked"])
+    world.set_weights({}, everyone)
+    for address in everyone:
+        await world.eds_health("marked", address, healthy=False)
+    try:
+        answers = [await world.post(listener="marked") for _ in range(15)]
+        assert {answer.status for answer in answers} == {200}
+    finally:
+        world.set_weights({})
+        for address in everyone:
+            await world.eds_health("marked", address, healthy=True)

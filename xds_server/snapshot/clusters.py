@@ -168,7 +168,11 @@ def _ext_proc_cluster(settings: Settings) -> Cluster:
         load_assignment=_one_address(EXT_PROC_CLUSTER, address),
         circuit_breakers=_no_circuit_breaking(),
         # Without healthy hosts Envoy must give up on ext_proc at once, not try a frozen one in panic.
-        common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0.0)),
+        common_lb_config=ClusterCommonLbConfig(
+            healthy_panic_threshold=Percent(value=0.0),
+            # 0: by default a change of health may reach the workers a second late, merged with others.
+            update_merge_window=seconds(0),
+        ),
         health_checks=[
             HealthCheck(
                 timeout=seconds(_HEALTH_TIMEOUT_SECONDS),

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from fleet.settings import ListenerSettings, Settings
 
 _ROUTER_FILTER: Final = "envoy.filters.http.router"
-_LEAST_BUFFER_BYTES: Final = 262_144
-"""Below this, flow control would cut token streams and uploads into needlessly small pieces."""
+_BODY_BUFFER_BYTES: Final = 1024 * 1024
+"""Envoy's own default: what is kept of a body for a retry, and about the most that ext_proc gets of one."""
 
 
 def listeners(settings: Settings) -> list[Resource]:
@@ -59,9 +59,8 @@ def _listener(listener: ListenerSettings, settings: Settings) -> Listener:
     return Listener(
         name=listener.name,
         address=address_of(listener.address),
-        # An ordinary body fits, so a retry can send it again. It is also about what BUFFERED_PARTIAL takes
-        # for the leading part of a large one.
-        per_connection_buffer_limit_bytes=max(listener.large_body_bytes, _LEAST_BUFFER_BYTES),
+        # Any ordinary body fits, so ext_proc gets it whole and a retry can send it again.
+        per_connection_buffer_limit_bytes=max(_BODY_BUFFER_BYTES, listener.large_body_bytes + 1),
         filter_chains=[
             FilterChain(
                 filters=[

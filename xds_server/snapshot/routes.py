@@ -87,11 +87,13 @@ def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(contains="json", ignore_case=True)),
     ]
+    upgrade = HeaderMatcher(name="upgrade", present_match=True)
     ordinary = HeaderMatcher(
         name="content-length", range_match=Int64Range(start=0, end=listener.large_body_bytes)
     )
-    upgrade = HeaderMatcher(name="upgrade", present_match=True)
     untouched = {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
+    # The buffer filter must stay off here. Behind ext_proc's leading part it would lift the limit while
+    # the request is paused at the old one, and Envoy 1.40 then never reads the rest.
     leading_part = {EXT_PROC_FILTER: _leading_part(), BUFFER_FILTER: _unbuffered()}
     return [
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
