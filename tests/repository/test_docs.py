@@ -147,7 +147,7 @@ def exposed(registry: CollectorRegistry) -> Iterator[str]:
 async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Path, operations: str) -> None:
     registry, store = CollectorRegistry(), FleetStore()
     provider = tracer_provider(settings.telemetry, "test")
-    parts = [
+    parts: list[XdsServer | ExtProcServer] = [
         XdsServer(settings, store, registry, provider, control=True),
         ExtProcServer(settings, store, registry, provider, follow=True),
     ]

@@ -106,7 +106,7 @@ def test_every_dependency_has_its_reason(project: dict[str, Any], root: Path) ->
 
 
 def test_import_contracts_hold(root: Path) -> None:
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
