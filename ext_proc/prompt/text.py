@@ -128,17 +128,17 @@ def add_messages(pieces: Pieces, raw: msgspec.Raw | Bytes) -> None:
             pieces += (MESSAGE, RAW, memoryview(elements[number]))
             continue
         pieces += (MESSAGE, inner(message.role), ROLE_END)
-        add_content(pieces, message.content)
-        for extra in (message.tool_calls, message.tool_call_id):
-            if extra is not ABSENT and not is_null(extra):
-                pieces += (RAW, memoryview(extra))
+        if message.content is not ABSENT:
+            add_content(pieces, message.content)
+        if message.tool_calls is not ABSENT and not is_null(message.tool_calls):
+            pieces += (RAW, memoryview(message.tool_calls))
+        if message.tool_call_id is not ABSENT and not is_null(message.tool_call_id):
+            pieces += (RAW, memoryview(message.tool_call_id))
 
 
 def add_content(pieces: Pieces, raw: msgspec.Raw | Bytes) -> None:
-    """Add a message's content: a string, a list of parts, or nothing."""
+    """Add a message's content: a string, a list of parts, or null."""
     view = memoryview(raw)
-    if not view:
-        return
     kind = view[0]
     if kind == _QUOTE:
         pieces.append(view[1:-1])

@@ -22,8 +22,8 @@ TEXT_PART = st.fixed_dictionaries({"type": st.just("text"), "text": AWKWARD})
 IMAGE_PART = st.fixed_dictionaries(
     {"type": st.just("image_url"), "image_url": st.fixed_dictionaries({"url": AWKWARD})}
 )
-TURNED_PART = st.fixed_dictionaries({"text": AWKWARD, "type": st.just("text")})
-PARTS = st.lists(TEXT_PART | IMAGE_PART | TURNED_PART | AWKWARD, max_size=3)
+LATE_PART = st.fixed_dictionaries({"text": AWKWARD, "type": st.sampled_from(["text", "custom"])})
+PARTS = st.lists(TEXT_PART | IMAGE_PART | LATE_PART | AWKWARD, max_size=3)
 CONTENT = AWKWARD | PARTS | st.none()
 CALLS = st.lists(
     st.fixed_dictionaries({"id": AWKWARD, "function": st.dictionaries(AWKWARD, AWKWARD)}), max_size=2
@@ -115,6 +115,8 @@ def cut(body: str) -> bytes:
         ('{"messages":[{"role":"user","content":"a"},{"content":"b', b"\x1euser\x1fa"),
         ('{"messages":[{"role":"user","content":"a"},{"role":"us', b"\x1euser\x1fa"),
         ('{"messages":[{"role":"user","content":"a"},', b"\x1euser\x1fa"),
+        ('{"messages":[{"role":"user","content":[{"text":"abc', b"\x1euser\x1f"),
+        ('{"messages":[{"role":"user","content":[{"type":"custom","text":"abc', b"\x1euser\x1f"),
         ('{"prompt":"abc', b"abc"),
         ('{"prompt":["a","bc', b"a\x1dbc"),
         ('{"prompt":[12,345,67', b"\x1b12,345,"),
