@@ -123,6 +123,15 @@ class Exchange:
             return State.DECIDED
         return State.HOLDING if self._headers_held or self._held else State.UNDECIDED
 
+    @property
+    def lasts(self) -> bool:
+        """Whether Envoy keeps the stream until the response has ended, so that its life is the request's.
+
+        In full duplex Envoy 1.40 ends the stream with the last reply that it waits for, which is long before
+        the response has ended unless the response's body is processed too. In the other modes it stays.
+        """
+        return self._request_mode != FULL_DUPLEX or self._response_mode != NONE
+
     def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Take one message; return the replies to write, in order. Raises only what `route` raises."""
         if self._observes(message):

@@ -140,7 +140,8 @@ class ExchangeStream:
             self._pick_seconds = self._service.clock() - started_at
 
     def _decided(self, pick: Pick) -> None:
-        if pick.endpoints:
+        # A stream that ends early would tell of an idle, fast endpoint; unknown is better than wrong.
+        if pick.endpoints and self._exchange.lasts:
             self._token = self._service.router.started(pick)
         self._service.note_pick(pick, self._pick_seconds)
 

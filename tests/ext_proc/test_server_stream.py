@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -65,6 +66,29 @@ def test_a_pick_is_in_flight_until_the_stream_closes() -> None:
     stream.close()
     assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (0, 0)
     assert stage.picks("cold") == 1
+
+
+@pytest.mark.parametrize(("response_mode", "counted"), [("NONE", 0), ("STREAMED", 1)])
+def test_full_duplex_is_in_flight_only_if_the_stream_lasts_as_long(response_mode: str, counted: int) -> None:
+    """Envoy ends such a stream early, unless the response's body is processed too."""
+    stage = Stage()
+    stream = ExchangeStream(stage.service)
+    stream.on_message(with_mode(body_message(chat("hi"), end_of_stream=True), DUPLEX, response_mode))
+    assert stage.picks("cold") == 1
+    assert stage.in_flight() == counted
+    stream.close()
+    assert stage.in_flight() == 0
+
+
+def test_a_burst_in_full_duplex_is_spread_although_its_streams_end_early() -> None:
+    """Nothing counts as in flight there, so the backlog fades with time alone."""
+    stage = Stage()
+    chosen = Counter(
+        (stage.play(chat(f"{number} " + "word " * 5000), DUPLEX).destination or "").split(",")[0]
+        for number in range(40)
+    )
+    assert len(chosen) == 4
+    assert max(chosen.values()) <= 14
 
 
 def test_no_pick_counts_its_reason_and_no_traffic() -> None:
@@ -130,8 +154,9 @@ def test_a_fault_is_logged_again_after_a_minute(
     assert len(caplog.records) == 2
 
 
-@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
-@pytest.mark.parametrize("step", ["started", "note_pick"])
+@pytest.mark.parametrize(
+    ("mode", "step"), [("BUFFERED", "started"), ("BUFFERED", "note_pick"), (DUPLEX, "note_pick")]
+)
 def test_a_fault_in_counting_does_not_cost_the_pick(
     monkeypatch: pytest.MonkeyPatch, mode: str, step: str
 ) -> None:
