@@ -217,6 +217,20 @@ async def test_a_fault_of_ours_ends_one_stream_and_is_counted(
     await good.hear(TYPE_ENDPOINT)
 
 
+async def test_a_client_that_says_no_more_still_gets_its_answer(
+    xds: SimpleNamespace, serve: Any, lane: tuple[str, str]
+) -> None:
+    running = await serve()
+    running.store.set(everything(xds))
+    client = running.connect(*lane)
+    await client.ask(TYPE_CLUSTER)
+    call = client.call(TYPE_CLUSTER)
+    await call.done_writing()
+    assert set(client.peer.take(await call.read()).resources) == {"a"}
+    assert await call.code() is grpc.StatusCode.OK
+    await running.idle()
+
+
 async def test_streams_are_bounded(xds: SimpleNamespace, serve: Any) -> None:
     running = await serve(max_streams=1)
     running.store.set(everything(xds))

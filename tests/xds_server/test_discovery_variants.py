@@ -287,6 +287,22 @@ def test_delta_reconnection_sends_only_what_differs(xds: SimpleNamespace, first:
     assert list(response.removed_resources) == ["gone"]
 
 
+def test_delta_reconnection_with_names_sends_no_equal_version(xds: SimpleNamespace, first: list[Any]) -> None:
+    snapshot = xds.snapshot(*first)
+    machine, peer = xds.machine("delta"), xds.peer("delta")
+    machine.on_snapshot(snapshot)
+    request = peer.ask(TYPE_ENDPOINT, ("a", "b"))
+    request.initial_resource_versions["a"] = snapshot.of_type(TYPE_ENDPOINT)["a"].version
+    (response,) = machine.on_request(request)
+    assert names_of(response) == ["b"]
+
+
+def test_an_assignment_known_to_be_empty_is_sent_as_that(xds: SimpleNamespace, talk: Talk) -> None:
+    talk.publish(xds.snapshot(xds.assignment("a")))
+    (response,) = talk.ask(TYPE_ENDPOINT, ("a",))
+    assert names_of(response) == ["a"]
+
+
 def test_node_is_kept_from_the_first_message(xds: SimpleNamespace, talk: Talk, first: list[Any]) -> None:
     subscribe_all(talk)
     assert talk.machine.client.node_id == "node-1"
@@ -339,6 +355,14 @@ def test_a_refused_cluster_is_no_warming_loop(xds: SimpleNamespace, variant: str
     for response in responses:
         talk.peer.take(response)
         assert talk.machine.on_request(talk.peer.answer(response, "no")) == []
+
+
+def test_an_unchanged_cluster_asked_for_again_is_no_warming(xds: SimpleNamespace, first: list[Any]) -> None:
+    talk = Talk(xds, "delta")
+    talk.publish(xds.snapshot(*first))
+    talk.ask(TYPE_CLUSTER, ("a",))
+    talk.ask(TYPE_ENDPOINT, ("a",))
+    assert types(talk.ask(TYPE_CLUSTER, ("a",), again=("a",))) == [TYPE_CLUSTER]
 
 
 def test_two_clusters_with_one_assignment_name(xds: SimpleNamespace, talk: Talk) -> None:

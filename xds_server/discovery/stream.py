@@ -39,6 +39,7 @@ class DiscoveryStream:
         self._hold_seconds = hold_seconds
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
+        self._half_closed = False
         self._hold_timer: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
@@ -51,14 +52,18 @@ class DiscoveryStream:
         Raises:
             PeerError: the client broke the protocol.
         """
+        reader = asyncio.create_task(self._read(context))
         tasks = [
-            asyncio.create_task(self._read(context)),
+            reader,
             asyncio.create_task(self._write(context)),
             asyncio.create_task(self._ended.wait()),
         ]
         unsubscribe = self._store.subscribe(self._on_snapshot)
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if done == {reader} and reader.exception() is None:
+                # The client has said all it will; the writer ends after what it owes for that.
+                done, _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         finally:
             unsubscribe()
             self._cancel_hold()
@@ -74,6 +79,13 @@ class DiscoveryStream:
         self._wake.set()
 
     async def _read(self, context: Any) -> None:
+        try:
+            await self._receive(context)
+        finally:
+            self._half_closed = True
+            self._wake.set()
+
+    async def _receive(self, context: Any) -> None:
         while True:
             try:
                 message = await context.read()
@@ -101,6 +113,8 @@ class DiscoveryStream:
                 except grpc.aio.InternalError:
                     return  # The connection is gone.
                 self._pushed(response.type_url)
+            if self._half_closed:
+                return
             self._watch_hold()
             await self._wake.wait()
 
