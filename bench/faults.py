@@ -138,17 +138,22 @@ async def _acks(cluster: Cluster) -> int | None:
 
 
 def felt(fault: Fault, outcomes: Sequence[Outcome]) -> Felt:
-    """Work out what the requests in flight at the strike, and those until the watch's end, felt."""
-    around = [o for o in outcomes if o.ended_seconds >= fault.struck_at and o.at_seconds < fault.ended_at]
+    """Work out what requests felt from the strike to the end of the watch, when the next fault strikes.
+
+    A request that is still in flight then may fail by the next fault: its failure is not counted here, and
+    its time up to that moment only.
+    """
+    began, ended = fault.struck_at, fault.ended_at
+    around = [o for o in outcomes if o.ended_seconds >= began and o.at_seconds < ended]
     around.sort(key=lambda outcome: outcome.at_seconds)
-    failed = [o for o in around if o.failure is not None]
-    later = [o for o in around if o.at_seconds > fault.struck_at + 1.0]
-    times = [o.e2e_seconds for o in later]
+    failed = [o for o in around if o.failure is not None and o.ended_seconds < ended]
+    later = [o for o in around if o.at_seconds > began + 1.0]
+    times = [min(o.ended_seconds, ended) - o.at_seconds for o in later]
     return Felt(
         name=fault.name,
         requests=len(around),
         failures=len(failed),
-        failures_of_later_requests=sum(o.at_seconds >= fault.struck_at for o in failed),
+        failures_of_later_requests=sum(o.at_seconds >= began for o in failed),
         failures_elsewhere=sum(o.served is not None and o.served != fault.address for o in failed),
         slowest_seconds=max(times, default=None),
         e2e_p99_seconds=percentile(times, 0.99),

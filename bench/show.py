@@ -92,7 +92,7 @@ class LiveShow:
         from bench.table import live  # noqa: PLC0415
 
         if self._live is not None:
-            self._live.update(live(self._title, self._note, view, total_seconds))
+            self._live.update(live(self._title, self._note, view, total_seconds, self._console.width))
 
     def end(self) -> None:
         """Leave the table as it is."""

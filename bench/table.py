@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from bench.report import Wanted
     from bench.watch import Row, View
 
-_BAR_CELLS: Final = 8
+_BAR_CELLS: Final = 6
+_NARROW_BAR_CELLS: Final = 0
+_WIDE_COLUMNS: Final = 112
+"""Terminals narrower than this get no bars, and headings on two lines."""
 _PROGRESS_CELLS: Final = 40
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _UNKNOWN: Final = Text("-", style="dim")
@@ -42,20 +45,22 @@ def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
     return Text.assemble((drawn, style), ("·" * (cells - len(drawn)), "grey30"))
 
 
-def live(title: str, note: str, view: View, total_seconds: float) -> RenderableType:
-    """Draw one moment of a run."""
+def live(title: str, note: str, view: View, total_seconds: float, columns: int = 120) -> RenderableType:
+    """Draw one moment of a run on a terminal of so many columns."""
+    cells = _BAR_CELLS if columns >= _WIDE_COLUMNS else _NARROW_BAR_CELLS
     table = Table(box=box.SIMPLE_HEAD, expand=False, pad_edge=False, header_style="bold")
+    narrow = not cells
     table.add_column("Engine", no_wrap=True)
     for name in ("Weight", "KV memory"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=not narrow)
     for name in ("Queue", "TTFT P99", "In flight"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=not narrow)
     for name in ("Prefix hits", "Requests"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=not narrow)
     heaviest = max((row.weight or 0 for row in view.rows), default=0) or 1
     busiest = max((row.requests for row in view.rows), default=0) or 1
     for row in view.rows:
-        table.add_row(*_cells(row, heaviest, busiest))
+        table.add_row(*_cells(row, heaviest, busiest, cells))
     return Panel(
         Group(_progress(view, total_seconds), table, _footer(view)),
         title=Text(title, style=f"bold {_WARM}"),
@@ -64,30 +69,30 @@ def live(title: str, note: str, view: View, total_seconds: float) -> RenderableT
         subtitle_align="left",
         border_style="grey42",
         expand=False,
-        padding=(0, 2),
+        padding=(0, 1),
     )
 
 
-def _cells(row: Row, heaviest: int, busiest: int) -> list[Text]:
+def _cells(row: Row, heaviest: int, busiest: int, cells: int) -> list[Text]:
     weight = None if row.weight is None else row.weight / heaviest
+    memory = row.memory_used_ratio
     return [
         Text(row.address, style="bold"),
-        _with_bar(weight, "cyan", "" if row.weight is None else f"{row.weight:>6,}"),
-        _with_bar(row.memory_used_ratio, _heat(row.memory_used_ratio), _percent(row.memory_used_ratio)),
+        _with_bar(weight, cells, "cyan", "" if row.weight is None else f"{row.weight:>6,}"),
+        _with_bar(memory, cells, _heat(memory), _percent(memory)),
         _number(row.queue_depth, "{:.0f}"),
-        _number(row.latency_p99_seconds, "{:.2f} s"),
+        _number(row.latency_p99_seconds, "{:.2f}\u00a0s"),
         _number(row.in_flight, "{:d}"),
-        _with_bar(row.prefix_hit_ratio, _WARM, _percent(row.prefix_hit_ratio)),
-        _with_bar(row.requests / busiest, "blue", f"{row.requests:>5,}"),
+        _with_bar(row.prefix_hit_ratio, cells, _WARM, _percent(row.prefix_hit_ratio)),
+        _with_bar(row.requests / busiest, cells, "blue", f"{row.requests:>5,}"),
     ]
 
 
 def _progress(view: View, total_seconds: float) -> Text:
     done = min(view.elapsed_seconds / total_seconds, 1.0) if total_seconds else 1.0
-    draining = view.elapsed_seconds >= total_seconds
-    words = (
-        "waiting for the last answers" if draining else f"{view.elapsed_seconds:4.1f} of {total_seconds:g} s"
-    )
+    words = f"{view.elapsed_seconds:4.1f} of {total_seconds:g} s"
+    if view.elapsed_seconds >= total_seconds:
+        words = "waiting for the last answers" if view.in_flight else "done"
     return Text.assemble(bar(done, _WARM, _PROGRESS_CELLS), ("  " + words, "dim"))
 
 
@@ -138,7 +143,7 @@ def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted]) -> Renderabl
         title_align="left",
         border_style="grey42",
         expand=False,
-        padding=(0, 2),
+        padding=(0, 1),
     )
 
 
@@ -163,8 +168,12 @@ def _change(before: float | None, after: float | None, unit: str) -> Text:
     return Text(f"x {factor:.2f}", style="green" if better else "yellow")
 
 
-def _with_bar(share: float | None, style: str, label: str) -> Text:
-    return _UNKNOWN if share is None else Text.assemble(bar(share, style), f" {label}")
+def _with_bar(share: float | None, cells: int, style: str, label: str) -> Text:
+    return (
+        _UNKNOWN
+        if share is None
+        else Text.assemble(bar(share, style, cells), f" {label}" if cells else label.strip())
+    )
 
 
 def _number(value: float | None, form: str) -> Text:

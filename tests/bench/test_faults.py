@@ -43,6 +43,25 @@ def test_failures_on_another_engine_than_the_killed_one_are_told_apart() -> None
     assert (result.failures, result.failures_elsewhere) == (3, 1)
 
 
+def test_a_failure_by_the_next_fault_is_not_counted_twice() -> None:
+    """The request starts in the watch of the first fault and fails when the second strikes."""
+    second = Fault("xds", "kill", struck_at=20, returned_at=25, ended_at=30, push_resumed_seconds=0.5)
+    outcomes = [answered(1), answered(12), Outcome(19.5, 20.1, failure="broken stream"), answered(22)]
+    first_felt, second_felt = (felt(fault, outcomes) for fault in (FAULT, second))
+    assert (first_felt.failures, second_felt.failures) == (0, 1)
+    assert first_felt.slowest_seconds == pytest.approx(0.5), "up to the second strike only"
+    result, _ = result_of(outcomes, [FAULT, second])
+    assert result["failures_outside_faults"] == 0
+
+
+def test_a_failure_outside_all_faults_is_unmet() -> None:
+    steady = [answered(16 + n / 10) for n in range(30)]
+    outcomes = [answered(1), Outcome(2, 3, failure="timeout"), answered(12), *steady]
+    result, all_felt = result_of(outcomes, [FAULT])
+    unmet = {entry.name for entry in wanted_of(result, all_felt) if not entry.met}
+    assert unmet == {"failures_outside_faults"}
+
+
 def test_picks_have_resumed_at_the_first_of_many_in_a_row() -> None:
     flicker = [answered(15.1), answered(15.2, picked=None)]
     steady = [answered(16 + n / 10) for n in range(30)]

@@ -69,7 +69,7 @@ def test_the_table_shows_numbers_and_dashes() -> None:
         "a:1",
         "120",
         "50%",
-        "0.25 s",
+        "0.25\u00a0s",
         "90%",
         "42",
         "weight updates 3",
