@@ -28,6 +28,8 @@ FAULTS: Final[tuple[tuple[Target, Kind], ...]] = (
     ("engine-0", "kill"),
 )
 _PUSH_POLL_SECONDS: Final = 0.05
+_PUSH_WAIT_SECONDS: Final = 20.0
+"""Longer than any target, so that a late push has a figure."""
 _STEADY_PICKS: Final = 20
 """Picks have resumed where this many requests in a row have one."""
 
@@ -101,7 +103,7 @@ async def strike(
         await _start_again(cluster, target)
     returned_at = load.elapsed_seconds
     note(f"{target} is back: {load.started} sent, {load.in_flight} in flight")
-    pushed = await _push(cluster, load, returned_at, seconds)
+    pushed = await _push(cluster, load, returned_at)
     await asyncio.sleep(max(0.0, returned_at + seconds - load.elapsed_seconds))
     return Fault(target, kind, struck_at, returned_at, load.elapsed_seconds, pushed, address)
 
@@ -119,12 +121,12 @@ async def _start_again(cluster: Cluster, target: Target) -> None:
         await cluster.wait_answer(target, cluster.ext_proc_admin_address, "/readyz")
 
 
-async def _push(cluster: Cluster, load: LoadRun, since: float, seconds: float) -> float | None:
+async def _push(cluster: Cluster, load: LoadRun, since: float) -> float | None:
     """Change a route's retries and wait for one more ACK than before; return how long since `since`."""
     before = await _acks(cluster)
     cluster.pool_overrides["retries"] = 5 - cluster.pool_overrides.get("retries", 2)
     cluster.write_settings()
-    while load.elapsed_seconds < since + seconds:
+    while load.elapsed_seconds < since + _PUSH_WAIT_SECONDS:
         acks = await _acks(cluster)
         if acks is not None and acks > (before or 0):
             return load.elapsed_seconds - since
