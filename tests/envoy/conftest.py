@@ -342,7 +342,7 @@ class World:
     def set_weights(self, weights: dict[str, int], unhealthy: frozenset[str] = frozenset()) -> None:
         self.ads.set(build_snapshot(self.settings, membership(self.settings), weights, unhealthy))
 
-    def set_membership(self, pools: dict[str, list[str]]) -> None:
+    def set_membership(self, pools: dict[str, list[str]], weights: dict[str, int] | None = None) -> None:
         """Serve other endpoints than the settings have, for these pools."""
         changed = Membership(
             tuple(
@@ -353,7 +353,7 @@ class World:
                 for pool in membership(self.settings).pools
             )
         )
-        self.ads.set(build_snapshot(self.settings, changed, {}, frozenset()))
+        self.ads.set(build_snapshot(self.settings, changed, weights or {}, frozenset()))
 
     async def weights_taken(self, pool: str, weights: dict[str, int]) -> None:
         """Push weights and wait until Envoy has them."""
@@ -361,7 +361,7 @@ class World:
 
         async def taken() -> bool:
             hosts = (await self.envoy.clusters())[pool]
-            return {address: hosts[address].get("weight") for address in weights} == weights
+            return {address: host.get("weight") for address, host in hosts.items()} == weights
 
         await eventually(taken, f"weights {weights}")
 
@@ -459,7 +459,8 @@ async def make_world(delta: bool = False) -> AsyncIterator[World]:
         "live": [await engines.add() for _ in range(3)],
         "mixed": [engines.dead(), await engines.add(), await engines.add()],
         "ejecting": [engines.dead(), await engines.add(), await engines.add()],
-        "weighted": [await engines.add() for _ in range(3)],
+        "weighted": [await engines.add() for _ in range(4)],
+        "retrying": [await engines.add() for _ in range(3)],
         "marked": [await engines.add() for _ in range(3)],
     }
     settings = parse_settings(yaml.safe_dump(_settings(directory, pools)))
@@ -497,7 +498,11 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
     }
     return {
         "pools": [
-            {"name": name, "endpoints": [endpoint(name, i, address) for i, address in enumerate(held)]}
+            {
+                "name": name,
+                "endpoints": [endpoint(name, i, address) for i, address in enumerate(held)],
+                **({"retry_on": "5xx"} if name == "retrying" else {}),
+            }
             for name, held in pools.items()
         ],
         "listeners": [

@@ -117,6 +117,24 @@ async def test_websocket_passes(world):
     assert world.ext_proc.messages == []
 
 
+async def test_upgrade_that_looks_like_json_does_not_hang(world):
+    """Its body has no end, so no filter may wait for one, whatever method and type it claims."""
+    host, port = world.url(path="").removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(
+            b"POST /v1/x HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"content-type: application/json\r\nsec-websocket-version: 13\r\n"
+            b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        status = await asyncio.wait_for(reader.readline(), 10)
+        assert status.startswith(b"HTTP/1.1 ")
+        assert world.ext_proc.messages == []
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_silent_stream_survives(world):
     """Three seconds without a token are a long prefill, not a fault."""
     async with world.http.post(world.url(path="/stream?silence=3"), json={"prompt": "x"}) as response:

@@ -46,8 +46,19 @@ async def test_retries_walk_the_list(world):
             assert answer.seen["bytes"] > size
 
 
-async def test_retry_after_the_end_of_the_list_goes_by_weights(world):
-    """A list of one dead endpoint still ends at a live one, because a retry avoids previous hosts."""
+async def test_retry_after_the_end_of_the_list_goes_elsewhere(world):
+    """A list of one endpoint that fails ends, at the second attempt, at one that has not been tried."""
+    failing, *others = world.pools["retrying"]
+    world.engines.statuses[failing] = 503
+    world.ext_proc.pick = failing
+    answers = [await world.post(listener="retrying") for _ in range(15)]
+    assert {answer.status for answer in answers} == {200}
+    assert {answer.engine for answer in answers} == set(others)
+    assert {answer.headers["x-warmroute-attempts"] for answer in answers} == {"2"}
+
+
+async def test_dead_pick_goes_elsewhere(world):
+    """The same with a refused connection and the default `retry_on`."""
     dead, *alive = world.pools["mixed"]
     world.ext_proc.pick = dead
     answers = [await world.post(listener="mixed") for _ in range(6)]
@@ -72,9 +83,9 @@ async def test_an_engines_answer_is_passed_on_whatever_it_is(world):
     for status in (429, 500, 503):
         world.engines.statuses[busy] = status
         for _ in range(6):
-            assert (await world.post()).status == status
-    world.engines.statuses.clear()
-    assert (await world.post()).engine == busy
+            answer = await world.post()
+            assert (answer.status, answer.engine) == (status, busy)
+    assert "failed_outlier_check" not in (await world.envoy.clusters())["live"][busy]["health_status"]
 
 
 async def test_pick_of_an_ejected_endpoint_is_still_tried_first(world):
