@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.internal import enum_type_wrapper
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor
@@ -45,5 +46,6 @@ def _module_of(file: FileDescriptor) -> ModuleType:
     for message in file.message_types_by_name.values():
         module.__dict__[message.name] = message_factory.GetMessageClass(message)
     for enum in file.enum_types_by_name.values():
+        module.__dict__[enum.name] = enum_type_wrapper.EnumTypeWrapper(enum)
         module.__dict__.update({value.name: value.number for value in enum.values})
     return module

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from fleet.names import TYPE_ENDPOINT
 from fleet.serving import GrpcServer
@@ -67,6 +67,11 @@ class XdsServer:
         )
         self._faults = Counter(
             "warmroute_tick_faults_total", "Ticks that failed by our fault", registry=registry
+        )
+        self._blind = Gauge(
+            "warmroute_blind_pools",
+            "Pools without any fresh signal, whose weights are therefore equal",
+            registry=registry,
         )
         self._status = StatusViews(store, self._discovery, registry)
         self._served: tuple[Settings, Mapping[str, int], frozenset[str]] | None = None
@@ -144,6 +149,7 @@ class XdsServer:
         """Loads to weights to snapshot; Envoys hear of it only if something they act on changed."""
         loads = self._scraper.loads()
         update = self._weigher.weigh(self._membership, loads, self._clock())
+        self._blind.set(len(update.blind_pools))
         wanted = (self._settings, update.weights, update.unhealthy)
         if wanted != self._served:
             self._publish(update)
