@@ -93,8 +93,8 @@ class Cluster:
             for number in range(self.settings.engines)
         ]
         for child in started:
-            await child.wait_for(lambda child=child: child.output_after("listening on ") is not None)  # type: ignore[misc]
-            address = child.output_after("listening on ")
+            await child.wait_for(lambda child=child: child.line_after("listening on ") is not None)  # type: ignore[misc]
+            address = child.line_after("listening on ")
             assert address is not None
             self.engines.append(address)
 

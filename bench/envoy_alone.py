@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from fleet.names import HEADER_SERVED
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
@@ -42,7 +43,15 @@ def _listener(pool: PoolSettings, listener: ListenerSettings) -> dict[str, Any]:
         "timeout": "0s",
         "retry_policy": {"retry_on": pool.retry_on, "num_retries": pool.retries},
     }
-    hosts = [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}]
+    served = {"header": {"key": HEADER_SERVED, "value": "%UPSTREAM_REMOTE_ADDRESS%"}}
+    hosts = [
+        {
+            "name": "all",
+            "domains": ["*"],
+            "routes": [{"match": {"prefix": "/"}, "route": route}],
+            "response_headers_to_add": [served],
+        }
+    ]
     manager = {
         "@type": _HCM,
         "stat_prefix": listener.name,

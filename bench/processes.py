@@ -72,11 +72,11 @@ class Child:
         except TimeoutError:
             raise BenchError(f"{self.name} is not ready after {seconds:g} s:\n{self.tail()}") from None
 
-    def output_after(self, text: str) -> str | None:
-        """Return the rest of the line that holds `text`; None while there is no such whole line."""
-        found = self.log.read_text(errors="replace").partition(text)[2]
-        line, end, _ = found.partition("\n")
-        return line.strip() if end else None
+    def line_after(self, start: str) -> str | None:
+        """Return the rest of the first whole line that begins with `start`; None while there is none."""
+        lines = self.log.read_text(errors="replace").splitlines(keepends=True)
+        whole = (line.strip() for line in lines if line.startswith(start) and line.endswith("\n"))
+        return next((line.removeprefix(start) for line in whole), None)
 
     def tail(self) -> str:
         """Return the last lines of the output."""
