@@ -40,6 +40,8 @@ def main(given: Sequence[str] | None = None) -> int:
             print("NOT MET  it did not come to its end")
             met = False
             continue
+        if "wanted" not in result:
+            print(json.dumps(result))
         wanted = [report.Wanted(**entry) for entry in result.get("wanted", ())]
         print("\n".join(report.lines(wanted)))
         met = met and report.exit_code(wanted) == 0

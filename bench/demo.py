@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import uvloop
-
-from bench import report
+from bench import processes, report
 from bench.cluster import ClusterSettings, running_cluster
 from bench.cpu import CpuMeter
 from bench.load import LoadRun
@@ -144,8 +141,7 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Wanted]]:
     on_terminal = sys.stdout.isatty() and not args.json
     show: Show = LiveShow() if on_terminal else PlainShow()
     chosen = scenario(args.engine, seconds=args.seconds, engines=args.engines, seed=args.seed, rate=args.rate)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result, wanted = runner.run(compare(chosen, show))
+    result, wanted = processes.run(compare(chosen, show))
     if args.json:
         report.print_json(result, wanted)
     else:
@@ -173,4 +169,4 @@ def _positive(text: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report.command(main))

@@ -7,9 +7,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import uvloop
-
-from bench import report
+from bench import processes, report
 from bench.cluster import ClusterSettings, EngineSettings, running_cluster
 from bench.faults import FAULTS, Fault, Felt, baseline, felt, strike
 from bench.load import LoadRun
@@ -123,8 +121,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(given)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        outcomes, faults, status = runner.run(outage(args.seconds, args.rate, args.seed))
+    outcomes, faults, status = processes.run(outage(args.seconds, args.rate, args.seed))
     result, all_felt = result_of(outcomes, faults)
     wanted = wanted_of(result, all_felt)
     for line in report.lines(wanted):
@@ -135,4 +132,4 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report.command(main))

@@ -10,14 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import uvloop
 
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
+T = TypeVar("T")
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _POLL_SECONDS: Final = 0.02
@@ -104,6 +107,27 @@ class Child:
         """End the process at once and reap it."""
         self.signal(signal.SIGKILL)
         self._process.wait()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a bench; SIGTERM and a closed terminal end it as Ctrl-C does, with everything that it started.
+
+    Raises:
+        KeyboardInterrupt: one of the three came, and all is stopped.
+    """
+
+    async def stoppable() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        return await main
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(stoppable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def end_with_parent(parent: int) -> None:

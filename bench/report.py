@@ -8,8 +8,11 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.envoy import EnvoyError
+from fleet.errors import WarmrouteError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,17 @@ def print_json(result: dict[str, Any], wanted: Sequence[Wanted]) -> None:
 def progress(text: str) -> None:
     """One plain line on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def command(main: Callable[[], int]) -> int:
+    """Run a bench's main; what stopped it is told in a line, not in a traceback."""
+    try:
+        return main()
+    except (WarmrouteError, EnvoyError, OSError) as error:
+        progress(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def _number(value: float | None) -> float | None:

