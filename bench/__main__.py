@@ -49,17 +49,24 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(name: str) -> dict[str, Any] | None:
-    """Run one bench in a process of its own; return its last line's object, or None without one."""
+    """Run one bench in a process of its own; return the object it prints, or None without one."""
     report.progress(f"-- {name}")
     done = subprocess.run(
         [sys.executable, "-m", f"bench.{name}", "--json"], stdout=subprocess.PIPE, text=True, check=False
     )
-    lines = done.stdout.splitlines()
-    try:
-        result = json.loads(lines[-1]) if lines else None
-    except ValueError:
-        return None
-    return result if isinstance(result, dict) else None
+    return printed_object(done.stdout)
+
+
+def printed_object(output: str) -> dict[str, Any] | None:
+    """Return the JSON object that is the whole output or its last line; None when neither is one."""
+    for text in (output, output.strip().rpartition("\n")[2]):
+        try:
+            result = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(result, dict):
+            return result
+    return None
 
 
 if __name__ == "__main__":

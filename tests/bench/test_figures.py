@@ -7,6 +7,7 @@ import json
 import pytest
 
 from bench import report
+from bench.__main__ import printed_object
 from bench.demo import RunResult, result_of, wanted_of
 from bench.stats import Outcome, Summary, percentile, summarise
 
@@ -134,3 +135,11 @@ def test_printed_result_is_one_json_object_on_the_last_line(capsys: pytest.Captu
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"round_robin", "warmroute", "wanted"} <= set(printed)
     assert {"name", "value", "wanted", "met"} == set(printed["wanted"][0])
+
+
+def test_the_summary_reads_a_benchs_object_from_all_or_the_last_line_of_its_output() -> None:
+    assert printed_object('progress\n{"a": 1}\n') == {"a": 1}
+    assert printed_object('{\n  "a": 1\n}\n') == {"a": 1}
+    assert printed_object("progress\n") is None
+    assert printed_object("") is None
+    assert printed_object("1\n") is None
