@@ -48,7 +48,7 @@ def _simulated(seconds: float, engines: int | None, seed: int, rate: float | Non
         duration_seconds=seconds,
         rate_per_second=28.0 if rate is None else rate,  # where round robin begins to queue
         tenants=24,
-        tenant_skew=0.5,  # the busiest tenant sends four times as much as the least busy one
+        tenant_skew=0.5,  # the busiest tenant sends five times as much as the least busy one
         system_prompt_tokens=Span(3300, 5800),  # as long as those of public coding agents
         user_tokens=Span(20, 120),
         answer_tokens=Span(20, 80),
