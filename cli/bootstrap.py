@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import yaml
 
 from fleet.endpoint import Locality
-from fleet.errors import SettingsError
 from fleet.settings import load_settings
 from fleet.settings.address import split_host_port
 from xds_server.snapshot.bootstrap import bootstrap
@@ -37,12 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print YAML; 1 when the settings cannot be used."""
-    try:
-        settings = load_settings(args.settings)
-    except SettingsError as error:
-        print(error, file=sys.stderr)
-        return 1
+    """Print YAML.
+
+    Raises:
+        SettingsError: the settings cannot be used.
+    """
+    settings = load_settings(args.settings)
     made = bootstrap(
         ads_address=settings.xds.address,
         node_id=args.node_id,

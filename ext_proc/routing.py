@@ -176,7 +176,7 @@ class Router:
         pick = self.settings.ext_proc.pick
         loads = {address: fresh(load, now, stale_after) for address, load in view.loads.items()}
         for pool in self._pools.values():
-            pool.refresh(loads, view.weights, pick)
+            pool.refresh(loads, view.weights, view.in_flight_elsewhere, pick)
         self._resize_index(loads)
         self._view, self._refreshed_at = view, now
         return True

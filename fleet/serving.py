@@ -134,3 +134,5 @@ def configure_logging() -> None:
         level=level if level in logging.getLevelNamesMapping() else "INFO",
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    # It tells of every change in the directory, and the log may lie there.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)

@@ -46,6 +46,7 @@ class SettingsWatch:
         self._settings = settings
         self._apply = apply
         self._wake = asyncio.Event()
+        self._signature = _signature(path)
         self._reloads = Counter(
             "warmroute_settings_reloads_total",
             "Changed settings files by outcome",
@@ -66,7 +67,11 @@ class SettingsWatch:
         # The directory, not the file: editors and Kubernetes replace the file or a link to it.
         directory = self._path.absolute().parent
         async for _ in watchfiles.awatch(directory, recursive=False, step=50, debounce=200):
-            self._wake.set()
+            # Other files change there too, our own log perhaps among them.
+            signature = _signature(self._path)
+            if signature != self._signature:
+                self._signature = signature
+                self._wake.set()
 
     async def _reload_when_woken(self) -> None:
         while True:
@@ -96,3 +101,12 @@ class SettingsWatch:
         self._settings = settings
         self._reloads.labels("applied").inc()
         logger.info("%s has been taken over", self._path)
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    """What differs when a file, or the link that leads to it, is another one; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

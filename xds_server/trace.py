@@ -17,7 +17,7 @@ MAX_EVENTS: Final = 128
 
 def trace_update(tracer: Tracer, update: WeightUpdate, version: str) -> None:
     """Record a published update; called only when something changed."""
-    with tracer.start_as_current_span("weight_update") as span:
+    with tracer.start_as_current_span("warmroute.weight_update") as span:
         span.set_attribute("warmroute.endpoints_changed", len(update.changes))
         span.set_attribute("warmroute.endpoints_unhealthy", len(update.unhealthy))
         span.set_attribute("warmroute.eds_version", version)

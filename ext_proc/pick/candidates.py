@@ -86,9 +86,17 @@ class LoadColumns:
     running: NDArray[np.float64]
     prefill_tokens_per_second: NDArray[np.float64]
     unreachable: NDArray[np.bool_]
+    in_flight_elsewhere: NDArray[np.float64]
+    """Requests in flight by other workers; 0 where none is told of."""
 
     @classmethod
-    def of(cls, shape: PoolShape, loads: Mapping[str, Load], weights: Mapping[str, int]) -> LoadColumns:
+    def of(
+        cls,
+        shape: PoolShape,
+        loads: Mapping[str, Load],
+        weights: Mapping[str, int],
+        elsewhere: Mapping[str, int],
+    ) -> LoadColumns:
         """Read the loads; stale signals are the caller's to remove."""
         nan = float("nan")
         table = np.full((len(shape.addresses), 6), nan)
@@ -112,6 +120,7 @@ class LoadColumns:
             running=table[:, 3],
             prefill_tokens_per_second=table[:, 4],
             unreachable=table[:, 5] == 0,
+            in_flight_elsewhere=np.array([elsewhere.get(address, 0) for address in shape.addresses], float),
         )
 
 
@@ -128,6 +137,7 @@ class Candidates:
     memory_used_ratio: NDArray[np.float64]
     queue_depth: NDArray[np.float64]
     prefill_tokens_per_second: NDArray[np.float64]
+    in_flight_elsewhere: NDArray[np.float64]
     load_known: bool
     """Whether memory, queue or running is known for any of them."""
 
@@ -152,6 +162,7 @@ class Candidates:
             memory_used_ratio=memory,
             queue_depth=queue,
             prefill_tokens_per_second=columns.prefill_tokens_per_second[rows],
+            in_flight_elsewhere=columns.in_flight_elsewhere[rows],
             load_known=any(not np.isnan(column).all() for column in known),
         )
 

@@ -5,7 +5,7 @@ For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading 
     cold    = (text_bytes - matched * block_bytes) / bytes_per_token / prefill_tokens_per_second
     queue   = max(free_at - now, queue_depth * mean_cold_seconds)
     memory  = memory_pressure_seconds * clip((used - memory_pressure_from) / (1 - memory_pressure_from), 0, 1)
-    wait    = queue + in_flight * in_flight_seconds + memory
+    wait    = queue + in_flight * in_flight_seconds + memory      (in flight: ours and the other workers')
     cost    = wait + cold_price * cold
 
 `free_at` is our own estimate (see `Backlog`), `queue_depth` the engine's gauge; the larger of the two holds,
@@ -57,6 +57,7 @@ class CostPicker:
         rates = neutral(np.where(rates > 0, rates, np.nan), cost.prefill_tokens_per_second)
         self._seconds_per_byte = 1.0 / (rates * cost.bytes_per_token)
         self._memory_seconds = _memory_seconds(neutral(candidates.memory_used_ratio, 0.0), cost)
+        self._elsewhere = candidates.in_flight_elsewhere
         weights = candidates.weights
         self._weights = neutral(np.where(weights > 0, weights, np.nan), 1.0)
 
@@ -100,7 +101,9 @@ class CostPicker:
         each = cold if backlog.mean_cold_seconds is None else backlog.mean_cold_seconds
         queue = np.maximum(backlog.free_at[rows] - now, self._depth * each)
         wait: NDArray[np.float64] = (
-            queue + backlog.in_flight[rows] * self._in_flight_seconds + self._memory_seconds
+            queue
+            + (backlog.in_flight[rows] + self._elsewhere) * self._in_flight_seconds
+            + self._memory_seconds
         )
         return wait
 

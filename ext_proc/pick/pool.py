@@ -34,9 +34,15 @@ class PoolState:
         moved.backlog = self.backlog.carried_to(moved.shape.addresses, in_flight)
         return moved
 
-    def refresh(self, loads: Mapping[str, Load], weights: Mapping[str, int], settings: PickSettings) -> None:
+    def refresh(
+        self,
+        loads: Mapping[str, Load],
+        weights: Mapping[str, int],
+        elsewhere: Mapping[str, int],
+        settings: PickSettings,
+    ) -> None:
         """Take over a tick's loads."""
-        self._columns = LoadColumns.of(self.shape, loads, weights)
+        self._columns = LoadColumns.of(self.shape, loads, weights, elsewhere)
         self._settings = settings
         self._pickers.clear()
 

@@ -17,7 +17,7 @@ def pool(*models: tuple[str, ...]) -> Pool:
 
 def candidates(of: Pool, model: str, loads: dict[str, Load] | None = None) -> tuple[str, ...] | None:
     shape = PoolShape.of(of)
-    found = Candidates.of(shape, LoadColumns.of(shape, loads or {}, {}), model)
+    found = Candidates.of(shape, LoadColumns.of(shape, loads or {}, {}, {}), model)
     return None if found is None else found.addresses
 
 
@@ -68,7 +68,7 @@ def test_the_model_of_a_body_that_names_none(
 
 def test_models_that_clients_make_up_do_not_grow_the_table() -> None:
     state = PoolState(pool(("a",), ()))
-    state.refresh({}, {}, PickSettings())
+    state.refresh({}, {}, {}, PickSettings())
     first = state.picker("made up 0")
     assert first is not None
     assert all(state.picker(f"made up {n}") is first for n in range(100))

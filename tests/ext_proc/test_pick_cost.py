@@ -35,11 +35,12 @@ def state_of(
     count: int = 4,
     settings: PickSettings = SETTINGS,
     weights: dict[str, int] | None = None,
+    elsewhere: dict[str, int] | None = None,
 ) -> PoolState:
     state = PoolState(pool_of(count))
     by_position = loads if isinstance(loads, dict) else dict.fromkeys(range(count), loads)
     named = {state.shape.addresses[position]: held for position, held in by_position.items()}
-    state.refresh(named, weights or {}, settings)
+    state.refresh(named, weights or {}, elsewhere or {}, settings)
     return state
 
 
@@ -269,3 +270,13 @@ def test_backlog_of_one_that_left_and_came_back_is_that_of_its_requests() -> Non
     assert back.mean_cold_seconds == 3.0
     kept = backlog.carried_to(("b:1", "a:1"), {"a:1": 1, "b:1": 0}.__getitem__)
     assert kept.free_at[1] == NOW + 3
+
+
+def test_other_workers_requests_in_flight_count_like_ours() -> None:
+    """A worker that has sent nothing yet still avoids the endpoint that its neighbours have loaded."""
+    elsewhere = {"10.0.0.0:8000": 500}
+    quiet, told = state_of(count=2), state_of(count=2, elsewhere=elsewhere)
+    chosen_quiet = {choose(quiet, ask(leading=seed)).endpoints[0] for seed in range(40)}
+    chosen_told = {choose(told, ask(leading=seed)).endpoints[0] for seed in range(40)}
+    assert chosen_quiet == {"10.0.0.0:8000", "10.0.0.1:8000"}
+    assert chosen_told == {"10.0.0.1:8000"}

@@ -76,6 +76,18 @@ async def test_a_broken_file_is_refused_counted_and_told(
     assert "nonsense: unknown field" in caplog.text
 
 
+async def test_other_files_in_the_directory_do_not_wake_it(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log beside a broken settings file must not repeat the refusal, which is logged, for ever."""
+    watched.path.write_text(GOOD + "nonsense: 1\n")
+    await watched.until(lambda: watched.count("refused") == 1)
+    for number in range(3):
+        watched.path.with_name("log").write_text(str(number))
+        await asyncio.sleep(0.3)
+    assert watched.count("refused") == 1
+
+
 async def test_sighup_reloads_once_and_equal_settings_do_nothing(watched: Watched) -> None:
     os.kill(os.getpid(), signal.SIGHUP)
     await asyncio.sleep(0.2)

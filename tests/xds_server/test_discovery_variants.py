@@ -314,14 +314,24 @@ def test_breaches_of_the_protocol_are_the_peers_errors(xds: SimpleNamespace, var
     nameless = xds.peer(variant, node="").ask(TYPE_CLUSTER)
     with pytest.raises(PeerError, match="node"):
         xds.machine(variant).on_request(nameless)
-    unknown = xds.peer(variant).ask("type.googleapis.com/nobody.knows.It")
+    untyped = xds.peer(variant).ask(TYPE_CLUSTER)
+    untyped.type_url = ""
     with pytest.raises(PeerError, match="type_url"):
-        xds.machine(variant).on_request(unknown)
+        xds.machine(variant).on_request(untyped)
     with pytest.raises(PeerError, match="type_url"):
         xds.machine(variant, only_type=TYPE_CLUSTER).on_request(xds.peer(variant).ask(TYPE_ENDPOINT, ("a",)))
     many = xds.peer(variant).ask(TYPE_ENDPOINT, tuple(f"name{number}" for number in range(11)))
     with pytest.raises(PeerError, match="11 resource names"):
         xds.machine(variant, max_names=10).on_request(many)
+
+
+def test_a_type_that_nobody_serves_stays_unanswered_and_is_counted(
+    xds: SimpleNamespace, variant: str, first: list[Any]
+) -> None:
+    machine = xds.machine(variant)
+    machine.on_snapshot(xds.snapshot(*first))
+    assert machine.on_request(xds.peer(variant).ask("type.googleapis.com/nobody.knows.It")) == []
+    assert machine.unserved_requests == 1
 
 
 def test_a_separate_service_implies_its_type(xds: SimpleNamespace, variant: str, first: list[Any]) -> None:

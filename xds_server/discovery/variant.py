@@ -76,6 +76,7 @@ class Variant(ABC, Generic[Request, Response]):
         self._snapshot: Snapshot | None = None
         self._warming: set[str] = set()
         self._released = False
+        self.unserved_requests = 0
 
     def on_request(self, request: Request) -> list[Response]:
         """Take a request; return every response that is due now.
@@ -100,6 +101,8 @@ class Variant(ABC, Generic[Request, Response]):
         if self.client is None:
             self.client = _client(request)
         type_url = self._type_of(request)
+        if type_url is None:
+            return None
         subscription = self.subscriptions.get(type_url)
         if subscription is None:
             subscription = Subscription(type_url, max_names=self._max_names)
@@ -185,12 +188,20 @@ class Variant(ABC, Generic[Request, Response]):
             responses.append(response)
         return responses
 
-    def _type_of(self, request: Any) -> str:
+    def _type_of(self, request: Any) -> str | None:
+        """Return the type that a request is about; None for one that this ADS does not serve.
+
+        Such a request stays unanswered: an Envoy that also asks for secrets or runtime values here must
+        not lose its clusters over it.
+        """
         type_url: str = request.type_url or self._only_type or ""
-        served = RESOURCE_TYPES if self._only_type is None else (self._only_type,)
-        if type_url not in served:
-            raise PeerError(f"type_url {type_url[:200]!r} is not served here, allowed: {', '.join(served)}")
-        return type_url
+        if type_url in RESOURCE_TYPES and self._only_type in (None, type_url):
+            return type_url
+        if self._only_type is None and type_url:
+            self.unserved_requests += 1
+            return None
+        allowed = ", ".join(RESOURCE_TYPES if self._only_type is None else (self._only_type,))
+        raise PeerError(f"type_url {type_url[:200]!r} is not served here, allowed: {allowed}")
 
     @abstractmethod
     def _begin(self, subscription: Subscription, request: Request) -> None:
