@@ -195,8 +195,8 @@ class TelemetrySettings(_Strict):
 class LimitSettings(_Strict):
     """Over a limit a request still goes through, unrouted and counted."""
 
-    body_bytes: Annotated[int, Field(ge=1024, le=268_435_456)] = 1_048_576
-    """Leading bytes of a body that are inspected."""
+    body_bytes: Annotated[int, Field(ge=1024, le=268_435_456)] = 524_288
+    """Leading bytes of a body that are inspected: as much as `prompt_blocks` can use."""
     prompt_blocks: Annotated[int, Field(ge=1, le=65_536)] = 2048
     index_blocks_per_endpoint: Annotated[int, Field(ge=16, le=100_000_000)] = 200_000
     ext_proc_streams: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
