@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import aiohttp
 import yaml
 
+from bench.tether import tethered
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
@@ -150,7 +152,11 @@ class EnvoyProcess:
             command += ["--component-log-level", self._component_log_level]
         with (self._directory / "envoy.log").open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory
+                tethered(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
             )
 
     async def _read_admin_address(self, timeout_seconds: float) -> str:

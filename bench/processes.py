@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import uvloop
 
+from bench.tether import tethered
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 15
 
@@ -38,16 +36,13 @@ class Child:
         self.name = name
         self.argv = tuple(argv)
         self.log = directory / f"{name}.log"
-        parent = os.getpid()
         with self.log.open("ab") as output:
-            # The hook runs between fork and exec and calls nothing but prctl, getppid and _exit.
             self._process = subprocess.Popen(
-                self.argv,
+                tethered(list(self.argv)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lambda: end_with_parent(parent),  # noqa: PLW1509
             )
 
     @property
@@ -128,14 +123,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             return runner.run(stoppable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-
-
-def end_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent has ended, SIGKILL included (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def warmroute(*arguments: str) -> list[str]:

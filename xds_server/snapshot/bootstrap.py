@@ -40,7 +40,7 @@ def bootstrap(
                 "api_type": "DELTA_GRPC" if delta else "GRPC",
                 "transport_api_version": "V3",
                 "set_node_on_first_message_only": True,
-                "grpc_services": [{"envoy_grpc": {"cluster_name": ADS_CLUSTER}}],
+                "grpc_services": [{"envoy_grpc": _ads_service()}],
             },
             "lds_config": {"ads": {}, "resource_api_version": "V3"},
             "cds_config": {"ads": {}, "resource_api_version": "V3"},
@@ -50,6 +50,12 @@ def bootstrap(
     if admin_address:
         made["admin"] = {"address": _address(admin_address)}
     return made
+
+
+def _ads_service() -> dict[str, Any]:
+    # Envoy's own back-off grows to 30 s: weights would stand still that long after a restart of ours.
+    back_off = {"base_interval": "0.25s", "max_interval": "2s"}
+    return {"cluster_name": ADS_CLUSTER, "retry_policy": {"retry_back_off": back_off}}
 
 
 def _node(node_id: str, node_cluster: str, locality: Locality) -> dict[str, Any]:
