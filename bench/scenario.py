@@ -60,12 +60,7 @@ def _simulated(seconds: float, engines: int | None, seed: int, rate: float | Non
         "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
         # Time runs faster in the engines, so Warmroute watches faster.
         "weights": {"stabiliser": {"smoothing_seconds": 3.0 / speed_up}},
-        "ext_proc": {"pick": {"cost": {"prefill_tokens_per_second": 23_000.0 * speed_up}}},
-        "limits": {
-            # What an engine holds, in blocks of the index: older prefixes are gone there.
-            "index_blocks_per_endpoint": blocks * block_tokens * 4 // 256,
-            "drain_seconds": 0.5,
-        },
+        "limits": {"drain_seconds": 0.5},
     }
     engine = EngineSettings(speed_up=speed_up, blocks=blocks, block_tokens=block_tokens, max_num_seqs=64)
     return Scenario(engines or 4, engine, workload, overrides)
