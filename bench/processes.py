@@ -70,6 +70,16 @@ class Child:
         except TimeoutError:
             raise BenchError(f"{self.name} is not ready after {seconds:g} s:\n{self.tail()}") from None
 
+    async def wait_for_end(self, seconds: float = 10.0) -> None:
+        """Return when the process has ended.
+
+        Raises:
+            TimeoutError: `seconds` have passed.
+        """
+        async with asyncio.timeout(seconds):
+            while self.running:  # noqa: ASYNC110 (a process has no event)
+                await asyncio.sleep(_POLL_SECONDS)
+
     def line_after(self, start: str) -> str | None:
         """Return the rest of the first whole line that begins with `start`; None while there is none."""
         lines = self.log.read_text(errors="replace").splitlines(keepends=True)
@@ -92,9 +102,7 @@ class Child:
         self.signal(signal.SIGTERM)
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_seconds):
-                    while self.running:  # noqa: ASYNC110 (a process has no event)
-                        await asyncio.sleep(_POLL_SECONDS)
+                await self.wait_for_end(grace_seconds)
         finally:
             self.kill()
 

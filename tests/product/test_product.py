@@ -1,0 +1,187 @@
+"""What a user gets, end to end: the services by their own commands, the real Envoy, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.processes import warmroute
+from fleet.names import DESTINATION_KEY, HEADER_ENDPOINT, HEADER_MATCHED, HEADER_PREFIX, HEADER_REASON
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.product.conftest import Answer, Product
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def words(count: int, seed: int) -> str:
+    drawn = random.Random(seed)
+    return " ".join(f"word{drawn.randrange(10_000)}" for _ in range(count))
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 15.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def test_a_conversation_stays_where_its_prefix_is(product: Product) -> None:
+    """Every turn after the first goes to the engine that computed the turns before, and finds them there."""
+    for seed in range(5):
+        prompt = words(400, seed)
+        first = await product.chat(prompt)
+        assert (first.status, first.headers[HEADER_REASON]) == (200, "cold")
+        for turn in range(3):
+            prompt += " " + words(40, 1000 + 10 * seed + turn)
+            answer = await product.chat(prompt)
+            assert answer.headers[HEADER_REASON] == "warm"
+            assert answer.engine == first.engine == answer.headers[HEADER_ENDPOINT]
+            assert float(answer.headers[HEADER_MATCHED]) > 0.5
+            assert answer.cached_tokens > 400
+
+
+async def test_a_large_body_finds_its_prefix_too(product: Product) -> None:
+    """Beyond the ordinary size only the leading part is read, and it is enough."""
+    prompt = words(45_000, 77)
+    first = await product.chat(prompt)
+    again = await product.chat(prompt + " and more")
+    assert first.status == again.status == 200, first.text[:200]
+    assert (again.headers[HEADER_REASON], again.engine) == ("warm", first.engine)
+
+
+async def test_what_is_not_understood_goes_by_weights(product: Product) -> None:
+    """No JSON, no prompt, another model: the engine answers, whatever it says; nobody else does."""
+    url = f"http://{product.cluster.address}/v1/chat/completions"
+    as_json = {"content-type": "application/json"}
+    for body in (b"{", b"[]", b'{"model": "smol"}', b'{"model": "other", "prompt": "x"}', b"\xff\xfe", b""):
+        async with product.session.post(url, data=body, headers=as_json) as response:
+            assert "x-engine-address" in response.headers
+            assert HEADER_ENDPOINT not in response.headers
+    async with product.session.get(f"http://{product.cluster.address}/v1/models") as response:
+        assert response.status == 200
+
+
+async def test_a_client_does_not_steer(product: Product) -> None:
+    prompt = words(300, 5000)
+    home = (await product.chat(prompt)).engine
+    other = next(address for address in product.cluster.engines if address != home)
+    names = (DESTINATION_KEY, DESTINATION_KEY.upper(), HEADER_ENDPOINT, HEADER_PREFIX)
+    for name in names:
+        assert (await product.chat(prompt, headers={name: other})).engine == home
+
+
+async def test_weights_leave_an_engine_that_chokes_and_come_back(product: Product) -> None:
+    """The silent zone before out-of-memory shows in the weight, in Envoy's own view, and passes."""
+    choking, *others = product.cluster.engines
+    await product.fault(choking, kind="out_of_memory")
+
+    async def lighter() -> bool:
+        weights = await product.weights()
+        return weights[choking] * 3 < min(weights[address] for address in others)
+
+    async def even() -> bool:
+        weights = await product.weights()
+        return weights[choking] * 2 > max(weights[address] for address in others)
+
+    await until(lighter)
+    told = await product.get(product.cluster.admin_address, "/api/v1/status")
+    assert told["weight_updates"] >= 1
+    assert told["nacks"] == 0
+    assert told["acks"] >= told["weight_updates"]
+    await product.fault(choking, kind="none")
+    await until(even)
+
+
+async def test_settings_change_without_a_restart(product: Product) -> None:
+    """An endpoint leaves and comes back while requests run; a broken file changes nothing."""
+    cluster = product.cluster
+    leaving, *staying = cluster.engines
+    load = asyncio.create_task(_steady(product, 60))
+    cluster.pool_overrides["endpoints"] = [{"address": address} for address in staying]
+    cluster.write_settings()
+
+    async def gone() -> bool:
+        return leaving not in await product.weights()
+
+    async def back() -> bool:
+        return leaving in await product.weights()
+
+    await until(gone)
+    good = cluster.settings_path.read_text()
+    cluster.settings_path.write_text(good + "nonsense: 1\n")
+    refused = 'warmroute_settings_reloads_total{outcome="refused"} 1.0'
+
+    async def told() -> bool:
+        return refused in await product.text(cluster.admin_address, "/metrics")
+
+    await until(told)
+    assert await gone()
+    del cluster.pool_overrides["endpoints"]
+    cluster.write_settings()
+    await until(back)
+    answers = await load
+    assert {answer.status for answer in answers} == {200}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_services_restart_under_traffic_without_a_failed_request(
+    product: Product, number: signal.Signals
+) -> None:
+    cluster = product.cluster
+    prompt = words(300, 9000 + number)
+    home = (await product.chat(prompt)).engine
+    load = asyncio.create_task(_steady(product, 150))
+    file = str(cluster.settings_path)
+    verbs = ("serve",) if cluster.settings.router == "serve" else ("ext-proc", "xds")
+    for verb in verbs:
+        child = cluster.children[verb]
+        child.signal(number)
+        await child.wait_for_end()
+        await asyncio.sleep(0.3)
+        cluster.start(verb, warmroute(verb, file))
+        address = cluster.ext_proc_admin_address if verb == "ext-proc" else cluster.admin_address
+        await cluster.wait_answer(verb, address, "/readyz")
+    answers = await load
+    assert {answer.status for answer in answers} == {200}
+
+    async def picked() -> bool:
+        answer = await product.chat(prompt)
+        return answer.headers.get(HEADER_REASON) == "warm"
+
+    await until(picked)
+    assert home in cluster.engines
+
+
+async def test_prompt_text_is_nowhere_but_in_the_engine(product: Product) -> None:
+    """Logs, spans (every pick is sampled here), metrics and admin pages hold none of it."""
+    marker = "Quetzalcoatlus-northropi"
+    for suffix in ("", " " + words(50, 1), " " + words(45_000, 2)):
+        assert (await product.chat(marker + suffix)).status == 200
+    url = f"http://{product.cluster.address}/v1/chat/completions"
+    for body in (b'{"model": "smol", "prompt": "' + marker.encode(), marker.encode()):
+        await product.session.post(url, data=body, headers={"content-type": "application/json"})
+    await asyncio.sleep(5.5)  # spans are exported in batches, every five seconds
+    pages = ["/metrics", "/api/v1/endpoints", "/api/v1/status", "/api/v1/clients"]
+    found = [await product.text(product.cluster.admin_address, page) for page in pages]
+    if product.cluster.settings.router == "apart":
+        found += [await product.text(product.cluster.ext_proc_admin_address, "/metrics")]
+    services = [name for name in product.cluster.children if not name.startswith("engine")]
+    logs = [product.cluster.children[name].log.read_text() for name in services]
+    assert any("warmroute.pick" in log for log in logs), "no span was exported, so nothing was looked at"
+    for text in (*found, *logs):
+        assert marker not in text
+
+
+async def _steady(product: Product, count: int) -> list[Answer]:
+    """Send `count` requests of mixed prompts, fifty a second."""
+    tasks = []
+    for number in range(count):
+        tasks.append(asyncio.create_task(product.chat(words(100, number % 7), max_tokens=4)))
+        await asyncio.sleep(0.02)
+    return list(await asyncio.gather(*tasks))
