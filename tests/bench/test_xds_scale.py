@@ -1,0 +1,54 @@
+"""The scale bench measures what it says: each client hears of each push, of both servers, in equal bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import processes
+from bench.xds_fleet import Fleet, names_by_type
+from bench.xds_scale import KINDS, Measured, result_of, xds_scale
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+
+
+def test_each_change_moves_one_weight_and_only_endpoints() -> None:
+    fleet = Fleet(3)
+    versions = [fleet.snapshot(number).versions for number in range(5)]
+    assert len({held[TYPE_ENDPOINT] for held in versions}) == 5
+    for type_url in (TYPE_CLUSTER, TYPE_LISTENER, TYPE_ROUTE):
+        assert len({held[type_url] for held in versions}) == 1
+
+
+def test_a_client_names_endpoints_and_routes_and_takes_all_clusters_and_listeners() -> None:
+    names = names_by_type(Fleet(2).snapshot(0))
+    assert names == {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
+    assert next(iter(names)) == TYPE_CLUSTER
+
+
+def test_receipts_belong_to_the_push_before_them_and_the_last_one_counts() -> None:
+    held = Measured()
+    pushes = [{"set_at": at, "cpu_seconds": 1.0, "build_cpu_seconds": 0.5} for at in (10.0, 20.0)]
+    held.take(pushes, [[10.1, 5], [10.4, 5], [20.2, 5], [20.3, 5]])
+    assert held.receipt_seconds == pytest.approx([0.1, 0.4, 0.2, 0.3])
+    assert held.last_receipt_seconds == pytest.approx([0.4, 0.3])
+
+
+def test_the_target_is_the_ratio_of_the_two_servers() -> None:
+    measured = {
+        kind: Measured([cost], [0.1], [0.1], [0.1], {7}) for kind, cost in (("ours", 1.4), ("bare", 1.0))
+    }
+    result, (wanted,) = result_of(measured, 2)
+    assert result["cpu_ratio_with_build"] == pytest.approx(1.5)
+    assert wanted.value == pytest.approx(1.4)
+    assert not wanted.met
+
+
+@pytest.mark.parametrize("variant", ["sotw", "delta"])
+def test_a_small_run_reaches_every_client_with_equal_bytes(variant: str) -> None:
+    measured = processes.run(xds_scale(endpoints=20, clients=3, turns=2, variant=variant))
+    for kind in KINDS:
+        held = measured[kind]
+        assert len(held.cpu_seconds) == 8
+        assert len(held.receipt_seconds) == 24
+        assert min(held.receipt_seconds) > 0
+    sizes = [max(held.response_bytes) for held in measured.values()]
+    assert max(sizes) - min(sizes) < 10
