@@ -84,6 +84,7 @@ class Engines:
     async def start(self) -> None:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/stream", self._stream)
+        app.router.add_route("*", "/duplex", self._duplex)
         app.router.add_get("/ws", self._websocket)
         app.router.add_route("*", "/{tail:.*}", self._echo)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=30, shutdown_timeout=0.1)
@@ -142,6 +143,16 @@ class Engines:
         await asyncio.sleep(float(request.query.get("silence", "0")))
         await response.write(b"data: last\n\n")
         await response.write_eof()
+        return response
+
+    async def _duplex(self, request: web.Request) -> web.StreamResponse:
+        """Answer the first part of the body before reading the rest, then say how long it was."""
+        response = web.StreamResponse()
+        size = len(await request.content.readany())
+        await response.prepare(request)
+        await response.write(b"first\n")
+        size += len(await request.content.read())
+        await response.write(str(size).encode())
         return response
 
     async def _websocket(self, request: web.Request) -> web.WebSocketResponse:

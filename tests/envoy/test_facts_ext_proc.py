@@ -118,6 +118,26 @@ async def test_what_cannot_be_read_never_meets_ext_proc(world):
     assert world.ext_proc.messages == []
 
 
+@pytest.mark.parametrize(
+    "content_type", ["application/x-ndjson", "application/jsonl", "application/grpc+json"]
+)
+async def test_stream_of_documents_is_not_held_back(world, content_type):
+    """Its sender may wait for an answer to the first part: it reaches the engine before it has ended."""
+    answered = asyncio.Event()
+
+    async def upload():
+        yield b'{"a": 1}\n'
+        await asyncio.wait_for(answered.wait(), 5)
+        yield b'{"a": 2}\n'
+
+    headers = {"content-type": content_type}
+    async with world.http.post(world.url(path="/duplex"), data=upload(), headers=headers) as response:
+        assert await response.content.readline() == b"first\n"
+        answered.set()
+        assert await response.content.read() == b"18"
+    assert world.ext_proc.messages == []
+
+
 async def test_upload_of_unknown_length_streams_through(world):
     """30 MB in chunks, no JSON: neither buffered (413) nor held back."""
     size = 30_000_000

@@ -1,7 +1,8 @@
 """Routes: they decide, from a request's headers, what of it ext_proc gets to read.
 
 In order: upgrades (nothing), ordinary JSON (the whole body in one message), large or chunked JSON (its
-leading part), all else (nothing). Whatever ext_proc does not read goes by weights.
+leading part; nothing when trailers are announced), all else (nothing). Whatever ext_proc does not read goes
+by weights.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ProcessingModeHeaderSendMode,
 )
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
-from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
+from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 from envoy_data_plane.envoy.type.v3 import Int64Range
 
 from fleet.names import (
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from fleet.settings import ListenerSettings, PoolSettings, Settings
 
 _HOST_SELECTION_ATTEMPTS: Final = 5
+_JSON: Final = r"(?i)application/json\s*(;.*)?"
+"""One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
+part before it sends the next: buffered, both sides would wait for ever."""
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
 
 
@@ -85,12 +89,15 @@ def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
     action = _action(listener, pool)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
-        HeaderMatcher(name="content-type", string_match=StringMatcher(contains="json", ignore_case=True)),
+        HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
     ]
     upgrade = HeaderMatcher(name="upgrade", present_match=True)
     ordinary = HeaderMatcher(
         name="content-length", range_match=Int64Range(start=0, end=listener.large_body_bytes)
     )
+    # Envoy 1.40 sends a body twice where ext_proc releases a leading part, the route has retries, and
+    # trailers end the request (envoyproxy/envoy issue 45470).
+    no_trailers = HeaderMatcher(name="trailer", present_match=True, invert_match=True)
     untouched = {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
     # The buffer filter must stay off here. Behind ext_proc's leading part it would lift the limit while
     # the request is paused at the old one, and Envoy 1.40 then never reads the rest.
@@ -99,7 +106,7 @@ def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
         _route("upgrade", [upgrade], action, untouched),
         _route("json", [*is_json, ordinary], action, {}),
-        _route("large-json", is_json, action, leading_part),
+        _route("large-json", [*is_json, no_trailers], action, leading_part),
         _route("other", [], action, untouched),
     ]
 
