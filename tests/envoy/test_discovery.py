@@ -116,7 +116,7 @@ class Site:
 
     async def start(self) -> None:
         self.store, self.registry = SnapshotStore(), CollectorRegistry()
-        self.service = DiscoveryService(self.store, self.registry, 100)
+        self.service = DiscoveryService(self.store, self.registry, 100, linger_seconds=0.2)
         self.server = grpc.aio.server(options=SERVER_OPTIONS)
         self.service.register(self.server)
         self.server.add_insecure_port(self.address)

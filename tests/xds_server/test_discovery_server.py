@@ -360,3 +360,22 @@ async def test_routes_come_even_if_a_client_never_answers_its_clusters(
     call = client.call(TYPE_CLUSTER)
     assert (await call.read()).type_url == TYPE_CLUSTER
     assert (await asyncio.wait_for(call.read(), 10)).type_url == TYPE_LISTENER
+
+
+@pytest.mark.parametrize("variant", ["sotw", "delta"])
+async def test_a_cluster_outlives_the_routes_to_it_for_a_while_only(
+    xds: SimpleNamespace, serve: Any, variant: str
+) -> None:
+    running = await serve(linger_seconds=0.2)
+    two = [xds.cluster("a"), xds.cluster("b"), xds.assignment("a", 1), xds.assignment("b", 1)]
+    running.store.set(xds.snapshot(*two))
+    client = running.connect(variant)
+    await client.ask(TYPE_CLUSTER)
+    await client.hear(TYPE_CLUSTER)
+    assert set(client.peer.held[TYPE_CLUSTER].resources) == {"a", "b"}
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    running.store.set(xds.snapshot(two[1], two[3]))
+    await client.hear(TYPE_CLUSTER)
+    assert set(client.peer.held[TYPE_CLUSTER].resources) == {"b"}
+    assert loop.time() - began_at >= 0.19

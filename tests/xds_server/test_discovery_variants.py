@@ -461,3 +461,32 @@ def test_only_the_newest_state_is_computed(xds: SimpleNamespace, variant: str, f
     peer.take(machine.next_response(snapshot))
     assert peer.held[TYPE_ENDPOINT].resources["a"] == xds.assignment("a", 49).body.value
     assert machine.next_response(snapshot) is None
+
+
+def test_what_is_gone_lingers_until_it_is_let_go(
+    xds: SimpleNamespace, variant: str, first: list[Any]
+) -> None:
+    """A request that was routed before may still be on its way to a cluster that nothing refers to now."""
+    talk = Talk(xds, variant)
+    talk.machine = xds.machine(variant, lingers=True)
+    subscribe_all(talk)
+    talk.publish(xds.snapshot(*first))
+    assert not talk.machine.lingering()
+    moved = [*without(first, (TYPE_CLUSTER, "a"), (TYPE_ENDPOINT, "a"), (TYPE_ROUTE, "front"))]
+    moved.append(xds.route("front", "b"))
+    assert types(talk.publish(xds.snapshot(*moved))) == [TYPE_ROUTE]
+    assert talk.held(TYPE_CLUSTER) == {"a", "b"}
+    assert talk.machine.lingering()
+    # Other changes go out meanwhile, and take nothing away.
+    changed = [*without(moved, (TYPE_CLUSTER, "b")), xds.cluster("b", seconds=9)]
+    assert TYPE_CLUSTER in types(talk.publish(xds.snapshot(*changed)))
+    assert talk.held(TYPE_CLUSTER) == {"a", "b"}
+    talk.machine.let_go()
+    talk.publish(xds.snapshot(*changed))
+    assert talk.held(TYPE_CLUSTER) == {"b"}
+    assert not talk.machine.lingering()
+    # What goes next lingers anew.
+    back = [*changed, xds.cluster("a"), xds.assignment("a", 1)]
+    talk.publish(xds.snapshot(*back))
+    assert talk.publish(xds.snapshot(*changed)) == []
+    assert talk.machine.lingering()

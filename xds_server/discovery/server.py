@@ -53,8 +53,9 @@ _SERVICES: Final = (
 class DiscoveryService:
     """Serves the newest snapshot of `store` to any number of clients up to `max_streams`.
 
-    `hold_seconds` bounds the wait of listeners and routes for new clusters (`variant.py`);
-    `max_names` bounds the names of one subscription.
+    `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
+    clusters outlive what refers to them (both: `variant.py`); `max_names` bounds the names of one
+    subscription.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class DiscoveryService:
         *,
         observer: DiscoveryObserver | None = None,
         hold_seconds: float = 1.0,
+        linger_seconds: float = 5.0,
         max_names: int = DEFAULT_MAX_NAMES,
     ) -> None:
         self._store = store
@@ -72,6 +74,7 @@ class DiscoveryService:
         self._record = Record(observer or NullObserver(), self._metrics)
         self._max_streams = max_streams
         self._hold_seconds = hold_seconds
+        self._linger_seconds = linger_seconds
         self._max_names = max_names
         self._streams: dict[int, DiscoveryStream] = {}
         self._numbers = itertools.count(1)
@@ -126,9 +129,14 @@ class DiscoveryService:
         number = next(self._numbers)
         nonces = itertools.count(1)
         machine: Variant[Any, Any] = variant(
-            lambda: f"{self._boot}-{number}-{next(nonces)}", only_type=only_type, max_names=self._max_names
+            lambda: f"{self._boot}-{number}-{next(nonces)}",
+            only_type=only_type,
+            max_names=self._max_names,
+            lingers=True,
         )
-        stream = DiscoveryStream(machine, decode, self._store, self._record, self._hold_seconds)
+        stream = DiscoveryStream(
+            machine, decode, self._store, self._record, self._hold_seconds, self._linger_seconds
+        )
         self._streams[number] = stream
         self._metrics.streams.inc()
         try:

@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
+from fleet.names import TYPE_LISTENER, TYPE_ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ class DiscoveryStream:
         store: SnapshotStore,
         record: Record,
         hold_seconds: float,
+        linger_seconds: float,
     ) -> None:
         self.machine = machine
         self._decode = decode
@@ -41,6 +43,8 @@ class DiscoveryStream:
         self._ended = asyncio.Event()
         self._half_closed = False
         self._hold_timer: asyncio.TimerHandle | None = None
+        self._linger_seconds = linger_seconds
+        self._linger_timer: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
         """Ask the stream to end, even while the client does not read."""
@@ -67,6 +71,7 @@ class DiscoveryStream:
         finally:
             unsubscribe()
             self._cancel_hold()
+            self._cancel_linger()
             for task in tasks:
                 task.cancel()
             # A cancelled task's outcome is not ours to report; what finished is, below.
@@ -113,9 +118,12 @@ class DiscoveryStream:
                 except grpc.aio.InternalError:
                     return  # The connection is gone.
                 self._pushed(response.type_url)
+                if response.type_url in (TYPE_LISTENER, TYPE_ROUTE):
+                    self._cancel_linger()  # What these let go of lingers from now on.
             if self._half_closed:
                 return
             self._watch_hold()
+            self._watch_linger()
             await self._wake.wait()
 
     def _pushed(self, type_url: str) -> None:
@@ -139,3 +147,20 @@ class DiscoveryStream:
         if self._hold_timer is not None:
             self._hold_timer.cancel()
             self._hold_timer = None
+
+    def _watch_linger(self) -> None:
+        if not self.machine.lingering():
+            self._cancel_linger()
+        elif self._linger_timer is None:
+            loop = asyncio.get_running_loop()
+            self._linger_timer = loop.call_later(self._linger_seconds, self._end_linger)
+
+    def _end_linger(self) -> None:
+        self._linger_timer = None
+        self.machine.let_go()
+        self._wake.set()
+
+    def _cancel_linger(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None

@@ -12,6 +12,10 @@ Holding
     given the new clusters' assignments, or they would send requests to a cluster that is still
     warming. `release` ends the wait, for clients that never answer: the loop calls it after a
     bounded time.
+Lingering
+    A request that was routed to a cluster may still be on its way to it: it waits for its body or its
+    pick, and fails if the cluster is gone when that comes. So clusters and their endpoints are taken
+    away only at `let_go`, which the loop calls some time after the last listener or route was sent.
 Newest state
     Responses are computed one at a time, when they can be written. A slow client skips what lies
     between; nothing is queued for it.
@@ -57,6 +61,7 @@ class Variant(ABC, Generic[Request, Response]):
     """One stream as a state machine: requests and snapshots in, responses out, no I/O.
 
     `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS.
+    Without `lingers` nothing waits for `let_go`.
     """
 
     name: str
@@ -67,6 +72,7 @@ class Variant(ABC, Generic[Request, Response]):
         *,
         only_type: str | None = None,
         max_names: int = DEFAULT_MAX_NAMES,
+        lingers: bool = False,
     ) -> None:
         self.client: Client | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -76,6 +82,8 @@ class Variant(ABC, Generic[Request, Response]):
         self._snapshot: Snapshot | None = None
         self._warming: set[str] = set()
         self._released = False
+        self._lingers = lingers
+        self._let_go = not lingers
         self.unserved_requests = 0
 
     def on_request(self, request: Request) -> list[Response]:
@@ -116,7 +124,7 @@ class Variant(ABC, Generic[Request, Response]):
         self._snapshot = snapshot
         if snapshot is None:
             return None
-        break_later = any(self._pending(type_url, snapshot) for type_url in _REFERRING)
+        break_later = not self._let_go or self._refers_later(snapshot)
         hold = self._must_hold(snapshot)
         for type_url in RESOURCE_TYPES:
             subscription = self.subscriptions.get(type_url)
@@ -130,6 +138,8 @@ class Variant(ABC, Generic[Request, Response]):
             response = self._respond(subscription, changes, snapshot)
             # Nothing to say means it is recorded now, and what waited for it may go.
             return self.next_response(snapshot) if response is None else response
+        if self._lingers and not self._takes_away(snapshot):
+            self._let_go = False
         return None
 
     def holding(self) -> bool:
@@ -137,11 +147,22 @@ class Variant(ABC, Generic[Request, Response]):
         snapshot = self._snapshot
         if snapshot is None or not self._must_hold(snapshot):
             return False
-        return any(self._pending(type_url, snapshot) for type_url in _REFERRING)
+        return self._refers_later(snapshot)
 
     def release(self) -> None:
         """End the wait of listeners and routes until the next change of clusters."""
         self._released = True
+
+    def lingering(self) -> bool:
+        """Whether nothing but `let_go` keeps clusters or endpoints that are no more."""
+        snapshot = self._snapshot
+        if snapshot is None or self._let_go or self._refers_later(snapshot):
+            return False
+        return self._takes_away(snapshot)
+
+    def let_go(self) -> None:
+        """Take away what lingers now."""
+        self._let_go = True
 
     def note_given(self, type_url: str, resources: Iterable[Resource], *, fresh: bool) -> None:
         """Follow what a response means for other types; call before `record`.
@@ -177,6 +198,13 @@ class Variant(ABC, Generic[Request, Response]):
             return True
         self._warming &= snapshot.of_type(TYPE_ENDPOINT).keys()
         return bool(self._warming)
+
+    def _refers_later(self, snapshot: Snapshot) -> bool:
+        return any(self._pending(type_url, snapshot) for type_url in _REFERRING)
+
+    def _takes_away(self, snapshot: Snapshot) -> bool:
+        held = (self.subscriptions.get(type_url) for type_url in _REFERRED)
+        return any(entry is not None and bool(entry.changes(snapshot).gone) for entry in held)
 
     def _pending(self, type_url: str, snapshot: Snapshot) -> bool:
         subscription = self.subscriptions.get(type_url)
