@@ -1,11 +1,15 @@
 """The settings: one strict YAML file, checked as a whole before anything starts."""
 
-from fleet.settings.load import load_settings, parse_settings
+from fleet.settings.load import load_endpoints, load_settings, parse_settings
 from fleet.settings.model import (
     CostSettings,
+    DiscoverySettings,
+    DnsDiscoverySettings,
     EndpointSettings,
     ExtProcSettings,
+    FileDiscoverySettings,
     HeadroomSettings,
+    JoiningSettings,
     LimitSettings,
     ListenerSettings,
     PoolSettings,
@@ -18,9 +22,13 @@ from fleet.settings.model import (
 
 __all__ = [
     "CostSettings",
+    "DiscoverySettings",
+    "DnsDiscoverySettings",
     "EndpointSettings",
     "ExtProcSettings",
+    "FileDiscoverySettings",
     "HeadroomSettings",
+    "JoiningSettings",
     "LimitSettings",
     "ListenerSettings",
     "PoolSettings",
@@ -29,6 +37,7 @@ __all__ = [
     "StabiliserSettings",
     "WeightSettings",
     "XdsSettings",
+    "load_endpoints",
     "load_settings",
     "parse_settings",
 ]

@@ -16,6 +16,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
     """Return path and text of each contradiction in settings whose fields are all valid."""
     return [
         *_duplicates(settings),
+        *_same_sources(settings),
         *_unknown_pools(settings),
         *_too_many_endpoints(settings),
         *_exposed(settings),
@@ -55,6 +56,13 @@ def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
         if address and address in sockets:
             yield (path_text, "address"), f"{address!r}; allowed: an address of its own for each service"
         sockets.add(address)
+
+
+def _same_sources(settings: Settings) -> Iterator[tuple[Path, str]]:
+    for i, pool in enumerate(settings.pools):
+        for j, source in enumerate(pool.discovery):
+            if source in pool.discovery[:j]:
+                yield ("pools", i, "discovery", j), "the same as one before; allowed: each source once"
 
 
 def _unknown_pools(settings: Settings) -> Iterator[tuple[Path, str]]:

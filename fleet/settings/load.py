@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fleet.errors import SettingsError
 from fleet.settings.check import contradictions
-from fleet.settings.model import Settings
+from fleet.settings.model import EndpointSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +29,7 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The few settings that a container may need to override, and nothing else."""
 
+_ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 _MAX_SHOWN_VALUE: Final = 80
 
@@ -65,13 +66,37 @@ def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Setti
     Raises:
         SettingsError: with one line for each problem.
     """
+    return parse_settings(_text(path), str(path), os.environ if environ is None else environ)
+
+
+def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
+    """Read and check a file that is a list of endpoints, with the fields of `pools.endpoints`.
+
+    Raises:
+        SettingsError: with one line for each problem.
+    """
+    origin = str(path)
+    raw, root = _parsed(_text(path), origin)
+    if not isinstance(raw, list):
+        raise SettingsError([f"{origin}: {_shown(raw)}; allowed: a list of endpoints, [] for none"])
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise SettingsError([f"{path}: larger than {_MAX_FILE_BYTES} bytes"])
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"{path}: {error}"]) from error
-    return parse_settings(text, str(path), os.environ if environ is None else environ)
+        endpoints = _ENDPOINTS.validate_json(json.dumps(raw, allow_nan=True))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        lines = [_line(origin, root, problem, EndpointSettings) for problem in problems]
+        raise SettingsError(lines) from error
+    except (TypeError, ValueError) as error:
+        raise SettingsError([f"{origin}: {error}"]) from error
+    addresses = [endpoint.address for endpoint in endpoints]
+    if len(set(addresses)) < len(addresses):
+        twice = [i for i, address in enumerate(addresses) if address in addresses[:i]]
+        raise SettingsError(
+            [
+                f"{_place(origin, root, (i, 'address'))}: {addresses[i]!r}; allowed: each address once"
+                for i in twice
+            ]
+        )
+    return endpoints
 
 
 def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, str] | None = None) -> Settings:
@@ -80,10 +105,7 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
     Raises:
         SettingsError: with one line for each problem.
     """
-    try:
-        raw, root = _read(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise SettingsError([f"{origin}: not the YAML that is expected: {error}"]) from error
+    raw, root = _parsed(text, origin)
     if not isinstance(raw, dict):
         raise SettingsError([f"{origin}: {_shown(raw)}; allowed: a mapping with pools and listeners"])
     _override(raw, environ or {})
@@ -97,6 +119,22 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
     if found := contradictions(settings):
         raise SettingsError([f"{_place(origin, root, path)}: {text}" for path, text in found])
     return settings
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise SettingsError([f"{path}: larger than {_MAX_FILE_BYTES} bytes"])
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: {error}"]) from error
+
+
+def _parsed(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
+    try:
+        return _read(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise SettingsError([f"{origin}: not the YAML that is expected: {error}"]) from error
 
 
 def _read(text: str) -> tuple[Any, yaml.Node | None]:
@@ -117,11 +155,13 @@ def _override(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
                 held[field] = environ[variable]
 
 
-def _line(origin: str, root: yaml.Node | None, problem: ErrorDetails) -> str:
+def _line(
+    origin: str, root: yaml.Node | None, problem: ErrorDetails, model: type[BaseModel] = Settings
+) -> str:
     location = problem["loc"]
     place = _place(origin, root, location)
     if problem["type"] == "extra_forbidden":
-        known = ", ".join(_fields_at(location[:-1]))
+        known = ", ".join(_fields_at(location[:-1], model))
         return f"{place}: unknown field, value {_shown(problem['input'])}; allowed: {known}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
@@ -150,8 +190,7 @@ def _child(node: yaml.Node | None, step: int | str) -> yaml.Node | None:
     return None
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Settings
+def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     for step in location:
         if isinstance(step, str) and step in model.model_fields:
             model = next(_models(model.model_fields[step].annotation), model)

@@ -14,13 +14,14 @@ def membership(settings: Settings) -> Membership:
     """Every pool with its endpoints, defaults filled in."""
     return Membership(
         tuple(
-            Pool(pool.name, tuple(_endpoint(pool, entry) for entry in pool.endpoints))
+            Pool(pool.name, tuple(endpoint_of(pool, entry) for entry in pool.endpoints))
             for pool in settings.pools
         )
     )
 
 
-def _endpoint(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
+def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
+    """An endpoint as its settings and its pool's defaults have it."""
     place = entry.locality
     return Endpoint(
         address=entry.address,

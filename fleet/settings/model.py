@@ -41,6 +41,67 @@ class EndpointSettings(_Strict):
     locality: LocalitySettings = LocalitySettings()
 
 
+class FileDiscoverySettings(_Strict):
+    """A watched file with a list of endpoints, in the fields of `pools.endpoints`."""
+
+    path: Annotated[str, Field(min_length=1, pattern=r"^/[^\x00]*$", max_length=4096)]
+
+
+class DnsDiscoverySettings(_Strict):
+    """A name that is resolved again and again: A and AAAA with one port, or SRV."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?$",
+            max_length=253,
+        ),
+    ]
+    """Absolute, with or without the last dot: no search domain is tried."""
+    kind: Literal["a", "srv"] = "a"
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Of kind `a`; SRV records carry their own."""
+    min_ttl_seconds: Seconds = 5.0
+    max_ttl_seconds: Seconds = 60.0
+    nameservers: tuple[IpAddress, ...] = ()
+    """Empty: those of the system."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if (self.kind == "a") != (self.port is not None):
+            raise ValueError("allowed: a port with kind a, none with kind srv")
+        if self.min_ttl_seconds > self.max_ttl_seconds:
+            raise ValueError("allowed: min_ttl_seconds of at most max_ttl_seconds")
+        return self
+
+
+class DiscoverySettings(_Strict):
+    """One source of endpoints: exactly one of its fields is given."""
+
+    file: FileDiscoverySettings | None = None
+    dns: DnsDiscoverySettings | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.file is None) == (self.dns is None):
+            raise ValueError("allowed: exactly one of file and dns")
+        return self
+
+
+class JoiningSettings(_Strict):
+    """How endpoints come into a pool and leave it."""
+
+    probe: Literal["models", "health", "none"] = "models"
+    """What must answer before a new endpoint is served: GET /v1/models, GET /health, or nothing."""
+    probe_interval_seconds: Seconds = 1.0
+    probe_timeout_seconds: Seconds = 1.0
+    slow_start_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    """A new endpoint's weight grows to its full value in this time; 0: at once."""
+    slow_start_from: Annotated[float, Field(gt=0, le=1)] = 0.1
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 5.0
+    """An endpoint that is no longer found stays this long, without new requests."""
+
+
 class PoolSettings(_Strict):
     """Engines that serve the same models behind one Envoy cluster."""
 
@@ -49,6 +110,9 @@ class PoolSettings(_Strict):
     """Empty: every model is taken as served."""
     engine: Literal["vllm"] = "vllm"
     endpoints: tuple[EndpointSettings, ...] = ()
+    discovery: tuple[DiscoverySettings, ...] = ()
+    """Further sources of endpoints; of an address found twice, the one listed first counts."""
+    joining: JoiningSettings = JoiningSettings()
     connect_timeout_seconds: Seconds = 1.0
     idle_timeout_seconds: Seconds = 4.0
     """Below the engines' own keep-alive (5 s in vLLM), so that no request meets a closing connection."""

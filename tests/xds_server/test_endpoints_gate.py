@@ -1,0 +1,281 @@
+"""Who is served: pure state machine on time that is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.endpoint import Endpoint, Pool
+from fleet.settings import JoiningSettings
+from xds_server.endpoints.gate import BLINK_SECONDS, SILENT_ANSWERS, Gate, State, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+JOINING = JoiningSettings(slow_start_seconds=10, slow_start_from=0.2, drain_seconds=5)
+A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
+
+
+class Driven:
+    """A gate with one pool, and time."""
+
+    def __init__(self, joining: JoiningSettings = JOINING) -> None:
+        self.gate = Gate()
+        self.joining = joining
+        self.now = 100.0
+
+    def find(self, *addresses: str, presumed: Iterable[str] = (), trusted: Iterable[str] = ()) -> None:
+        pool = Pool("p", tuple(Endpoint(address, "p") for address in addresses))
+        self.gate.update((pool,), {"p": self.joining}, self.now, presumed=set(presumed), trusted=set(trusted))
+
+    def hear(self, address: str, verdict: Verdict = Verdict.READY) -> bool:
+        return self.gate.heard(address, verdict, self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.gate.advance(self.now)
+
+    @property
+    def served(self) -> set[str]:
+        """Those who may get new requests."""
+        return {e.address for pool in self.gate.serving() for e in pool.endpoints} - self.gate.leaving()
+
+    @property
+    def listed(self) -> list[str]:
+        return [e.address for pool in self.gate.serving() for e in pool.endpoints]
+
+    @property
+    def ramp(self) -> dict[str, float]:
+        return self.gate.ramp(self.now)
+
+
+@pytest.fixture
+def driven() -> Driven:
+    """A is let in and past its slow start; B has just been found."""
+    held = Driven()
+    held.find(A, trusted=[A])
+    held.find(A, B)
+    return held
+
+
+def test_a_new_endpoint_is_held_back_until_it_answers_and_then_grows(driven: Driven) -> None:
+    assert driven.served == {A}
+    assert not driven.hear(B, Verdict.NOT_READY)
+    assert not driven.hear(B, Verdict.UNKNOWN)
+    assert driven.served == {A}
+    assert driven.hear(B)
+    assert driven.served == {A, B}
+    assert driven.ramp == {B: pytest.approx(0.2)}
+    driven.pass_time(5)
+    assert driven.ramp == {B: pytest.approx(0.6)}
+    driven.pass_time(5)
+    assert driven.ramp == {}
+
+
+def test_once_let_in_a_probe_takes_nobody_out(driven: Driven) -> None:
+    driven.hear(B)
+    assert not driven.hear(B, Verdict.NOT_READY)
+    assert driven.served == {A, B}
+    assert driven.gate.probing() == []
+
+
+def test_one_that_leaves_is_drained_and_then_gone(driven: Driven) -> None:
+    driven.hear(B)
+    driven.find(B)
+    assert driven.served == {B}
+    assert set(driven.listed) == {A, B}
+    assert driven.gate.leaving() == {A}
+    driven.pass_time(4.9)
+    assert driven.gate.leaving() == {A}
+    driven.pass_time(0.1)
+    assert driven.listed == [B]
+
+
+def test_one_that_was_never_served_is_gone_at_once(driven: Driven) -> None:
+    driven.find(A)
+    assert driven.listed == [A]
+    assert driven.gate.counts()[State.LEAVING] == 0
+
+
+def test_one_that_comes_back_while_draining_goes_on_as_before(driven: Driven) -> None:
+    driven.hear(B)
+    driven.pass_time(20)
+    driven.find(A)
+    driven.pass_time(3)
+    driven.find(A, B)
+    assert driven.served == {A, B}
+    assert driven.ramp == {}
+
+
+def test_a_slow_start_that_a_short_absence_interrupts_goes_on(driven: Driven) -> None:
+    driven.hear(B)
+    driven.find(A)
+    driven.pass_time(2.5)
+    driven.find(A, B)
+    assert driven.ramp == {B: pytest.approx(0.4)}
+
+
+def test_one_that_was_away_for_long_is_new_even_if_it_is_still_draining() -> None:
+    driven = Driven(JOINING.model_copy(update={"drain_seconds": 3600.0}))
+    driven.find(A, B, trusted=[A, B])
+    driven.find(A)
+    driven.pass_time(BLINK_SECONDS + 1)
+    driven.find(A, B)
+    assert driven.served == {A}
+    driven.hear(B)
+    assert driven.ramp == {B: pytest.approx(0.2)}
+
+
+def test_while_nobody_is_let_in_everybody_found_is_served() -> None:
+    driven = Driven()
+    driven.find(A, B)
+    driven.hear(A, Verdict.NOT_READY)
+    driven.hear(B, Verdict.NOT_READY)
+    assert driven.served == {A, B}
+    driven.hear(B)
+    assert driven.served == {B}
+
+
+def test_those_served_only_because_nobody_is_let_in_are_drained_too() -> None:
+    driven = Driven()
+    driven.find(A, B)
+    driven.find(B)
+    assert driven.gate.leaving() == {A}
+    driven.find(A, B)
+    assert driven.gate.leaving() == frozenset()
+    assert {endpoint.address for endpoint in driven.gate.probing()} == {A, B}
+
+
+def test_a_known_empty_pool_drains_to_nobody() -> None:
+    driven = Driven()
+    driven.find(A, trusted=[A])
+    driven.find()
+    assert (driven.served, driven.listed) == (set(), [A])
+    driven.pass_time(5)
+    assert driven.listed == []
+
+
+def test_the_first_sync_is_served_before_its_probes_and_without_slow_start() -> None:
+    driven = Driven()
+    driven.find(A, B, C, presumed=[A, B, C])
+    assert driven.served == {A, B, C}
+    assert driven.gate.untried()
+    driven.hear(A)
+    driven.hear(B, Verdict.UNKNOWN)
+    driven.hear(C, Verdict.NOT_READY)
+    assert not driven.gate.untried()
+    assert driven.served == {A, B}, "no answer in time is no word against an engine under load"
+    assert driven.ramp == {}
+    driven.hear(C)
+    assert driven.ramp == {C: pytest.approx(0.2)}, "what came up after us starts slowly"
+
+
+def test_an_engine_that_does_not_tell_is_let_in_after_some_answers(driven: Driven) -> None:
+    for _ in range(SILENT_ANSWERS - 1):
+        driven.hear(B, Verdict.SILENT)
+    driven.hear(B, Verdict.NOT_READY)
+    for _ in range(SILENT_ANSWERS - 1):
+        driven.hear(B, Verdict.SILENT)
+    assert driven.served == {A}
+    driven.hear(B, Verdict.SILENT)
+    assert driven.served == {A, B}
+
+
+def test_without_probe_an_endpoint_comes_in_at_once_with_slow_start() -> None:
+    driven = Driven(JOINING.model_copy(update={"probe": "none"}))
+    driven.find(A, presumed=[A])
+    driven.find(A, B)
+    assert driven.served == {A, B}
+    assert driven.ramp == {B: pytest.approx(0.2)}
+    assert driven.gate.probing() == []
+
+
+def test_a_probe_that_is_switched_off_lets_the_waiting_in(driven: Driven) -> None:
+    driven.joining = JOINING.model_copy(update={"probe": "none"})
+    driven.find(A, B)
+    assert driven.served == {A, B}
+
+
+def test_without_slow_start_nobody_is_held_down() -> None:
+    driven = Driven(JOINING.model_copy(update={"slow_start_seconds": 0.0}))
+    driven.find(A)
+    driven.hear(A)
+    assert driven.ramp == {}
+
+
+def test_one_that_moves_to_another_pool_stands_in_one_only() -> None:
+    gate, joining = Gate(), {"p": JOINING, "q": JOINING}
+    gate.update((Pool("p", (Endpoint(A, "p"),)), Pool("q")), joining, 0.0, trusted={A})
+    gate.update((Pool("p"), Pool("q", (Endpoint(A, "q"),))), joining, 1.0)
+    assert [[e.address for e in pool.endpoints] for pool in gate.serving()] == [[], [A]]
+
+
+def test_a_removed_pool_takes_its_endpoints_along() -> None:
+    gate = Gate()
+    gate.update((Pool("p", (Endpoint(A, "p"),)),), {"p": JOINING}, 0.0, trusted={A})
+    gate.update((Pool("q"),), {"q": JOINING}, 1.0)
+    assert gate.serving() == (Pool("q"),)
+    assert gate.counts()[State.LEAVING] == 0
+
+
+def test_changed_fields_of_an_endpoint_show_and_its_state_stays(driven: Driven) -> None:
+    driven.hear(B)
+    changed = Endpoint(B, "p", models=("other",))
+    driven.gate.update((Pool("p", (Endpoint(A, "p"), changed)),), {"p": JOINING}, driven.now)
+    assert changed in driven.gate.serving()[0].endpoints
+
+
+ADDRESSES = [f"10.0.0.{i}:80" for i in range(4)]
+FOUND = st.lists(st.sampled_from(ADDRESSES), unique=True)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("find"), FOUND, FOUND),
+        st.tuples(st.just("hear"), st.sampled_from(ADDRESSES), st.sampled_from(Verdict)),
+        st.tuples(st.just("wait"), st.floats(0, 50), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.sampled_from(["models", "none"]))
+def test_whatever_happens_a_pool_with_somebody_found_serves_somebody(
+    steps: list[tuple[str, object, object]], probe: str
+) -> None:
+    """No address twice, nobody let in is taken out by a probe, every factor is above 0 and below 1."""
+    driven = Driven(JOINING.model_copy(update={"probe": probe}))
+    driven.find()
+    found: list[str] = []
+    admitted: set[str] = set()
+    for kind, first, second in steps:
+        if kind == "find":
+            found = list(first)  # type: ignore[call-overload]
+            driven.find(*found, presumed=second)  # type: ignore[arg-type]
+            admitted &= set(found)
+        elif kind == "hear":
+            driven.hear(first, second)  # type: ignore[arg-type]
+            if first in found and second is Verdict.READY:
+                admitted.add(first)  # type: ignore[arg-type]
+        else:
+            driven.pass_time(first)  # type: ignore[arg-type]
+        assert bool(driven.served) == bool(found)
+        assert driven.served <= set(found)
+        assert admitted <= driven.served
+        assert len(driven.listed) == len(set(driven.listed))
+        assert set(driven.listed) == driven.served | driven.gate.leaving()
+        assert all(0 < factor < 1 for factor in driven.ramp.values())
+
+
+@given(FOUND, st.randoms())
+def test_the_order_in_which_endpoints_are_told_decides_nothing(found: list[str], random: object) -> None:
+    shuffled = list(found)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    first, second = Driven(), Driven()
+    for driven, order in ((first, found), (second, shuffled)):
+        driven.find(*order)
+        for address in sorted(order)[:2]:
+            driven.hear(address)
+    assert first.served == second.served
+    assert first.ramp == second.ramp

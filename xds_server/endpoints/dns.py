@@ -1,0 +1,172 @@
+"""Endpoints behind a DNS name: A and AAAA with one port, or SRV; asked again when the TTL is over."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+import dns.name
+import dns.rdatatype
+
+from fleet.settings import EndpointSettings
+from fleet.settings.membership import endpoint_of
+from xds_server.endpoints.lookup import Lookup, Reply, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dns.rdtypes.IN.SRV import SRV
+
+    from fleet.endpoint import Endpoint
+    from fleet.settings import DnsDiscoverySettings, PoolSettings
+    from xds_server.endpoints.source import Found, TroubleReport
+
+FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
+_AT_ONCE: Final = 16
+"""Targets of SRV records that are asked for at the same time."""
+_JITTER: Final = 0.1
+"""Past the TTL, never before it: a cache between us and the zone would only tell the same again."""
+
+_Place = tuple[str, int]
+
+
+class DnsSource:
+    """Resolves one name again and again.
+
+    Each question (a name and a record type) is known or unknown by itself: when A is answered and AAAA fails,
+    the AAAA records of the time before stay. Of SRV records only those of the lowest priority number with any
+    address count, since the others are for the time when these are gone; SRV weights are ignored, because
+    weights come from the engines' signals.
+    """
+
+    def __init__(
+        self,
+        pool: PoolSettings,
+        settings: DnsDiscoverySettings,
+        trouble: TroubleReport,
+        lookup: Lookup | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = f"pool {pool.name}: dns {settings.name} {settings.kind}"
+        self._pool = pool
+        self._settings = settings
+        self._trouble = trouble
+        self._lookup = lookup or Lookup(settings.nameservers)
+        self._jitter = jitter
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._memory: dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = {}
+        self._problem = ""
+        self._ttl: float | None = None
+
+    async def run(self, found: Found) -> None:
+        """Resolve until cancelled."""
+        failures = 0
+        while True:
+            self._problem, self._ttl = "", None
+            places = await (self._by_address() if self._settings.kind == "a" else self._by_service())
+            if places is not None:
+                found(self._endpoints(places))
+            if self._problem:
+                self._trouble.failed(self._problem)
+            else:
+                self._trouble.fine()
+            # One family that always fails beside one that is fine costs no freshness.
+            failed = bool(self._problem) and (not places or self._ttl is None)
+            failures = failures + 1 if failed else 0
+            await asyncio.sleep(self._wait(failures))
+
+    def _wait(self, failures: int) -> float:
+        low, high = self._settings.min_ttl_seconds, self._settings.max_ttl_seconds
+        if failures:
+            wait = min(high, low * 2.0 ** min(failures - 1, 30))
+        else:
+            wait = min(high, max(low, self._ttl or 0.0))
+        return wait * (1.0 + _JITTER * self._jitter())
+
+    async def _by_address(self) -> set[_Place] | None:
+        assert self._settings.port is not None
+        addresses = await self._addresses(self._settings.name)
+        return None if addresses is None else {(address, self._settings.port) for address in addresses}
+
+    async def _by_service(self) -> set[_Place] | None:
+        reply = await self._ask(self._settings.name, dns.rdatatype.SRV)
+        if reply.state is State.UNKNOWN:
+            return None
+        root = dns.name.root
+        offered: list[SRV] = [record for record in reply.records if record.target != root]
+        records = [record for record in offered if record.port]
+        if offered and not records:
+            self._problem = "SRV: no record with a port"
+            return None
+        targets = {record.target.to_text().lower() for record in records}
+        self._memory = {key: known for key, known in self._memory.items() if key[0] in targets}
+        for priority in sorted({record.priority for record in records}):
+            places = await self._of_targets(
+                [record for record in records if record.priority == priority], reply
+            )
+            # Unknown is not gone: the next priority is for targets that certainly have no address.
+            if places is None or places:
+                return places
+        return set()
+
+    async def _of_targets(self, records: Sequence[SRV], reply: Reply) -> set[_Place] | None:
+        names = sorted({record.target.to_text().lower() for record in records})
+        asked = await asyncio.gather(*(self._target(name, reply) for name in names))
+        addresses = dict(zip(names, asked, strict=True))
+        places = {
+            (address, record.port)
+            for record in records
+            for address in addresses[record.target.to_text().lower()] or ()
+        }
+        unknown = any(known is None for known in asked)
+        return None if unknown and not places else places
+
+    async def _target(self, name: str, reply: Reply) -> frozenset[str] | None:
+        given = {family: reply.additional.get((name, family), ()) for family in FAMILIES}
+        if any(given.values()):
+            for family, addresses in given.items():
+                self._memory[name, family] = addresses
+            return frozenset(address for family in FAMILIES for address in given[family])
+        async with self._at_once:
+            return await self._addresses(name)
+
+    async def _addresses(self, name: str) -> frozenset[str] | None:
+        """A host's addresses; None while nothing is known of it, empty if it certainly has none."""
+        replies = dict(
+            zip(FAMILIES, await asyncio.gather(*(self._ask(name, f) for f in FAMILIES)), strict=True)
+        )
+        somebody = any(reply.state is State.FOUND for reply in replies.values())
+        for family, reply in replies.items():
+            if reply.state is State.FOUND:
+                self._memory[name, family] = reply.records
+            elif reply.state is State.EMPTY or (reply.unproven and somebody):
+                # A name that has the one family exists, so that no data for the other needs no proof.
+                self._memory[name, family] = ()
+            else:
+                self._problem = self._problem or reply.problem
+        addresses = frozenset(a for f in FAMILIES for a in self._memory.get((name, f), ()))
+        known = all((name, family) in self._memory for family in FAMILIES)
+        return addresses if addresses or known else None
+
+    async def _ask(self, name: str, kind: dns.rdatatype.RdataType) -> Reply:
+        reply = await self._lookup.ask(name, kind)
+        if reply.ttl is not None:
+            self._ttl = reply.ttl if self._ttl is None else min(self._ttl, reply.ttl)
+        if kind == dns.rdatatype.SRV:
+            self._problem = reply.problem
+        return reply
+
+    def _endpoints(self, places: Iterable[_Place]) -> tuple[Endpoint, ...]:
+        """In one order, since name servers shuffle."""
+        texts = [
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for host, port in sorted(places, key=_order)
+        ]
+        return tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
+
+
+def _order(place: _Place) -> tuple[int, int, int]:
+    host = ip_address(place[0])
+    return host.version, int(host), place[1]

@@ -1,0 +1,54 @@
+"""From settings to sources: one line for each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xds_server.endpoints.dns import DnsSource
+from xds_server.endpoints.file import FileSource
+from xds_server.endpoints.source import EndpointSource, TroubleReport
+from xds_server.endpoints.static import StaticSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleet.settings import DiscoverySettings, PoolSettings
+    from xds_server.endpoints.source import SourceMetrics
+
+    Factory = Callable[["PoolSettings", "DiscoverySettings | None", SourceMetrics], "Made"]
+
+Key = tuple[str, "DiscoverySettings | None"]
+"""Pool and source; None stands for the endpoints listed in the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A source with its reporter."""
+
+    source: EndpointSource
+    trouble: TroubleReport
+
+
+def keys(pool: PoolSettings) -> tuple[Key, ...]:
+    """The pool's sources in the order that decides about duplicates."""
+    return ((pool.name, None), *((pool.name, entry) for entry in pool.discovery))
+
+
+def basis(pool: PoolSettings, entry: DiscoverySettings | None) -> tuple[object, ...]:
+    """What a source's endpoints depend on beside the source's own settings."""
+    listed = pool.endpoints if entry is None else ()
+    return pool.models, pool.engine, listed
+
+
+def make(pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
+    """Build a source of a pool."""
+    where = f"pool {pool.name}"
+    if entry is None:
+        return Made(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
+    if entry.file is not None:
+        trouble = TroubleReport(f"{where}: file {entry.file.path}", "file", metrics)
+        return Made(FileSource(pool, entry.file, trouble), trouble)
+    assert entry.dns is not None
+    trouble = TroubleReport(f"{where}: dns {entry.dns.name}", "dns", metrics)
+    return Made(DnsSource(pool, entry.dns, trouble), trouble)

@@ -1,0 +1,84 @@
+"""Endpoints in a watched file: a YAML or JSON list of what `pools.endpoints` holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import watchfiles
+
+from fleet.errors import SettingsError
+from fleet.settings import load_endpoints
+from fleet.settings.membership import endpoint_of
+
+if TYPE_CHECKING:
+    from fleet.settings import FileDiscoverySettings, PoolSettings
+    from xds_server.endpoints.source import Found, TroubleReport
+
+LOOK_SECONDS: Final = 5.0
+"""The file is looked at this often even without a notice: a network file system gives none, and neither does
+a link above the directory that is turned to another one."""
+
+_Signature = tuple[int, int, int, int]
+
+
+class FileSource:
+    """Reads the list at start and whenever the file, or the link that leads to it, is another one."""
+
+    def __init__(
+        self,
+        pool: PoolSettings,
+        settings: FileDiscoverySettings,
+        trouble: TroubleReport,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self.name = f"pool {pool.name}: file {settings.path}"
+        self._pool = pool
+        self._path = Path(settings.path)
+        self._trouble = trouble
+        self._look_seconds = look_seconds
+        self._read: _Signature | None = None
+
+    async def run(self, found: Found) -> None:
+        """Watch until cancelled. A file that is missing or wrong tells nothing: an empty one is `[]`."""
+        await self._look(found, first=True)
+        while True:
+            # The directory, not the file: editors and Kubernetes replace the file or a link to it.
+            with contextlib.suppress(FileNotFoundError):
+                async for _ in watchfiles.awatch(
+                    self._path.parent,
+                    recursive=False,
+                    step=50,
+                    debounce=200,
+                    rust_timeout=round(self._look_seconds * 1000),
+                    yield_on_timeout=True,
+                ):
+                    await self._look(found)
+            # No such directory, or no more: it may still come.
+            await asyncio.sleep(self._look_seconds)
+            await self._look(found)
+
+    async def _look(self, found: Found, *, first: bool = False) -> None:
+        # Before reading: a write in between makes the next look read again.
+        signature = await asyncio.to_thread(_signature, self._path)
+        if signature == self._read and not first:
+            return
+        self._read = signature
+        try:
+            entries = await asyncio.to_thread(load_endpoints, self._path)
+        except SettingsError as error:
+            self._trouble.failed(str(error))
+            return
+        self._trouble.fine()
+        found(tuple(endpoint_of(self._pool, entry) for entry in entries))
+
+
+def _signature(path: Path) -> _Signature | None:
+    """What differs when a file, or the link that leads to it, is another one; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,262 @@
+"""The membership as the sources, the probes and time make it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Gauge
+
+from fleet.endpoint import Membership
+from xds_server.endpoints.factory import Key, Made, basis, keys, make
+from xds_server.endpoints.gate import Gate, State, Verdict
+from xds_server.endpoints.merge import identity, merge
+from xds_server.endpoints.probe import Prober
+from xds_server.endpoints.source import SourceMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Endpoint
+    from fleet.settings import PoolSettings, Settings
+    from xds_server.endpoints.factory import Factory
+
+logger = logging.getLogger(__name__)
+
+RESTART_SECONDS: Final = 5.0
+"""Until a source that failed by our own fault is run again."""
+
+
+@dataclass(slots=True)
+class _Running:
+    made: Made
+    basis: tuple[object, ...]
+    found: tuple[Endpoint, ...] | None = None
+    """The newest set; None while nothing is known."""
+    initial: bool = False
+    """There since start: what it tells first was probably served before this process."""
+    task: asyncio.Task[None] | None = None
+
+
+class _Metrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sources = SourceMetrics(registry)
+        self.endpoints = Gauge(
+            "warmroute_endpoints", "Endpoints by state, over all pools", ["state"], registry=registry
+        )
+        self.duplicates = Gauge(
+            "warmroute_endpoint_duplicates",
+            "Entries of sources left out because an earlier one has their address",
+            registry=registry,
+        )
+        self.over_limit = Gauge(
+            "warmroute_endpoints_over_limit",
+            "Endpoints found and left out because of limits.endpoints",
+            registry=registry,
+        )
+        for state in State:
+            self.endpoints.labels(state.value)
+
+
+class EndpointKeeper:
+    """Runs the sources and probes, and says who is served. All calls come from one running event loop.
+
+    `on_change` is called when the membership may have changed by what a source or probe said. What changes
+    by time alone (the end of a drain, the ramp) shows at the next call of `membership` and `ramp`.
+
+    With `last_good`, its endpoints stand in for sources that have not been heard, and come in without probe.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        last_good: Membership | None = None,
+        factory: Factory = make,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._factory = factory
+        self._metrics = _Metrics(registry)
+        self._gate = Gate()
+        self._prober: Prober | None = None
+        self._running: dict[Key, _Running] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        known = last_good.pools if last_good is not None else ()
+        self._retained = {pool.name: pool.endpoints for pool in known if pool.endpoints}
+        """By pool: stands in while a source of the pool has not been heard."""
+        self._membership = Membership()
+        self._stale = True
+        self._synced = asyncio.Event()
+        self._over_limit = 0
+        self.on_change: Callable[[], None] = _nothing
+
+    async def start(self) -> None:
+        """Run the sources; what they tell comes in from now on."""
+        self._prober = Prober(self._heard)
+        self._reconcile(initial=True)
+
+    async def close(self) -> None:
+        """Stop sources and probes; the membership stays as it is."""
+        for running in self._running.values():
+            self._stop(running)
+        self._running.clear()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        if self._prober is not None:
+            await self._prober.close()
+            self._prober = None
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take other settings. A source whose settings did not change goes on undisturbed.
+
+        What a removed source found stays until every new source of its pool has been heard once.
+        """
+        self._settings = settings
+        self._reconcile(initial=False)
+
+    def membership(self) -> Membership:
+        """Who is served and who is leaving, in every pool; the same object while nothing changed."""
+        if self._gate.advance(self._clock()):
+            self._stale = True
+        if self._stale:
+            self._stale = False
+            membership = Membership(self._gate.serving())
+            if membership != self._membership:
+                self._membership = membership
+            for state, count in self._gate.counts().items():
+                self._metrics.endpoints.labels(state.value).set(count)
+        return self._membership
+
+    def leaving(self) -> frozenset[str]:
+        """Addresses of the membership that must get no new requests."""
+        return self._gate.leaving()
+
+    def ramp(self, now: float) -> Mapping[str, float]:
+        """Address to the factor of its weight, for those in slow start (below 1)."""
+        return self._gate.ramp(now)
+
+    def unknown_pools(self) -> frozenset[str]:
+        """Pools of which nothing is known yet. They are not empty: Envoys keep what they have."""
+        return frozenset(
+            pool.name
+            for pool in self._settings.pools
+            if any(self._unheard(key) for key in keys(pool)) and not any(self._found(pool))
+        )
+
+    async def first_sync(self, timeout_seconds: float) -> bool:
+        """Wait until every source of the start is heard and who they told has been probed once.
+
+        Returns whether that came in time; what comes later is taken then.
+        """
+        try:
+            await asyncio.wait_for(self._synced.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _unheard(self, key: Key) -> bool:
+        running = self._running.get(key)
+        return running is None or running.found is None
+
+    def _found(self, pool: PoolSettings) -> Sequence[tuple[Endpoint, ...]]:
+        told = [self._running[key].found or () for key in keys(pool) if key in self._running]
+        return [*told, self._retained.get(pool.name, ())]
+
+    def _reconcile(self, *, initial: bool) -> None:
+        wanted = {key: pool for pool in self._settings.pools for key in keys(pool)}
+        for key in [key for key in self._running if key not in wanted]:
+            running = self._running.pop(key)
+            self._stop(running)
+            pool = key[0]
+            self._retained[pool] = (*self._retained.get(pool, ()), *(running.found or ()))
+        for key, pool_settings in wanted.items():
+            current = basis(pool_settings, key[1])
+            running_before = self._running.get(key)
+            if running_before is not None and running_before.basis == current:
+                continue
+            made = self._factory(pool_settings, key[1], self._metrics.sources)
+            running = self._running[key] = _Running(made, current, initial=initial)
+            if running_before is not None:
+                self._stop(running_before)
+                running.found = running_before.found
+            running.task = asyncio.create_task(self._follow(key, running), name=made.source.name)
+        # At the start, what is retained is the last good state.
+        self._merge(trusted=initial)
+
+    def _stop(self, running: _Running) -> None:
+        running.made.trouble.close()
+        if running.task is not None and not running.task.done():
+            self._ending.add(running.task)
+            running.task.add_done_callback(self._ending.discard)
+            running.task.cancel()
+
+    async def _follow(self, key: Key, running: _Running) -> None:
+        def found(endpoints: tuple[Endpoint, ...]) -> None:
+            if self._running.get(key) is running:
+                self._take(running, endpoints)
+
+        while True:
+            try:
+                await running.made.source.run(found)
+            except Exception:  # the edge of a source: a fault of ours must not end discovery
+                running.made.trouble.failed("a fault of Warmroute's own")
+                logger.exception("%s failed and is run again", running.made.source.name)
+            else:
+                running.made.trouble.fine()
+                return
+            await asyncio.sleep(RESTART_SECONDS)
+
+    def _take(self, running: _Running, endpoints: tuple[Endpoint, ...]) -> None:
+        if endpoints == running.found:
+            return
+        presumed: tuple[Endpoint, ...] = ()
+        if running.initial:
+            running.initial, presumed = False, endpoints
+        running.found = endpoints
+        self._merge(presumed=presumed)
+
+    def _merge(self, *, presumed: tuple[Endpoint, ...] = (), trusted: bool = False) -> None:
+        pools = self._settings.pools
+        waiting = {pool.name for pool in pools if any(self._unheard(key) for key in keys(pool))}
+        self._retained = {name: kept for name, kept in self._retained.items() if name in waiting}
+        merged = merge(((pool.name, self._found(pool)) for pool in pools), self._settings.limits.endpoints)
+        self._metrics.duplicates.set(merged.duplicates)
+        self._metrics.over_limit.set(merged.over_limit)
+        if merged.over_limit and not self._over_limit:
+            logger.warning("%d endpoints over limits.endpoints are left out", merged.over_limit)
+        self._over_limit = merged.over_limit
+        self._gate.update(
+            merged.pools,
+            {pool.name: pool.joining for pool in pools},
+            self._clock(),
+            presumed=frozenset(identity(endpoint) for endpoint in presumed),
+            trusted={identity(e) for kept in self._retained.values() for e in kept} if trusted else (),
+        )
+        assert self._prober is not None
+        joining = {pool.name: pool.joining for pool in pools}
+        self._prober.update(
+            {endpoint.address: (endpoint, joining[endpoint.pool]) for endpoint in self._gate.probing()}
+        )
+        self._changed()
+
+    def _heard(self, address: str, verdict: Verdict) -> bool:
+        if self._gate.heard(address, verdict, self._clock()):
+            self._changed()
+        return self._gate.is_probing(address)
+
+    def _changed(self) -> None:
+        self._stale = True
+        if all(running.found is not None for running in self._running.values()) and not self._gate.untried():
+            self._synced.set()
+        self.on_change()
+
+
+def _nothing() -> None:
+    """Stands for nobody who listens."""

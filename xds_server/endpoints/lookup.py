@@ -1,0 +1,150 @@
+"""One question to DNS, and what its answer is worth."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+import dns.asyncbackend
+import dns.asyncresolver
+import dns.exception
+import dns.name
+import dns.nameserver
+import dns.rdatatype
+import dns.resolver
+
+from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dns.message import Message, QueryMessage
+
+TRY_SECONDS: Final = 1.0
+LIFETIME_SECONDS: Final = 4.0
+"""Of one question, over all name servers and tries."""
+_EDNS_BYTES: Final = 1232
+"""Of a UDP answer (dnsflagday.net 2020); a longer one comes by TCP."""
+
+_ADDRESSES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
+
+
+class State(Enum):
+    """What an answer says of the records asked for."""
+
+    FOUND = "found"
+    EMPTY = "empty"
+    """Certainly none: NXDOMAIN or no data, with the zone's SOA (RFC 2308)."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, or why there is none."""
+
+    state: State
+    records: tuple[Any, ...] = ()
+    """Of A and AAAA the addresses as text, of SRV the records."""
+    ttl: float | None = None
+    """Seconds; the lowest of the chain that leads to the records. None when unknown."""
+    problem: str = ""
+    unproven: bool = False
+    """Nothing there, without the SOA record that would prove it."""
+    additional: Mapping[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = field(default_factory=dict)
+    """Lower-case absolute name and family to addresses that came along."""
+
+
+class Lookup:
+    """Asks the given name servers (`ip:port`), or those of the system."""
+
+    def __init__(self, nameservers: Sequence[str] = ()) -> None:
+        self._nameservers = nameservers
+        self._backend = dns.asyncbackend.get_backend("asyncio")
+        self._resolver: dns.asyncresolver.Resolver | None = None
+
+    async def ask(self, name: str, kind: dns.rdatatype.RdataType) -> Reply:
+        """Ask once; never raises for what DNS or the network does."""
+        kind_text = dns.rdatatype.to_text(kind)
+        try:
+            if self._resolver is None:
+                # On a thread: it may read /etc/resolv.conf.
+                self._resolver = await asyncio.to_thread(_resolver, self._nameservers)
+            absolute = dns.name.from_text(name)
+            answer = await self._resolver.resolve(
+                absolute,
+                kind,
+                raise_on_no_answer=False,
+                search=False,
+                lifetime=LIFETIME_SECONDS,
+                backend=self._backend,
+            )
+        except dns.resolver.NXDOMAIN as error:
+            return _negative(error.kwargs["responses"].values(), f"{kind_text}: no such name")
+        except (dns.exception.DNSException, OSError, EOFError) as error:
+            # The system's name servers may have changed.
+            self._resolver = None
+            return Reply(State.UNKNOWN, problem=f"{kind_text}: {_reason(error)}")
+        if answer.rrset is None:
+            return _negative([answer.response], f"{kind_text}: no data")
+        ttl = float(answer.chaining_result.minimum_ttl)
+        if kind == dns.rdatatype.SRV:
+            return Reply(State.FOUND, tuple(answer.rrset), ttl, additional=_additional(answer.response))
+        addresses = _usable(answer.rrset)
+        if not addresses:
+            return Reply(State.UNKNOWN, problem=f"{kind_text}: no address that can be connected to")
+        return Reply(State.FOUND, addresses, ttl)
+
+
+def _resolver(nameservers: Sequence[str]) -> dns.asyncresolver.Resolver:
+    resolver = dns.asyncresolver.Resolver(configure=not nameservers)
+    if nameservers:
+        resolver.nameservers = [
+            dns.nameserver.Do53Nameserver(*split_host_port(address)) for address in nameservers
+        ]
+    resolver.timeout = TRY_SECONDS
+    resolver.use_edns(0, 0, _EDNS_BYTES)
+    return resolver
+
+
+def _negative(responses: Iterable[QueryMessage], said: str) -> Reply:
+    """A negative answer is certain only with its SOA, which a resolver that lost its zone does not have."""
+    ttls = [
+        response.resolve_chaining().minimum_ttl
+        for response in responses
+        if any(rrset.rdtype == dns.rdatatype.SOA for rrset in response.authority)
+    ]
+    if not ttls:
+        return Reply(State.UNKNOWN, problem=f"{said}, without SOA", unproven=True)
+    return Reply(State.EMPTY, ttl=float(min(ttls)))
+
+
+def _additional(
+    response: Message,
+) -> dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]]:
+    return {
+        (rrset.name.to_text().lower(), rrset.rdtype): _usable(rrset)
+        for rrset in response.additional
+        if rrset.rdtype in _ADDRESSES
+    }
+
+
+def _usable(records: Iterable[Any]) -> tuple[str, ...]:
+    """Without addresses that nobody can connect to; some filters answer 0.0.0.0 for names that they hide."""
+    parsed = [ip_address(record.address) for record in records]
+    return tuple(str(address) for address in parsed if not (address.is_unspecified or address.is_multicast))
+
+
+def _reason(error: Exception) -> str:
+    """Equal words for an equal fault: dnspython's own text counts the seconds."""
+    if isinstance(error, dns.exception.Timeout):
+        return "no answer in time"
+    if isinstance(error, dns.resolver.NoNameservers):
+        return "every name server failed: " + ", ".join(
+            sorted({str(entry[4] or type(entry[3]).__name__) for entry in error.kwargs.get("errors", ())})
+        )
+    if isinstance(error, dns.resolver.NoResolverConfiguration):
+        return "the system names no name server"
+    return type(error).__name__
