@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _HIT_RATIO_FACTOR: Final = 2.0
 _TTFT_FACTOR: Final = 0.6
 _HONOURED: Final = 0.99
+_ALONE: Final = "round robin: each engine in turn"
+_TOGETHER: Final = "each request goes where its prefix is warm; weights follow the load"
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ async def compare(chosen: Scenario, show: Show) -> tuple[dict[str, Any], list[Wa
     Raises:
         BenchError: a part did not start.
     """
-    before = await one_run(chosen, "envoy", show, "1 of 2: Envoy alone", "round robin over the same engines")
-    after = await one_run(chosen, "serve", show, "2 of 2: Envoy with Warmroute", "warm picks, live weights")
+    before = await one_run(chosen, "envoy", show, "1 of 2: Envoy alone", _ALONE)
+    after = await one_run(chosen, "serve", show, "2 of 2: Envoy with Warmroute", _TOGETHER)
     result = result_of(before, after)
     return result, wanted_of(result, chosen.judged_by)
 
@@ -70,7 +73,7 @@ async def one_run(chosen: Scenario, router: Router, show: Show, title: str, note
             meter = CpuMeter()
             async with shown(show, cluster, load, chosen.workload.duration_seconds):
                 outcomes = await load.run(turns)
-            used = meter.used_ratio()
+                used = meter.used_ratio()
             status = {} if router == "envoy" else await warmroute_status(cluster)
             counted = await seen(cluster, outcomes)
             return RunResult(summarise(outcomes, cluster.engines), used, status, counted)
@@ -125,10 +128,14 @@ def wanted_of(result: Mapping[str, Any], judged_by: TtftQuantile = "ttft_p99") -
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the demo's options."""
     parser.add_argument("--seconds", type=_positive, default=20.0, help="length of each run (default 20)")
-    parser.add_argument("--engines", type=int, choices=range(1, 65), metavar="1..64", help="default 4")
-    parser.add_argument("--engine", choices=("simulator", "llama"), default="simulator")
+    parser.add_argument("--engines", type=_engines, metavar="1..64", help="default 4, of llama 2")
+    parser.add_argument(
+        "--engine", choices=("simulator", "llama"), default="simulator", help="default simulator"
+    )
     parser.add_argument("--seed", type=int, default=7, help="another seed, another workload (default 7)")
-    parser.add_argument("--rate", type=_positive, help="requests a second")
+    parser.add_argument(
+        "--rate", type=_positive, help="requests a second (default: enough to make round robin queue)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
@@ -137,17 +144,23 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Wanted]]:
 
     Raises:
         BenchError: a part did not start.
+        KeyboardInterrupt: the user stopped it, and all is stopped.
     """
     on_terminal = sys.stdout.isatty() and not args.json
     show: Show = LiveShow() if on_terminal else PlainShow()
     chosen = scenario(args.engine, seconds=args.seconds, engines=args.engines, seed=args.seed, rate=args.rate)
-    result, wanted = processes.run(compare(chosen, show))
+    try:
+        result, wanted = processes.run(compare(chosen, show))
+    except KeyboardInterrupt:
+        report.progress("stopped; nothing is left running")
+        raise
     if args.json:
         report.print_json(result, wanted)
     else:
         from bench.table import comparison, console  # noqa: PLC0415 (rich is an extra)
 
-        console().print(comparison(result, wanted))
+        screen = console()
+        screen.print(comparison(result, wanted, screen.width))
     return result, wanted
 
 
@@ -162,10 +175,17 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError("allowed: a number above 0")
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < 1e6:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number above 0 and below 1,000,000")
+
+
+def _engines(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) in range(1, 65):
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number from 1 to 64")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 from bench.report import progress
-from bench.watch import observe
+from bench.watch import observe, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS: Final = 0.5
 _LINE_SECONDS: Final = 2.0
+_SETTLE_SECONDS: Final = 1.0
+"""By then the engines' pages, which are read at most a second apart, tell of the last answer too."""
 
 
 class Show(Protocol):
     """What a run tells people while it lasts."""
 
     interval_seconds: float
+    settle_seconds: float
+    """How long after the last answer the last moment is shown."""
 
     def phase(self, title: str, note: str) -> None:
         """Begin a phase, before anything of it runs."""
@@ -41,6 +45,7 @@ class PlainShow:
     """One line now and then on standard error."""
 
     interval_seconds = _LINE_SECONDS
+    settle_seconds = 0.0
 
     def __init__(self) -> None:
         self._title = ""
@@ -52,13 +57,11 @@ class PlainShow:
 
     def update(self, view: View, total_seconds: float) -> None:
         """Print one line."""
-        per_engine = "  ".join(
-            f"{row.address.rpartition(':')[2]} w={'-' if row.weight is None else row.weight} n={row.requests}"
-            for row in view.rows
-        )
+        served = " ".join(str(row.requests) for row in view.rows)
+        weights = " ".join("-" if row.weight is None else str(row.weight) for row in view.rows)
         progress(
-            f"{self._title}: {view.elapsed_seconds:.0f}/{total_seconds:g} s, {view.sent} sent, "
-            f"{view.in_flight} in flight, {view.failures} failed | {per_engine}"
+            f"{self._title}: {stage(view, total_seconds)}, {view.sent} sent, {view.in_flight} in flight, "
+            f"{view.failures} failed; served by engine {served}; weights {weights}"
         )
 
     def end(self) -> None:
@@ -69,6 +72,7 @@ class LiveShow:
     """The live table."""
 
     interval_seconds = _REFRESH_SECONDS
+    settle_seconds = _SETTLE_SECONDS
 
     def __init__(self) -> None:
         from bench.table import console  # noqa: PLC0415 (rich is an extra)
@@ -113,6 +117,7 @@ async def shown(show: Show, cluster: Cluster, load: LoadRun, total_seconds: floa
     task = asyncio.create_task(refresh())
     try:
         yield
+        await asyncio.sleep(show.settle_seconds)
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

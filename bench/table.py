@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
@@ -10,6 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from bench.watch import stage
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -17,19 +21,30 @@ if TYPE_CHECKING:
     from bench.watch import Row, View
 
 _BAR_CELLS: Final = 6
-_NARROW_BAR_CELLS: Final = 0
 _WIDE_COLUMNS: Final = 112
-"""Terminals narrower than this get no bars, and headings on two lines."""
+"""Terminals narrower than this get no bars; wider ones are not filled."""
+_TWO_LINE_COLUMNS: Final = 98
+"""Terminals narrower than this get headings on two lines and closer columns."""
+_TINY_COLUMNS: Final = 80
+"""Terminals narrower than this lose the columns that say least."""
+_HEADINGS: Final = (
+    "Engine", "Weight", "KV\nmemory", "Queue", "TTFT\nP99", "In\nflight", "Prefix\nhits", "Requests",
+)  # fmt: skip
+_WITH_BARS: Final = frozenset({1, 2, 6, 7})
+_NOT_WHEN_TINY: Final = frozenset({3, 5})
 _PROGRESS_CELLS: Final = 40
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _UNKNOWN: Final = Text("-", style="dim")
 _WARM: Final = "orange1"
+_PROPER: Final = {
+    "ttft p": "TTFT P", "nacks": "NACKs", "warmroute": "Warmroute", " over ": " over that of ",
+}  # fmt: skip
 _COMPARED: Final = (
     ("Requests", "requests", "count"),
     ("Failures", "failures", "count"),
-    ("Time to first token, p50", "ttft_p50_seconds", "seconds"),
-    ("Time to first token, p99", "ttft_p99_seconds", "seconds"),
-    ("End to end, p99", "e2e_p99_seconds", "seconds"),
+    ("Time to first token (TTFT), P50", "ttft_p50_seconds", "seconds"),
+    ("Time to first token (TTFT), P99", "ttft_p99_seconds", "seconds"),
+    ("End to end, P99", "e2e_p99_seconds", "seconds"),
     ("Prefix hit ratio", "prefix_hit_ratio", "share"),
     ("Busiest engine over the mean", "max_over_mean", "factor"),
 )
@@ -47,28 +62,33 @@ def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
 
 def live(title: str, note: str, view: View, total_seconds: float, columns: int = 120) -> RenderableType:
     """Draw one moment of a run on a terminal of so many columns."""
-    cells = _BAR_CELLS if columns >= _WIDE_COLUMNS else _NARROW_BAR_CELLS
-    table = Table(box=box.SIMPLE_HEAD, expand=False, pad_edge=False, header_style="bold")
-    narrow = not cells
-    table.add_column("Engine", no_wrap=True)
-    for name in ("Weight", "KV memory"):
-        table.add_column(name, no_wrap=not narrow)
-    for name in ("Queue", "TTFT P99", "In flight"):
-        table.add_column(name, justify="right", no_wrap=not narrow)
-    for name in ("Prefix hits", "Requests"):
-        table.add_column(name, no_wrap=not narrow)
+    cells = _BAR_CELLS if columns >= _WIDE_COLUMNS else 0
+    gap = 0 if columns < _TWO_LINE_COLUMNS else 1
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, gap), pad_edge=False, header_style="bold")
+    shown = [n for n in range(len(_HEADINGS)) if columns >= _TINY_COLUMNS or n not in _NOT_WHEN_TINY]
+    for n in shown:
+        heading = _HEADINGS[n] if columns < _TWO_LINE_COLUMNS else _HEADINGS[n].replace("\n", " ")
+        least = _BAR_CELLS + 7 if cells and n in {1, 7} else None  # as wide before as with numbers
+        left = n == 0 or (cells and n in _WITH_BARS)
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True, min_width=least)
     heaviest = max((row.weight or 0 for row in view.rows), default=0) or 1
     busiest = max((row.requests for row in view.rows), default=0) or 1
     for row in view.rows:
-        table.add_row(*_cells(row, heaviest, busiest, cells))
+        made = _cells(row, heaviest, busiest, cells)
+        table.add_row(*(made[n] for n in shown))
+    return _panel(title, note, columns, _progress(view, total_seconds), table, _footer(view, columns))
+
+
+def _panel(title: str, note: str, columns: int, *content: RenderableType) -> Panel:
+    """Frame it; all frames on one terminal are equally wide."""
     return Panel(
-        Group(_progress(view, total_seconds), table, _footer(view)),
+        Group(*content),
         title=Text(title, style=f"bold {_WARM}"),
-        subtitle=Text(note, style="dim"),
+        subtitle=Text(note, style="dim") if note else None,
         title_align="left",
         subtitle_align="left",
         border_style="grey42",
-        expand=False,
+        width=min(columns, _WIDE_COLUMNS),
         padding=(0, 1),
     )
 
@@ -81,7 +101,7 @@ def _cells(row: Row, heaviest: int, busiest: int, cells: int) -> list[Text]:
         _with_bar(weight, cells, "cyan", "" if row.weight is None else f"{row.weight:>6,}"),
         _with_bar(memory, cells, _heat(memory), _percent(memory)),
         _number(row.queue_depth, "{:.0f}"),
-        _number(row.latency_p99_seconds, "{:.2f}\u00a0s"),
+        _number(row.latency_p99_seconds, "{:.2f} s"),
         _number(row.in_flight, "{:d}"),
         _with_bar(row.prefix_hit_ratio, cells, _WARM, _percent(row.prefix_hit_ratio)),
         _with_bar(row.requests / busiest, cells, "blue", f"{row.requests:>5,}"),
@@ -90,13 +110,10 @@ def _cells(row: Row, heaviest: int, busiest: int, cells: int) -> list[Text]:
 
 def _progress(view: View, total_seconds: float) -> Text:
     done = min(view.elapsed_seconds / total_seconds, 1.0) if total_seconds else 1.0
-    words = f"{view.elapsed_seconds:4.1f} of {total_seconds:g} s"
-    if view.elapsed_seconds >= total_seconds:
-        words = "waiting for the last answers" if view.in_flight else "done"
-    return Text.assemble(bar(done, _WARM, _PROGRESS_CELLS), ("  " + words, "dim"))
+    return Text.assemble(bar(done, _WARM, _PROGRESS_CELLS), (f"  {stage(view, total_seconds)}", "dim"))
 
 
-def _footer(view: View) -> Text:
+def _footer(view: View, columns: int) -> Text:
     parts: list[tuple[str, object]] = [
         ("sent", view.sent),
         ("in flight", view.in_flight),
@@ -104,21 +121,40 @@ def _footer(view: View) -> Text:
     ]
     if view.status:
         parts += [
-            (name.replace("_", " "), view.status.get(name)) for name in ("weight_updates", "acks", "nacks")
+            (name, view.status.get(key))
+            for name, key in (("weight updates", "weight_updates"), ("ACKs", "acks"), ("NACKs", "nacks"))
         ]
         picks = view.status.get("picks") or {}
-        parts += [(f"{reason} picks", count) for reason, count in picks.items() if count]
-    text = Text()
+        parts += [(_decision(reason), count) for reason, count in picks.items() if count]
+    told = []
     for name, value in parts:
-        bad = name in {"failed", "nacks"} and value
-        text.append(f"{name} ", style="dim")
-        text.append("-" if value is None else f"{value:,}", style="bold red" if bad else "bold")
-        text.append("   ")
-    return text
+        bad = name in {"failed", "NACKs"} and value
+        told.append(_pair(name, "-" if value is None else f"{value:,}", "bold red" if bad else "bold"))
+    return _flowing(told, columns)
 
 
-def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted]) -> RenderableType:
-    """Draw the figures of both runs side by side, and which targets are met."""
+def _pair(name: str, value: str, style: str = "bold") -> Text:
+    return Text.assemble((f"{name} ", "dim"), (value, style))
+
+
+def _decision(reason: str) -> str:
+    return f"{reason} picks" if reason in {"warm", "cold"} else f"no pick ({reason})"
+
+
+def _flowing(parts: Sequence[Text], columns: int) -> Text:
+    """Set parts side by side in a frame; no line ends within one."""
+    space = min(columns, _WIDE_COLUMNS) - 4
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + 3 + part.cell_len <= space:
+            lines[-1].append("   ").append_text(part)
+        else:
+            lines.append(part.copy())
+    return Text("\n").join(lines)
+
+
+def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted], columns: int = 120) -> RenderableType:
+    """Say what was won, draw the figures of both runs side by side, and which targets are met."""
     before, after = result["round_robin"], result["warmroute"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("")
@@ -129,28 +165,71 @@ def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted]) -> Renderabl
         table.add_row(
             name, _value(before[key], unit), _value(after[key], unit), _change(before[key], after[key], unit)
         )
-    honoured = result["picks_honoured"]
-    picks = ", ".join(f"{count:,} {reason}" for reason, count in result["pick_reasons"].items() if count)
-    told = Text.assemble(
-        ("weight updates ", "dim"), f"{result['weight_updates']}   ",
-        ("ACKs ", "dim"), f"{result['acks']}   ", ("NACKs ", "dim"), f"{result['nacks']}   ",
-        ("picks ", "dim"), f"{result['picks']} ({picks or 'none'})   ",
-        ("honoured ", "dim"), "-" if honoured is None else f"{honoured:.1%}",
-    )  # fmt: skip
-    return Panel(
-        Group(table, told, Text(), *map(_verdict, wanted)),
-        title=Text("The same requests, twice", style=f"bold {_WARM}"),
-        title_align="left",
-        border_style="grey42",
-        expand=False,
-        padding=(0, 1),
+    content = (
+        Text(won(before, after), style="bold"),
+        table,
+        _told(result, columns),
+        Text(),
+        _verdicts(wanted),
     )
+    return _panel("The same requests, twice", "", columns, *content)
 
 
-def _verdict(entry: Wanted) -> Text:
-    mark = ("✓ ", "green") if entry.met else ("✗ ", "bold red")
-    value = "unknown" if entry.value is None else f"{entry.value:.4g}"
-    return Text.assemble(mark, entry.name.replace("_", " "), (f"  {value}  wanted {entry.wanted}", "dim"))
+def won(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Say in one sentence what Warmroute changed, be it better or worse."""
+    parts = []
+    if before["ttft_p50_seconds"] and after["ttft_p50_seconds"]:
+        p50 = _sooner(before["ttft_p50_seconds"], after["ttft_p50_seconds"])
+        p99 = _sooner(before["ttft_p99_seconds"], after["ttft_p99_seconds"])
+        parts.append(f"the first token came {p50} at the median and {p99} at P99")
+    if before["prefix_hit_ratio"] is not None and after["prefix_hit_ratio"] is not None:
+        parts.append(
+            f"{after['prefix_hit_ratio']:.0%} of the prompts' tokens were in the engine's cache "
+            f"instead of {before['prefix_hit_ratio']:.0%}"
+        )
+    failures = after["failures"]
+    parts.append(f"{failures:,} request{'s' * (failures != 1)} failed" if failures else "no request failed")
+    return f"With Warmroute {', '.join(parts[:-1])}{', and ' if parts[:-1] else ''}{parts[-1]}."
+
+
+def _sooner(before: float, after: float) -> str:
+    if after < before / 1.05:
+        return f"{before / after:.1f} times sooner"
+    return f"{after / before:.1f} times later" if after > before * 1.05 else "no sooner"
+
+
+def _told(result: Mapping[str, Any], columns: int) -> Text:
+    """Draw what Warmroute counted; a pick that Envoy no longer waits for is not in time."""
+    honoured = result["picks_honoured"]
+    pairs = [
+        ("weight updates", _count(result["weight_updates"])),
+        ("ACKs", _count(result["acks"])),
+        ("NACKs", _count(result["nacks"])),
+        *((_decision(reason), f"{count:,}") for reason, count in result["pick_reasons"].items() if count),
+        ("picks in time", _count(result["picks"])),
+        ("picks honoured", "-" if honoured is None else f"{honoured:.1%}"),
+    ]
+    return _flowing([_pair(name, value) for name, value in pairs], columns)
+
+
+def _verdicts(wanted: Sequence[Wanted]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("")
+    table.add_column("What the default demo is held to")
+    table.add_column("measured", justify="right")
+    table.add_column("wanted")
+    for entry in wanted:
+        name = entry.name.replace("_", " ")
+        for plain, proper in _PROPER.items():
+            name = name.replace(plain, proper)
+        mark = Text("✓", style="green") if entry.met else Text("✗", style="bold red")
+        value = "unknown" if entry.value is None else f"{entry.value:.3g}"
+        table.add_row(mark, name, value, Text(entry.wanted, style="dim"))
+    return table
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
 def _value(value: float | None, unit: str) -> Text:
@@ -191,5 +270,7 @@ def _heat(share: float | None) -> str:
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal is."""
+    """Standard output, as wide as the terminal is; what its encoding lacks becomes a question mark."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False)

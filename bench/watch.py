@@ -54,6 +54,13 @@ class View:
     """Warmroute's /api/v1/status; empty for Envoy alone."""
 
 
+def stage(view: View, total_seconds: float) -> str:
+    """How far a run of so many seconds is, in words."""
+    if view.elapsed_seconds < total_seconds:
+        return f"{view.elapsed_seconds:.1f} of {total_seconds:g} s"
+    return "waiting for the last answers" if view.in_flight else "done"
+
+
 async def observe(cluster: Cluster, load: LoadRun) -> View:
     """Read everything once; parts that do not answer now are unknown."""
     known: dict[str, dict[str, Any]] = {}

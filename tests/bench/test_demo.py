@@ -36,6 +36,7 @@ class Recorder:
     """A show that keeps what it is told."""
 
     interval_seconds = 0.2
+    settle_seconds = 0.0
 
     def __init__(self) -> None:
         self.titles: list[str] = []
@@ -110,6 +111,7 @@ async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signa
             _, told = await process.communicate()
         assert process.returncode == 130
         assert b"Traceback" not in told
+        assert told.endswith(b"stopped; nothing is left running\n")
     finally:
         if process.returncode is None:
             process.kill()
@@ -122,11 +124,16 @@ def test_llama_without_its_extra_names_the_command(
 ) -> None:
     monkeypatch.setattr(verb.llama_engine, "available", lambda: False)
     assert main(["demo", "--engine", "llama"]) == 2
-    assert llama_engine.INSTALL in capsys.readouterr().err
+    assert f"{sys.executable} -m {llama_engine.INSTALL}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--seconds=0", "--rate=-1", "--engines=0", "--engines=65"])
-def test_options_out_of_range_are_refused(option: str) -> None:
+@pytest.mark.parametrize(
+    "option", ["--seconds=0", "--seconds=nan", "--seconds=x", "--rate=-1", "--engines=0", "--engines=65"]
+)
+def test_options_out_of_range_are_refused_with_what_is_allowed(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["demo", option])
     assert stopped.value.code == 2
+    assert f"{option.partition('=')[2]!r}; allowed: a " in capsys.readouterr().err

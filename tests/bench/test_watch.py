@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
-from rich.console import Console
+import pytest
+from rich.console import Console, RenderableType
 
+from bench.report import at_least, exactly
 from bench.stats import Outcome
-from bench.table import bar, live
-from bench.watch import Row, View, by_address, gauges, row
+from bench.table import bar, comparison, live, won
+from bench.watch import Row, View, by_address, gauges, row, stage
 
 PAGE = b"""# TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc{engine="0",model_name="smol"} 0.25
@@ -18,11 +21,27 @@ vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 99.0
 """
 
 
-def drawn(view: View) -> str:
-    console = Console(file=io.StringIO(), width=140)
-    console.print(live("title", "note", view, 20))
+def drawn(view: View, columns: int = 140) -> str:
+    return printed(live("title", "note", view, 20, columns), columns)
+
+
+def printed(shape: RenderableType, columns: int) -> str:
+    console = Console(file=io.StringIO(), width=columns)
+    console.print(shape)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+def one_run(p50: float | None, p99: float | None, hits: float | None, failures: int = 0) -> dict[str, Any]:
+    return {
+        "requests": 1586,
+        "failures": failures,
+        "ttft_p50_seconds": p50,
+        "ttft_p99_seconds": p99,
+        "e2e_p99_seconds": p99,
+        "prefix_hit_ratio": hits,
+        "max_over_mean": 1.0,
+    }
 
 
 def test_gauges_are_read_from_an_engines_page() -> None:
@@ -69,7 +88,7 @@ def test_the_table_shows_numbers_and_dashes() -> None:
         "a:1",
         "120",
         "50%",
-        "0.25\u00a0s",
+        "0.25 s",
         "90%",
         "42",
         "weight updates 3",
@@ -79,3 +98,48 @@ def test_the_table_shows_numbers_and_dashes() -> None:
         assert shown in text
     assert "cold picks" not in text
     assert " - " in next(line for line in text.splitlines() if "b:1" in line)
+
+
+WIDE_ROW = Row("127.0.0.1:65535", 12_345, 1.0, 120, 10.25, 120, 1.0, 12_345)
+
+
+@pytest.mark.parametrize("columns", [66, 79, 80, 97, 98, 100, 111, 112, 140, 200])
+def test_nothing_is_cut_off_at_any_usual_width_and_all_frames_are_equally_wide(columns: int) -> None:
+    status = {"weight_updates": 20, "acks": 23, "nacks": 0, "picks": {"warm": 561, "cold": 25}}
+    lines = drawn(View([WIDE_ROW], 5, 50, 7, 1, status), columns).splitlines()
+    result = {
+        "round_robin": one_run(0.1, 0.4, 0.3),
+        "warmroute": one_run(0.02, 0.2, 0.9),
+        "weight_updates": 20,
+        "acks": 23,
+        "nacks": 0,
+        "picks": 586,
+        "picks_honoured": 1.0,
+        "pick_reasons": {"warm": 561, "cold": 25},
+    }
+    wanted = [at_least("prefix_hit_ratio_over_round_robin", 3.0, 2.0), exactly("nacks", 1, 0)]
+    lines += printed(comparison(result, wanted, columns), columns).splitlines()
+    assert not [line for line in lines if "…" in line]
+    assert not [
+        line for line in lines if line.rstrip("│ ").endswith(("cold", "cold picks", "weight updates"))
+    ]
+    assert {len(line) for line in lines} == {min(columns, 112)}
+    assert any("127.0.0.1:65535" in line and line.count("12,345") == 2 for line in lines)
+
+
+def test_a_run_says_how_far_it_is() -> None:
+    assert stage(View([], 7.25, 9, 3, 0), 20) == "7.2 of 20 s"
+    assert stage(View([], 21.0, 9, 3, 0), 20) == "waiting for the last answers"
+    assert stage(View([], 22.0, 9, 0, 0), 20) == "done"
+
+
+def test_the_sentence_at_the_end_tells_what_changed_be_it_better_or_worse() -> None:
+    better = won(one_run(0.12, 0.40, 0.389), one_run(0.02, 0.20, 0.911))
+    assert "6.0 times sooner at the median and 2.0 times sooner at P99" in better
+    assert "91% of the prompts' tokens were in the engine's cache instead of 39%" in better
+    assert better.endswith(", and no request failed.")
+    worse = won(one_run(0.10, 0.40, 0.4), one_run(0.15, 0.41, 0.4, failures=1))
+    assert "1.5 times later at the median and no sooner at P99" in worse
+    assert worse.endswith(", and 1 request failed.")
+    nothing = won(one_run(None, None, None, 5), one_run(None, None, None, 5))
+    assert nothing == "With Warmroute 5 requests failed."
