@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import signal
+import socket
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,6 +77,8 @@ class GrpcServer:
             await self.server.stop(None)
             raise OSError(f"{self.name}: cannot listen on {self.address}: {error}") from error
         await self.server.start()
+        if self.address.startswith("unix:"):
+            _open_to_group(Path(self.address.removeprefix("unix:")))
         logger.info("%s listens on %s", self.name, self.address)
 
     async def set_ready(self, *, ready: bool) -> None:
@@ -91,11 +95,33 @@ def prepare_socket_directory(path: Path) -> None:
     """Make a Unix socket's directory, closed to other users if it is new.
 
     Raises:
-        OSError: the directory cannot be made, or something that is no socket holds the name.
+        OSError: the directory cannot be made, something that is no socket holds the name, or a living
+            process listens there. gRPC would take its socket away, now by binding and again at its own end.
     """
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    if path.exists() and not path.is_socket():
+    if not path.exists():
+        return
+    if not path.is_socket():
         raise OSError(f"{path} exists and is not a socket")
+    if _is_listened_to(path):
+        raise OSError(f"another process listens on {path}")
+
+
+def _open_to_group(path: Path) -> None:
+    """Let the group connect, whatever the umask: that takes write permission on the socket."""
+    path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o060)
+
+
+def _is_listened_to(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return True  # Somebody listens and is behind with accepting.
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
 
 
 class StopSignals:
@@ -114,6 +140,11 @@ class StopSignals:
             os._exit(128 + number)
         logger.info("%s: draining", number.name)
         self._requested.set()
+
+    @property
+    def requested(self) -> bool:
+        """Whether a drain has been asked for."""
+        return self._requested.is_set()
 
     async def wait(self) -> None:
         """Return when a drain is asked for."""

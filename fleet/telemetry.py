@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.resources import Resource
@@ -14,6 +17,8 @@ from fleet.otlp import repair_otlp_modules
 
 if TYPE_CHECKING:
     from fleet.settings.model import TelemetrySettings
+
+logger = logging.getLogger(__name__)
 
 
 def tracer_provider(settings: TelemetrySettings, role: str) -> TracerProvider:
@@ -31,13 +36,24 @@ def tracer_provider(settings: TelemetrySettings, role: str) -> TracerProvider:
         # Imported here because it needs the modules just repaired.
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=2)))
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=1)))
     return provider
 
 
-async def shut_down(provider: TracerProvider, timeout_seconds: float = 3.0) -> None:
-    """Export what is queued, within a bound, off the event loop."""
+async def shut_down(provider: TracerProvider, timeout_seconds: float = 1.5) -> bool:
+    """Export what is queued, within a bound, off the event loop; returns whether all of it was tried."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def export() -> None:
+        provider.shutdown()
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            loop.call_soon_threadsafe(done.set)
+
+    # A daemon, because the exit waits for every other thread, and one batch after the other may time out.
+    threading.Thread(target=export, name="last spans", daemon=True).start()
     try:
-        await asyncio.wait_for(asyncio.to_thread(provider.shutdown), timeout_seconds)
+        await asyncio.wait_for(done.wait(), timeout_seconds)
     except TimeoutError:
-        return
+        logger.warning("the trace collector does not answer: the last spans are dropped")
+        return False
+    return True

@@ -48,6 +48,25 @@ async def test_a_socket_left_by_a_killed_process_is_taken_over(tmp_path: Path) -
     await server.stop(0)
 
 
+async def test_a_socket_on_which_somebody_listens_is_left_alone(tmp_path: Path) -> None:
+    """Binding would unlink it, and so would the newcomer's end: nobody could connect any more."""
+    first = GrpcServer("one", f"unix:{tmp_path}/x.sock")
+    await first.start()
+    second = GrpcServer("two", first.address)
+    with pytest.raises(OSError, match="another process listens"):
+        await second.start()
+    await second.stop(0)
+    assert await health(first.address)
+    await first.stop(0)
+
+
+async def test_the_group_may_connect_to_a_socket(tmp_path: Path) -> None:
+    server = GrpcServer("x", f"unix:{tmp_path}/x.sock")
+    await server.start()
+    assert (tmp_path / "x.sock").stat().st_mode & 0o060 == 0o060
+    await server.stop(0)
+
+
 def test_a_file_in_the_sockets_place_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "x.sock"
     path.write_text("precious")
@@ -87,6 +106,36 @@ async def test_a_dead_collector_does_not_hold_up_the_exit(monkeypatch: pytest.Mo
         pass
     async with asyncio.timeout(5):
         await shut_down(provider)
+
+
+def test_a_silent_collector_with_a_full_queue_does_not_hold_up_the_exit(unused_tcp_port: int) -> None:
+    """It takes connections and answers nothing, so each of several batches runs into its timeout."""
+    code = """
+import asyncio, socket
+from fleet.serving import run
+from fleet.settings.model import TelemetrySettings
+from fleet.telemetry import shut_down, tracer_provider
+silent = socket.create_server(("127.0.0.1", PORT))
+async def main():
+    provider = tracer_provider(TelemetrySettings(traces="otlp"), "test")
+    for _ in range(2000):
+        provider.get_tracer("x").start_span("y").end()
+    print("began", flush=True)
+    await shut_down(provider, 0.5)
+    return 0
+raise SystemExit(run(main()))
+""".replace("PORT", str(unused_tcp_port))
+    environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{unused_tcp_port}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"began\n"
+        try:
+            assert process.wait(3.5) == 0
+        finally:
+            process.kill()
 
 
 async def test_a_span_reaches_an_otlp_collector(
