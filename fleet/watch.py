@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import watchfiles
 from prometheus_client import Counter
@@ -28,8 +28,16 @@ RESTART_ONLY = (
     ("admin", "address"),
     ("admin", "ext_proc_address"),
     ("limits", "xds_streams"),
+    ("limits", "metrics_page_bytes"),
+    ("telemetry", "traces"),
+    ("telemetry", "service_name"),
 )
-"""Settings that are bound at start-up; a change is noted and waits for the next start."""
+"""Settings that are bound at start-up; a change is noted and waits for the next start. Until then the old
+values are in force everywhere: Envoys must not be sent to an address where nobody listens yet."""
+
+_LOOK_SECONDS: Final = 2.0
+"""The file is looked at this often whatever the kernel tells: it tells nothing of files on a network, of
+one in another directory that a link leads to, or where its watches are used up."""
 
 
 class SettingsWatch:
@@ -64,14 +72,30 @@ class SettingsWatch:
             tasks.create_task(self._reload_when_woken())
 
     async def _watch_file(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._be_told())
+            while True:
+                await asyncio.sleep(_LOOK_SECONDS)
+                await self._look()
+
+    async def _be_told(self) -> None:
         # The directory, not the file: editors and Kubernetes replace the file or a link to it.
         directory = self._path.absolute().parent
-        async for _ in watchfiles.awatch(directory, recursive=False, step=50, debounce=200):
-            # Other files change there too, our own log perhaps among them.
-            signature = _signature(self._path)
-            if signature != self._signature:
-                self._signature = signature
-                self._wake.set()
+        try:
+            async for _ in watchfiles.awatch(directory, recursive=False, step=50, debounce=200):
+                await self._look()
+        except (OSError, RuntimeError) as error:
+            logger.warning(
+                "%s cannot be watched (%s): it is looked at every %g s", directory, error, _LOOK_SECONDS
+            )
+
+    async def _look(self) -> None:
+        # Other files change in the directory too, our own log perhaps among them. On a thread, because a
+        # file system on a network may let one wait.
+        signature = await asyncio.to_thread(_signature, self._path)
+        if signature != self._signature:
+            self._signature = signature
+            self._wake.set()
 
     async def _reload_when_woken(self) -> None:
         while True:
@@ -87,11 +111,9 @@ class SettingsWatch:
             self._reloads.labels("refused").inc()
             logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
             return
+        settings = self._as_bound(settings)
         if settings == self._settings:
             return
-        for section, field in RESTART_ONLY:
-            if getattr(getattr(settings, section), field) != getattr(getattr(self._settings, section), field):
-                logger.warning("%s.%s has changed and waits for the next start", section, field)
         try:
             await self._apply(settings)
         except Exception:  # the edge: a fault of ours while applying must not end the service
@@ -101,6 +123,19 @@ class SettingsWatch:
         self._settings = settings
         self._reloads.labels("applied").inc()
         logger.info("%s has been taken over", self._path)
+
+    def _as_bound(self, settings: Settings) -> Settings:
+        """Return the settings with what waits for the next start as it is now."""
+        waiting: dict[str, dict[str, Any]] = {}
+        for section, field in RESTART_ONLY:
+            bound = getattr(getattr(self._settings, section), field)
+            if getattr(getattr(settings, section), field) != bound:
+                logger.warning("%s.%s has changed and waits for the next start", section, field)
+                waiting.setdefault(section, {})[field] = bound
+        sections = {
+            name: getattr(settings, name).model_copy(update=fields) for name, fields in waiting.items()
+        }
+        return settings.model_copy(update=sections) if sections else settings
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

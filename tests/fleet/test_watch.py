@@ -109,3 +109,39 @@ async def test_what_needs_a_restart_is_said(tmp_path: Path, caplog: pytest.LogCa
     held.path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
     await held.watch.reload()
     assert "xds.address has changed and waits for the next start" in caplog.text
+    assert held.applied == []
+
+
+async def test_what_needs_a_restart_keeps_its_value_while_the_rest_is_applied(tmp_path: Path) -> None:
+    """Envoys would be told to find ext_proc where it does not listen yet."""
+    held = Watched(tmp_path / "warmroute.yaml")
+    bound = load_settings(held.path)
+    changed = GOOD.replace(':1"', ':2"')
+    held.path.write_text(changed + 'ext_proc: {address: "127.0.0.1:7", message_timeout_seconds: 1.5}\n')
+    await held.watch.reload()
+    (applied,) = held.applied
+    assert applied.ext_proc.address == bound.ext_proc.address
+    assert applied.ext_proc.message_timeout_seconds == 1.5
+    assert applied.pools[0].endpoints[0].address == "127.0.0.1:2"
+
+
+async def test_a_change_of_which_the_kernel_tells_nothing_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without watches (all used up, or a file system that has none) the file is looked at now and then."""
+
+    async def no_watch(*_: object, **__: object) -> AsyncIterator[None]:
+        raise OSError("too many watches")
+        yield
+
+    monkeypatch.setattr("fleet.watch.watchfiles.awatch", no_watch)
+    monkeypatch.setattr("fleet.watch._LOOK_SECONDS", 0.02)
+    held = Watched(tmp_path / "warmroute.yaml")
+    task = asyncio.create_task(held.watch.run())
+    await held.until(lambda: "cannot be watched" in caplog.text)
+    held.path.write_text(GOOD.replace(':1"', ':2"'))
+    await held.until(lambda: len(held.applied) == 1)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
