@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
@@ -48,12 +49,21 @@ def _tcp(address: str) -> str:
 
 
 def _ip(address: str) -> str:
-    host, _ = split_host_port(address)
+    host, port = split_host_port(address)
     try:
-        ipaddress.ip_address(host)
+        ip = ipaddress.ip_address(host)
     except ValueError:
         raise ValueError("allowed: ip:port, because Envoy's EDS and listeners take no host names") from None
-    return address
+    if isinstance(ip, ipaddress.IPv6Address) and ip.scope_id is not None:
+        raise ValueError("allowed: addresses without a scope, because Envoy spells scopes differently")
+    return _envoys_spelling(ip, port)
+
+
+def _envoys_spelling(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+    """Spell an address as Envoy does: it is an endpoint's identity, and picks are compared as text."""
+    if ip.version == 4:
+        return f"{ip}:{port}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, ip.packed)}]:{port}"
 
 
 def _server(address: str) -> str:

@@ -152,3 +152,15 @@ def test_the_documented_example_is_good() -> None:
     example = text.split("```yaml\n")[1].split("```")[0]
     assert yaml.safe_load(example)
     parse_settings(example)
+
+
+def test_addresses_are_spelt_as_envoy_spells_them() -> None:
+    """They are compared as text: with Envoy's own in a pick, with each other as identities."""
+    text = GOOD.replace("address: 127.0.0.1:8001", 'address: "[0:0::0001]:08001"')
+    assert parse_settings(text).pools[0].endpoints[0].address == "[::1]:8001"
+    mapped = GOOD.replace("address: 127.0.0.1:8001", 'address: "[::FFFF:102:304]:8001"')
+    assert parse_settings(mapped).pools[0].endpoints[0].address == "[::ffff:1.2.3.4]:8001"
+    (twice,) = problems(GOOD.replace("127.0.0.1:8001", "127.0.0.1:08002"))
+    assert "allowed: each address once" in twice
+    scoped = problems(GOOD.replace("127.0.0.1:8001", '"[fe80::1%eth0]:8001"'))[0]
+    assert "allowed: addresses without a scope" in scoped
