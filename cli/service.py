@@ -53,7 +53,11 @@ async def _serve(path: Path, settings: Settings, role: Role) -> int:
     parts = _parts(settings, role, store, registry, provider)
     address = settings.admin.ext_proc_address if role == "ext-proc" else settings.admin.address
     views = {path: view for part in parts for path, view in part.views().items()}
-    admin = AdminServer(address, registry, lambda: all(part.ready for part in parts), views)
+
+    def ready() -> bool:
+        return not stop.requested and all(part.ready for part in parts)
+
+    admin = AdminServer(address, registry, ready, views)
 
     async def apply(changed: Settings) -> None:
         for part in parts:

@@ -32,7 +32,9 @@ class AdminServer:
         self._address = address
         self._registry = registry
         self._ready = ready
-        self._runner = web.AppRunner(self._application(views), access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            self._application(views), access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
 
     def _application(self, views: Mapping[str, Callable[[], Any]]) -> web.Application:
         application = web.Application()

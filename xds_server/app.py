@@ -76,12 +76,13 @@ class XdsServer:
         self._status = StatusViews(store, self._discovery, registry)
         self._served: tuple[Settings, Mapping[str, int], frozenset[str]] | None = None
         self._wake = asyncio.Event()
+        self._draining = False
         self._ticking: asyncio.Task[None] | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether the first full sync is done and Envoys are answered."""
-        return self._snapshots.snapshot is not None
+        """Whether the first full sync is done and Envoys are answered, until draining begins."""
+        return self._snapshots.snapshot is not None and not self._draining
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
@@ -109,6 +110,7 @@ class XdsServer:
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; what they hold stays valid."""
+        self._draining = True
         await self._grpc.set_ready(ready=False)
         if self._control is not None:
             await self._control.set_ready(ready=False)
