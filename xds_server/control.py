@@ -8,7 +8,6 @@ gets the newest view only. When its stream ends, its traffic is forgotten.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -113,13 +112,13 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
                 yield update
             await self._end(reader, context)
         finally:
+            # First what must not be left out, whatever the reader ended with.
             reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError, PeerError):
-                await reader
             self._streams.discard(key)
             self._workers.set(len(self._streams))
             self._store.forget_worker(key)
             logger.info("worker %s has left", key)
+            await asyncio.gather(reader, return_exceptions=True)
 
     async def _updates(
         self, stream: WorkerStream, reader: asyncio.Task[None]
@@ -147,3 +146,5 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
         if isinstance(error, PeerError):
             self._refused.inc()
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if error is not None:
+            raise error

@@ -176,3 +176,22 @@ async def test_a_worker_that_breaks_the_protocol_is_told_so(
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert server.registry.get_sample_value("warmroute_worker_protocol_errors_total") == 1
     assert server.registry.get_sample_value("warmroute_workers") == 0
+
+
+async def test_a_fault_of_ours_while_reading_leaves_no_worker_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests would count as in flight for ever, and keep the others off those endpoints."""
+    server.store.publish(VIEW)
+    worker = Worker(server.address, seen=[Traffic(A.address, 2, 2, 0)])
+    worker.start()
+    await until(lambda: server.store.in_flight() == {A.address: 2})
+    fault = RuntimeError("ours")
+
+    def fails(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(server.store, "report", fails)
+    await until(lambda: server.store.in_flight() == {})
+    await worker.stop()
+    await until(lambda: server.registry.get_sample_value("warmroute_workers") == 0)
