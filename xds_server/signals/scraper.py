@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SOURCE: Final = "scrape"
+_OFF_LOOP_BYTES: Final = 262_144
+"""Larger pages are read on a thread: a hostile one of 8 MiB takes most of a second, and in one process the
+same loop answers requests."""
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
@@ -72,7 +75,6 @@ class _Target:
     endpoint: Endpoint
     reader: EngineReader
     load: Load = field(default_factory=Load)
-    tried: bool = False
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
     task: asyncio.Task[None] | None = None
@@ -101,6 +103,9 @@ class Scraper:
         self._fetcher: PageFetcher | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
+        # Kept beside the targets: to look at all of them after each scrape would cost their square.
+        self._untried: set[str] = set()
+        self._failing: set[str] = set()
 
     def update(self, membership: Membership) -> None:
         """Start and stop tasks as endpoints come and go; another metrics URL or engine starts anew."""
@@ -110,6 +115,8 @@ class Scraper:
         for address in list(self._targets):
             if address not in wanted or not self._targets[address].same_source(wanted[address]):
                 self._stop(self._targets.pop(address))
+                self._untried.discard(address)
+                self._failing.discard(address)
         for address, endpoint in wanted.items():
             if address not in self._targets:
                 self._start(endpoint)
@@ -120,11 +127,14 @@ class Scraper:
         if signals == self._signals:
             return
         self._signals = signals
+        untried = frozenset(self._untried)
         for address, target in list(self._targets.items()):
             self._stop(target)
             self._start(target.endpoint)
             renewed = self._targets[address]
-            renewed.load, renewed.tried, renewed.failing = target.load, target.tried, target.failing
+            renewed.load, renewed.failing = target.load, target.failing
+            if address not in untried:
+                self._untried.discard(address)
 
     def loads(self) -> Mapping[str, Load]:
         """Address to newest load, for every endpoint; all unknown before its first page."""
@@ -156,6 +166,7 @@ class Scraper:
             self._follow(target, self._fetcher), name=f"scrape {endpoint.address}"
         )
         self._targets[endpoint.address] = target
+        self._untried.add(endpoint.address)
 
     def _stop(self, target: _Target) -> None:
         task = target.task
@@ -165,8 +176,8 @@ class Scraper:
             task.add_done_callback(self._ending.discard)
 
     def _note_state(self) -> None:
-        self._metrics.failing_endpoints.set(sum(bool(target.failing) for target in self._targets.values()))
-        if all(target.tried for target in self._targets.values()):
+        self._metrics.failing_endpoints.set(len(self._failing))
+        if not self._untried:
             self._synced.set()
 
     async def _follow(self, target: _Target, fetcher: PageFetcher) -> None:
@@ -183,7 +194,7 @@ class Scraper:
         try:
             page = await fetcher.fetch(target.endpoint.metrics_url, self._signals.scrape_timeout_seconds)
             now = self._clock()
-            load = target.reader.read(page, now)
+            load = await self._read(target.reader, page, now)
             self._metrics.malformed_lines.inc(target.reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
@@ -195,8 +206,17 @@ class Scraper:
             if target.failing:
                 _log.info("%s: metrics are read again", target.endpoint.address)
             target.failing = ""
-        target.tried = True
+        self._untried.discard(target.endpoint.address)
+        if target.failing:
+            self._failing.add(target.endpoint.address)
+        else:
+            self._failing.discard(target.endpoint.address)
         self._note_state()
+
+    async def _read(self, reader: EngineReader, page: bytes, now: float) -> Load:
+        if len(page) <= _OFF_LOOP_BYTES:
+            return reader.read(page, now)
+        return await asyncio.to_thread(reader.read, page, now)
 
     def _failed(self, target: _Target, error: FetchError) -> None:
         endpoint = target.endpoint
@@ -225,6 +245,10 @@ def phase(address: str) -> float:
 
 
 def _same_port(endpoint: Endpoint) -> bool:
-    url = urlsplit(endpoint.metrics_url)
-    default = 443 if url.scheme == "https" else 80
-    return (url.hostname, url.port or default) == (endpoint.host, endpoint.port)
+    try:
+        url = urlsplit(endpoint.metrics_url)
+        default = 443 if url.scheme == "https" else 80
+        port = url.port or default
+    except ValueError:
+        return False
+    return (url.hostname, port) == (endpoint.host, endpoint.port)
