@@ -59,6 +59,7 @@ class DnsSource:
         self._memory: dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = {}
         self._problem = ""
         self._ttl: float | None = None
+        self._told: tuple[frozenset[_Place], tuple[Endpoint, ...]] = (frozenset(), ())
 
     async def run(self, found: Found) -> None:
         """Resolve until cancelled."""
@@ -160,11 +161,15 @@ class DnsSource:
 
     def _endpoints(self, places: Iterable[_Place]) -> tuple[Endpoint, ...]:
         """In one order, since name servers shuffle."""
+        if places == self._told[0]:
+            return self._told[1]
         texts = [
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             for host, port in sorted(places, key=_order)
         ]
-        return tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
+        endpoints = tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
+        self._told = (frozenset(places), endpoints)
+        return endpoints
 
 
 def _order(place: _Place) -> tuple[int, int, int]:

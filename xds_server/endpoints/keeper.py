@@ -13,7 +13,7 @@ from prometheus_client import Gauge
 from fleet.endpoint import Membership
 from xds_server.endpoints.factory import Key, Made, basis, keys, make
 from xds_server.endpoints.gate import Gate, State, Verdict
-from xds_server.endpoints.merge import identity, merge
+from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.source import SourceMetrics
 
@@ -236,8 +236,8 @@ class EndpointKeeper:
             merged.pools,
             {pool.name: pool.joining for pool in pools},
             self._clock(),
-            presumed=frozenset(identity(endpoint) for endpoint in presumed),
-            trusted={identity(e) for kept in self._retained.values() for e in kept} if trusted else (),
+            presumed=frozenset(endpoint.address for endpoint in presumed),
+            trusted={e.address for kept in self._retained.values() for e in kept} if trusted else (),
         )
         assert self._prober is not None
         joining = {pool.name: pool.joining for pool in pools}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ def merge(pools: Iterable[tuple[str, Sequence[Sequence[Endpoint]]]], limit: int)
 
     Of two entries with one address, however it is spelt, the first counts: within a pool the source listed
     first has it, over the pools the pool listed first. Past `limit` endpoints the last ones are left out.
-    IPv6 addresses come out in their one short form.
     """
     seen: set[str] = set()
     merged = []
@@ -43,12 +42,12 @@ def merge(pools: Iterable[tuple[str, Sequence[Sequence[Endpoint]]]], limit: int)
                 over_limit += 1
             else:
                 seen.add(key)
-                kept.append(endpoint if key == endpoint.address else replace(endpoint, address=key))
+                kept.append(endpoint)
         merged.append(Pool(name, tuple(kept)))
     return Merged(tuple(merged), duplicates, over_limit)
 
 
 def identity(endpoint: Endpoint) -> str:
-    """One text for every spelling of an address: IPv6 has many."""
+    """One text for every spelling of an address: IPv6 has many. For comparing only, not for Envoy."""
     host = endpoint.host
     return f"[{ip_address(host)}]:{endpoint.port}" if ":" in host else endpoint.address

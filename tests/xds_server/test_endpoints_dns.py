@@ -1,0 +1,317 @@
+"""The DNS source against a name server on loopback whose answers each test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.settings import DnsDiscoverySettings, PoolSettings
+from xds_server.endpoints.dns import DnsSource
+from xds_server.endpoints.source import SourceMetrics, TroubleReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from fleet.endpoint import Endpoint
+
+NAME, SRV_NAME = "engines.test.", "_http._tcp.engines.test."
+SOA = "ns.test. root.test. 1 60 60 60 1"
+SERVFAIL, NXDOMAIN = dns.rcode.SERVFAIL, dns.rcode.NXDOMAIN
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """Answers by name and type; what is not set is no data with SOA."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], list[str] | dns.rcode.Rcode | None] = {}
+        """Texts of records; a response code; None: silence."""
+        self.additional: list[tuple[str, str, str]] = []
+        self.ttl = 1
+        self.soa = True
+        self.asked: list[tuple[str, str]] = []
+        self.cut = False
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, peer: tuple[str, int]) -> None:
+        response = self.respond(data)
+        if response is not None:
+            if self.cut:
+                response.flags |= dns.flags.TC
+                response.answer.clear()
+            self.transport.sendto(response.to_wire(), peer)
+
+    async def stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One question by TCP."""
+        size = int.from_bytes(await reader.readexactly(2), "big")
+        response = self.respond(await reader.readexactly(size))
+        assert response is not None
+        wire = response.to_wire(max_size=65_535)
+        writer.write(len(wire).to_bytes(2, "big") + wire)
+        await writer.drain()
+        writer.close()
+
+    def respond(self, data: bytes) -> dns.message.Message | None:
+        query = dns.message.from_wire(data)
+        question = query.question[0]
+        name, kind = question.name.to_text(), dns.rdatatype.to_text(question.rdtype)
+        self.asked.append((name, kind))
+        answer = self.answers.get((name, kind), [])
+        if answer is None:
+            return None
+        response = dns.message.make_response(query)
+        if isinstance(answer, dns.rcode.Rcode):
+            response.set_rcode(answer)
+        elif answer:
+            response.answer.append(dns.rrset.from_text_list(question.name, self.ttl, "IN", kind, answer))
+            for extra_name, extra_kind, text in self.additional:
+                response.additional.append(dns.rrset.from_text(extra_name, 1, "IN", extra_kind, text))
+        if not response.answer and self.soa and response.rcode() != SERVFAIL:
+            response.authority.append(dns.rrset.from_text("test.", 1, "IN", "SOA", SOA))
+        return response
+
+
+class Resolved:
+    """A source that asks the name server, and what it told."""
+
+    def __init__(self, address: str, **settings: object) -> None:
+        self.registry = CollectorRegistry()
+        self.told: list[tuple[Endpoint, ...]] = []
+        given = {"min_ttl_seconds": 0.02, "max_ttl_seconds": 0.05, "nameservers": (address,), **settings}
+        dns_settings = DnsDiscoverySettings.model_validate(given)
+        trouble = TroubleReport("dns", "dns", SourceMetrics(self.registry))
+        self.source = DnsSource(PoolSettings(name="p", models=("m",)), dns_settings, trouble)
+        self.task = asyncio.create_task(self.source.run(self.told.append))
+
+    @property
+    def errors(self) -> float:
+        value = self.registry.get_sample_value("warmroute_endpoint_source_errors_total", {"source": "dns"})
+        assert value is not None
+        return value
+
+    @property
+    def newest(self) -> list[str] | None:
+        return [endpoint.address for endpoint in self.told[-1]] if self.told else None
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def after_errors(self, count: int = 3) -> None:
+        """Until so many more errors came."""
+        seen = self.errors
+        await self.until(lambda: self.errors >= seen + count)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[NameServer]:
+    loop = asyncio.get_running_loop()
+    held = NameServer()
+    tcp = await asyncio.start_server(held.stream, "127.0.0.1", 0)
+    port = tcp.sockets[0].getsockname()[1]
+    transport, _ = await loop.create_datagram_endpoint(lambda: held, local_addr=("127.0.0.1", port))
+    yield held
+    transport.close()
+    tcp.close()
+    await tcp.wait_closed()
+
+
+@pytest.fixture
+async def resolve(server: NameServer) -> AsyncIterator[Callable[..., Resolved]]:
+    made: list[Resolved] = []
+    address = "{}:{}".format(*server.transport.get_extra_info("sockname"))
+
+    def start(**settings: object) -> Resolved:
+        made.append(Resolved(address, **settings))
+        return made[-1]
+
+    yield start
+    for resolved in made:
+        resolved.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await resolved.task
+
+
+Resolve = "Callable[..., Resolved]"
+
+
+async def test_both_families_are_found_with_the_port_and_in_one_order(
+    server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {(NAME, "A"): ["10.0.0.2", "10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}
+    resolved = resolve(name="engines.test", port=8000)
+    await resolved.until(lambda: len(resolved.told) >= 2)
+    assert resolved.newest == ["10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000"]
+    assert resolved.told[0][0].models == ("m",)
+    assert resolved.told[0][0].metrics_url == "http://10.0.0.1:8000/metrics"
+    assert resolved.errors == 0
+
+
+async def test_a_change_is_seen_when_the_ttl_is_over(server: NameServer, resolve: Resolve) -> None:
+    server.answers = {(NAME, "A"): ["10.0.0.1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: resolved.newest == ["10.0.0.1:80"])
+    server.answers = {(NAME, "A"): ["10.0.0.9"]}
+    await resolved.until(lambda: resolved.newest == ["10.0.0.9:80"])
+
+
+async def test_the_ttl_decides_within_its_bounds(server: NameServer, resolve: Resolve) -> None:
+    server.answers, server.ttl = {(NAME, "A"): ["10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}, 30
+    resolved = resolve(name=NAME, port=80, max_ttl_seconds=10.0)
+    await resolved.until(lambda: bool(resolved.told))
+    source = resolved.source
+    assert 10.0 <= source._wait(0) <= 11.0
+    source._ttl = 0.5
+    assert 0.5 <= source._wait(0) <= 0.55
+    source._ttl = 0.0
+    assert 0.02 <= source._wait(0) <= 0.022
+    waits = [source._wait(failures) for failures in (1, 2, 3, 100)]
+    assert waits[0] <= 0.022
+    assert waits[0] < waits[1] < waits[2]
+    assert waits[3] <= 11.0
+
+
+@pytest.mark.parametrize("trouble", [SERVFAIL, dns.rcode.REFUSED, ["0.0.0.0"]])
+async def test_an_error_keeps_what_was_found(
+    trouble: list[str] | dns.rcode.Rcode, server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {(NAME, "A"): ["10.0.0.1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: bool(resolved.told))
+    server.answers = {(NAME, "A"): trouble, (NAME, "AAAA"): SERVFAIL}
+    await resolved.after_errors()
+    assert resolved.newest == ["10.0.0.1:80"]
+
+
+@pytest.mark.parametrize("trouble", [SERVFAIL, NXDOMAIN, []])
+async def test_nothing_is_told_before_anything_is_certain(
+    trouble: list[str] | dns.rcode.Rcode, server: NameServer, resolve: Resolve
+) -> None:
+    """A negative answer without SOA proves nothing."""
+    server.soa = False
+    server.answers = {(NAME, "A"): trouble, (NAME, "AAAA"): trouble}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.after_errors()
+    assert resolved.told == []
+
+
+async def test_silence_is_no_answer_in_time(
+    server: NameServer, resolve: Resolve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xds_server.endpoints.lookup.LIFETIME_SECONDS", 0.1)
+    server.answers = {(NAME, "A"): None, (NAME, "AAAA"): ["2001:db8::1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.after_errors(2)
+    assert resolved.newest == ["[2001:db8::1]:80"]
+
+
+@pytest.mark.parametrize("negative", [NXDOMAIN, []])
+async def test_a_negative_answer_with_soa_is_certain(
+    negative: list[str] | dns.rcode.Rcode, server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {(NAME, "A"): ["10.0.0.1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: resolved.newest == ["10.0.0.1:80"])
+    server.answers = {(NAME, "A"): negative, (NAME, "AAAA"): negative}
+    await resolved.until(lambda: resolved.newest == [])
+    assert resolved.errors == 0
+
+
+async def test_one_family_failing_takes_nothing_from_the_other(server: NameServer, resolve: Resolve) -> None:
+    server.answers = {(NAME, "A"): ["10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: bool(resolved.told))
+    server.answers = {(NAME, "A"): ["10.0.0.2"], (NAME, "AAAA"): SERVFAIL}
+    await resolved.until(lambda: resolved.newest == ["10.0.0.2:80", "[2001:db8::1]:80"])
+    server.answers = {(NAME, "A"): SERVFAIL, (NAME, "AAAA"): NXDOMAIN}
+    await resolved.until(lambda: resolved.newest == ["10.0.0.2:80"])
+
+
+async def test_no_data_of_one_family_needs_no_proof_beside_the_other(
+    server: NameServer, resolve: Resolve
+) -> None:
+    server.soa = False
+    server.answers = {(NAME, "A"): ["10.0.0.1"]}
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: len(resolved.told) >= 2)
+    assert (resolved.newest, resolved.errors) == (["10.0.0.1:80"], 0)
+
+
+async def test_an_answer_too_long_for_a_datagram_comes_by_tcp(server: NameServer, resolve: Resolve) -> None:
+    server.answers = {(NAME, "A"): [f"10.0.{i // 250}.{i % 250 + 1}" for i in range(1000)]}
+    server.cut = True
+    resolved = resolve(name=NAME, port=80)
+    await resolved.until(lambda: bool(resolved.told))
+    assert len(resolved.told[0]) == 1000
+
+
+async def test_srv_gives_host_and_port_and_the_lowest_priority_counts(
+    server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {
+        (SRV_NAME, "SRV"): ["1 10 8001 a.test.", "1 90 8002 b.test.", "2 1 8003 c.test."],
+        ("a.test.", "A"): ["10.0.0.1"],
+        ("b.test.", "A"): ["10.0.0.2"],
+        ("c.test.", "A"): ["10.0.0.3"],
+    }
+    resolved = resolve(name=SRV_NAME, kind="srv")
+    await resolved.until(lambda: bool(resolved.told))
+    assert resolved.newest == ["10.0.0.1:8001", "10.0.0.2:8002"]
+    del server.answers["a.test.", "A"]
+    del server.answers["b.test.", "A"]
+    await resolved.until(lambda: resolved.newest == ["10.0.0.3:8003"])
+    assert resolved.errors == 0
+
+
+async def test_addresses_in_the_additional_section_are_not_asked_for(
+    server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {
+        (SRV_NAME, "SRV"): ["1 1 8001 A.test.", "1 1 8002 b.test."],
+        ("b.test.", "A"): ["10.0.0.2"],
+    }
+    server.additional = [("a.TEST.", "A", "10.0.0.1"), ("a.test.", "AAAA", "2001:db8::1")]
+    resolved = resolve(name=SRV_NAME, kind="srv")
+    await resolved.until(lambda: bool(resolved.told))
+    assert resolved.newest == ["10.0.0.1:8001", "10.0.0.2:8002", "[2001:db8::1]:8001"]
+    assert {name for name, _ in server.asked} == {SRV_NAME, "b.test."}
+
+
+async def test_a_target_that_fails_keeps_its_addresses_and_never_brings_in_the_next_priority(
+    server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {
+        (SRV_NAME, "SRV"): ["1 1 8001 a.test.", "2 1 8002 b.test."],
+        ("a.test.", "A"): SERVFAIL,
+        ("b.test.", "A"): ["10.0.0.2"],
+    }
+    resolved = resolve(name=SRV_NAME, kind="srv")
+    await resolved.after_errors()
+    assert resolved.told == []
+    server.answers["a.test.", "A"] = ["10.0.0.1"]
+    await resolved.until(lambda: resolved.newest == ["10.0.0.1:8001"])
+    server.answers["a.test.", "A"] = SERVFAIL
+    await resolved.after_errors()
+    assert resolved.newest == ["10.0.0.1:8001"]
+
+
+async def test_the_root_as_target_says_that_the_service_is_not_there(
+    server: NameServer, resolve: Resolve
+) -> None:
+    server.answers = {(SRV_NAME, "SRV"): ["0 0 0 ."]}
+    resolved = resolve(name=SRV_NAME, kind="srv")
+    await resolved.until(lambda: resolved.newest == [])
+    server.answers = {(SRV_NAME, "SRV"): SERVFAIL}
+    await resolved.after_errors()
+    assert resolved.newest == []

@@ -1,0 +1,172 @@
+"""The file source against real files: replaced and turned links are seen, what is wrong changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.endpoint import Endpoint
+from fleet.errors import SettingsError
+from fleet.settings import FileDiscoverySettings, PoolSettings, load_endpoints
+from xds_server.endpoints.file import FileSource
+from xds_server.endpoints.source import SourceMetrics, TroubleReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+ONE = "- address: 10.0.0.1:80\n"
+TWO = ONE + "- {address: '10.0.0.2:80', models: [b], locality: {zone: z}}\n"
+
+
+class Watched:
+    """A source on a file, and what it told."""
+
+    def __init__(self, path: Path, look_seconds: float = 5.0) -> None:
+        self.registry = CollectorRegistry()
+        self.told: list[tuple[Endpoint, ...]] = []
+        pool = PoolSettings(name="p", models=("a",))
+        trouble = TroubleReport("file", "file", SourceMetrics(self.registry))
+        self.source = FileSource(pool, FileDiscoverySettings(path=str(path)), trouble, look_seconds)
+        self.task = asyncio.create_task(self.source.run(self.told.append))
+
+    @property
+    def errors(self) -> float:
+        value = self.registry.get_sample_value("warmroute_endpoint_source_errors_total", {"source": "file"})
+        assert value is not None
+        return value
+
+    @property
+    def failing(self) -> float | None:
+        return self.registry.get_sample_value("warmroute_endpoint_sources_failing")
+
+    @property
+    def newest(self) -> list[str] | None:
+        return [endpoint.address for endpoint in self.told[-1]] if self.told else None
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+
+@pytest.fixture
+async def watch() -> AsyncIterator[Callable[..., Watched]]:
+    made: list[Watched] = []
+
+    def start(path: Path, look_seconds: float = 0.3) -> Watched:
+        made.append(Watched(path, look_seconds))
+        return made[-1]
+
+    yield start
+    for watched in made:
+        await watched.close()
+
+
+async def test_what_the_file_lists_is_told_with_the_pools_defaults(
+    tmp_path: Path, watch: Callable[..., Watched]
+) -> None:
+    path = tmp_path / "endpoints.yaml"
+    path.write_text(TWO)
+    watched = watch(path)
+    await watched.until(lambda: bool(watched.told))
+    first, second = watched.told[0]
+    assert first == Endpoint("10.0.0.1:80", "p", ("a",), "vllm", "http://10.0.0.1:80/metrics")
+    assert (second.models, second.locality.zone) == (("b",), "z")
+
+
+async def test_a_replaced_file_and_a_turned_link_are_seen(
+    tmp_path: Path, watch: Callable[..., Watched]
+) -> None:
+    """As editors and Kubernetes do it. No look in between: the notice alone must do."""
+    (tmp_path / "old.yaml").write_text(ONE)
+    (tmp_path / "new.json").write_text('[{"address": "10.0.0.3:80"}]')
+    path = tmp_path / "endpoints.yaml"
+    path.symlink_to("old.yaml")
+    watched = watch(path, 60.0)
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80"])
+    await asyncio.sleep(0.3)  # the kernel's watch is set up on a thread that tells nobody
+    link = tmp_path / "link"
+    link.symlink_to("new.json")
+    link.rename(path)
+    await watched.until(lambda: watched.newest == ["10.0.0.3:80"])
+    other = tmp_path / "other"
+    other.write_text(TWO)
+    other.rename(path)
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80", "10.0.0.2:80"])
+
+
+async def test_a_directory_that_is_turned_to_another_one_is_seen_at_the_next_look(
+    tmp_path: Path, watch: Callable[..., Watched]
+) -> None:
+    for name, text in (("v1", ONE), ("v2", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "endpoints.yaml").write_text(text)
+    (tmp_path / "current").symlink_to("v1")
+    watched = watch(tmp_path / "current" / "endpoints.yaml")
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80"])
+    (tmp_path / "next").symlink_to("v2")
+    (tmp_path / "next").rename(tmp_path / "current")
+    await watched.until(lambda: watched.newest == [])
+
+
+@pytest.mark.parametrize("broken", ["", "- address: gpu-1:80\n", "a: 1", "- [", ONE + ONE, None])
+async def test_a_broken_or_missing_file_keeps_what_was_found(
+    broken: str | None, tmp_path: Path, watch: Callable[..., Watched], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "endpoints.yaml"
+    path.write_text(ONE)
+    watched = watch(path)
+    await watched.until(lambda: bool(watched.told))
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "xds_server.endpoints.source"):
+        if broken is None:
+            path.unlink()
+        else:
+            path.write_text(broken)
+        await watched.until(lambda: watched.errors >= 1)
+        assert len(watched.told) == 1
+        assert watched.failing == 1
+        path.write_text("[]")
+        await watched.until(lambda: watched.newest == [])
+    assert watched.failing == 0
+    assert [record.levelname for record in caplog.records].count("INFO") == 1
+
+
+async def test_a_file_and_a_directory_that_come_later_are_found(
+    tmp_path: Path, watch: Callable[..., Watched]
+) -> None:
+    watched = watch(tmp_path / "later" / "endpoints.yaml", 0.05)
+    await watched.until(lambda: watched.errors >= 1)
+    assert watched.told == []
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "endpoints.yaml").write_text(ONE)
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80"])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("- address: gpu-1:80\n", ":1: [0].address: 'gpu-1:80'; allowed: ip:port"),
+        (ONE + "- addres: x\n", ":2: [1].addres: unknown field, value 'x'; allowed: address, engine, "),
+        (ONE + ONE, ":2: [1].address: '10.0.0.1:80'; allowed: each address once"),
+        ("a: 1", "allowed: a list of endpoints"),
+        ("", "None; allowed: a list of endpoints, [] for none"),
+    ],
+)
+def test_each_problem_names_path_value_and_what_is_allowed(text: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_endpoints(path)
+    assert line in str(caught.value)

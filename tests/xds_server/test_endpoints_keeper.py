@@ -1,0 +1,303 @@
+"""Sources, probes and time together: the membership as the services see it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.settings import PoolSettings, Settings, parse_settings
+from xds_server.endpoints.factory import Made, make
+from xds_server.endpoints.keeper import EndpointKeeper
+from xds_server.endpoints.source import SourceMetrics, TroubleReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from fleet.settings import DiscoverySettings
+    from xds_server.endpoints.source import Found
+
+A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
+NO_PROBE = "{probe: none, slow_start_seconds: 10, slow_start_from: 0.5, drain_seconds: 5}"
+
+
+def settings(
+    *static: str, discovery: str = "[]", joining: str = NO_PROBE, pool: str = "p", more: str = ""
+) -> Settings:
+    endpoints = ", ".join(f"{{address: '{address}'}}" for address in static)
+    return parse_settings(
+        f"pools: [{{name: {pool}, endpoints: [{endpoints}], discovery: {discovery}, joining: {joining}}}]\n"
+        f"listeners: [{{name: l, address: '127.0.0.1:1', pool: {pool}}}]\n{more}"
+    )
+
+
+FILE = "[{file: {path: /x}}]"
+TWO_FILES = "[{file: {path: /x}}, {file: {path: /y}}]"
+
+
+class Scripted:
+    """A source that tells what a test wants."""
+
+    def __init__(self, pool: PoolSettings) -> None:
+        self.name, self.pool = "scripted", pool.name
+        self.tell: Callable[..., None] | None = None
+        self.fault: Exception | None = None
+        self.runs = 0
+
+    async def run(self, found: Found) -> None:
+        self.runs += 1
+        if self.fault is not None:
+            raise self.fault
+        self.tell = lambda *addresses: found(tuple(Endpoint(a, self.pool) for a in addresses))
+        await asyncio.Event().wait()
+
+
+class Kept:
+    """A keeper on a clock that a test sets; file sources are scripted, by path."""
+
+    def __init__(self, given: Settings, **more: Any) -> None:
+        self.now = 1000.0
+        self.sources: dict[str, Scripted] = {}
+        self.registry = CollectorRegistry()
+        self.changes = 0
+        self.fault: Exception | None = None
+        self.keeper = EndpointKeeper(given, self.registry, lambda: self.now, factory=self._make, **more)
+        self.keeper.on_change = self._changed
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _make(self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
+        if entry is None or entry.file is None:
+            return make(pool, entry, metrics)
+        source = self.sources[entry.file.path] = Scripted(pool)
+        source.fault = self.fault
+        return Made(source, TroubleReport("scripted", "file", metrics))
+
+    async def start(self) -> None:
+        await self.keeper.start()
+        await self.turn()
+
+    async def turn(self) -> None:
+        """Let tasks that are ready run."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def tell(self, path: str, *addresses: str) -> None:
+        tell = self.sources[path].tell
+        assert tell is not None
+        tell(*addresses)
+
+    @property
+    def listed(self) -> list[str]:
+        return [endpoint.address for endpoint in self.keeper.membership().endpoints]
+
+    @property
+    def ramp(self) -> Mapping[str, float]:
+        return self.keeper.ramp(self.now)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"warmroute_{name}", labels)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def keep() -> AsyncIterator[Callable[..., Any]]:
+    made: list[Kept] = []
+
+    async def start(given: Settings, **more: Any) -> Kept:
+        made.append(Kept(given, **more))
+        await made[-1].start()
+        return made[-1]
+
+    yield start
+    for kept in made:
+        await kept.keeper.close()
+
+
+Keep = "Callable[..., Any]"
+
+
+async def test_static_endpoints_alone_are_there_after_the_first_sync(keep: Keep) -> None:
+    kept = await keep(settings(A, B))
+    assert await kept.keeper.first_sync(5)
+    assert kept.listed == [A, B]
+    assert kept.ramp == {}
+    assert kept.keeper.membership() is kept.keeper.membership()
+    assert kept.metric("endpoints", state="admitted") == 2
+
+
+async def test_the_first_sync_waits_for_every_source(keep: Keep) -> None:
+    kept = await keep(settings(discovery=TWO_FILES))
+    kept.tell("/x", A)
+    assert not await kept.keeper.first_sync(0.02)
+    kept.tell("/y", B)
+    assert await kept.keeper.first_sync(5)
+    assert kept.listed == [A, B]
+    assert kept.ramp == {}, "what a source tells first was served before us"
+
+
+async def test_unknown_is_not_empty(keep: Keep) -> None:
+    kept = await keep(settings(discovery=FILE))
+    assert kept.keeper.unknown_pools() == {"p"}
+    kept.tell("/x")
+    assert kept.keeper.unknown_pools() == frozenset()
+    assert kept.keeper.membership() == Membership((Pool("p"),))
+
+
+async def test_joining_and_leaving_show_once_and_the_clock_does_the_rest(keep: Keep) -> None:
+    kept = await keep(settings(A, discovery=FILE))
+    kept.tell("/x", B)
+    before, changes = kept.keeper.membership(), kept.changes
+    kept.tell("/x", B)
+    assert kept.keeper.membership() is before
+    assert kept.changes == changes
+    kept.tell("/x", B, C)
+    assert kept.changes == changes + 1
+    assert kept.listed == [A, B, C]
+    assert kept.ramp == {C: pytest.approx(0.5)}
+    kept.now += 5
+    assert kept.ramp == {C: pytest.approx(0.75)}
+    kept.tell("/x", C)
+    assert (kept.keeper.leaving(), sorted(kept.listed)) == ({B}, [A, B, C])
+    kept.now += 5
+    assert (kept.listed, kept.keeper.leaving(), kept.ramp) == ([A, C], frozenset(), {})
+
+
+async def test_duplicates_go_to_the_source_listed_first(keep: Keep) -> None:
+    kept = await keep(settings(A, discovery=TWO_FILES))
+    kept.tell("/y", B, A)
+    kept.tell("/x", B)
+    assert kept.listed == [A, B]
+    assert kept.metric("endpoint_duplicates") == 2
+
+
+async def test_over_the_limit_the_last_are_left_out(keep: Keep) -> None:
+    kept = await keep(settings(A, discovery=FILE, more="limits: {endpoints: 2}\n"))
+    kept.tell("/x", B, C)
+    assert kept.listed == [A, B]
+    assert kept.metric("endpoints_over_limit") == 1
+
+
+async def test_a_last_good_state_stands_in_until_the_sources_are_heard(keep: Keep) -> None:
+    good = Membership((Pool("p", (Endpoint(B, "p"), Endpoint(C, "p"))), Pool("gone", (Endpoint(A, "gone"),))))
+    joining = "{probe: models, probe_interval_seconds: 3600, drain_seconds: 5}"
+    kept = await keep(settings(discovery=FILE, joining=joining), last_good=good)
+    assert kept.listed == [B, C]
+    assert kept.keeper.unknown_pools() == frozenset()
+    assert kept.ramp == {}
+    kept.tell("/x", B)
+    assert kept.keeper.leaving() == {C}
+    kept.now += 5
+    assert kept.listed == [B]
+
+
+async def test_a_source_that_did_not_change_goes_on_undisturbed(keep: Keep) -> None:
+    kept = await keep(settings(A, discovery=FILE))
+    kept.tell("/x", B)
+    source, before = kept.sources["/x"], kept.keeper.membership()
+    kept.keeper.reconfigure(settings(A, discovery=TWO_FILES, more="xds: {tick_seconds: 0.5}\n"))
+    await kept.turn()
+    assert kept.sources["/x"] is source
+    assert source.runs == 1
+    assert kept.keeper.membership() is before
+    kept.tell("/y", C)
+    assert kept.listed == [A, B, C]
+    assert kept.ramp == {C: pytest.approx(0.5)}, "what a new source tells is new"
+
+
+async def test_static_endpoints_that_change_join_and_drain(keep: Keep) -> None:
+    kept = await keep(settings(A, B))
+    kept.keeper.reconfigure(settings(A, C))
+    await kept.turn()
+    assert (sorted(kept.listed), kept.keeper.leaving()) == ([A, B, C], {B})
+
+
+async def test_what_a_replaced_source_found_stays_until_the_new_one_is_heard(keep: Keep) -> None:
+    kept = await keep(settings(discovery=FILE))
+    kept.tell("/x", A, B)
+    kept.keeper.reconfigure(settings(discovery="[{file: {path: /y}}]"))
+    await kept.turn()
+    assert (kept.listed, kept.keeper.leaving()) == ([A, B], frozenset())
+    kept.tell("/x", C)
+    assert kept.listed == [A, B], "a source that is gone has no say"
+    kept.tell("/y", B)
+    assert kept.keeper.leaving() == {A}
+
+
+async def test_a_pool_that_is_removed_is_gone_at_once(keep: Keep) -> None:
+    kept = await keep(settings(A))
+    kept.keeper.reconfigure(settings(B, pool="q"))
+    await kept.turn()
+    assert [pool.name for pool in kept.keeper.membership().pools] == ["q"]
+    assert kept.listed == [B]
+
+
+async def test_a_fault_of_ours_in_a_source_is_counted_and_the_source_runs_again(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("xds_server.endpoints.keeper.RESTART_SECONDS", 0.01)
+    kept = Kept(settings(A, discovery=FILE))
+    kept.fault = RuntimeError("a fault")
+    await kept.start()
+    await kept.until(lambda: kept.sources["/x"].runs >= 1)
+    kept.sources["/x"].fault = None
+    await kept.until(lambda: kept.sources["/x"].tell is not None)
+    kept.tell("/x", B)
+    assert kept.listed == [A, B]
+    assert (kept.metric("endpoint_source_errors_total", source="file") or 0) >= 1
+    await kept.keeper.close()
+
+
+async def test_closing_leaves_no_task_behind(keep: Keep) -> None:
+    before = asyncio.all_tasks()
+    kept = Kept(settings(A, discovery=FILE, joining="{probe: health}"))
+    await kept.start()
+    assert asyncio.all_tasks() > before
+    await kept.keeper.close()
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_engine_that_still_loads_is_let_in_when_its_model_answers(keep: Keep) -> None:
+    status = {"code": 200}
+
+    async def late(request: web.BaseRequest) -> web.StreamResponse:
+        return await _models(request) if status["code"] == 200 else web.Response(status=status["code"])
+
+    runners = [web.ServerRunner(web.Server(answer), shutdown_timeout=0.1) for answer in (_models, late)]
+    addresses = []
+    for runner in runners:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        addresses.append("{}:{}".format(*runner.addresses[0]))
+    first, second = addresses
+    kept = await keep(settings(first, discovery=FILE, joining="{probe_interval_seconds: 0.01}"))
+    try:
+        kept.tell("/x")
+        assert await kept.keeper.first_sync(5)
+        assert kept.listed == [first]
+        status["code"] = 503
+        kept.tell("/x", second)
+        await asyncio.sleep(0.05)
+        assert kept.listed == [first]
+        assert kept.metric("endpoints", state="probing") == 1
+        changes = kept.changes
+        status["code"] = 200
+        await kept.until(lambda: kept.changes > changes)
+        assert kept.listed == [first, second]
+        assert kept.ramp == {second: pytest.approx(0.1)}
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+async def _models(request: web.BaseRequest) -> web.StreamResponse:
+    return web.json_response({"data": [{"id": "m"}]})

@@ -1,0 +1,149 @@
+"""Probes against real HTTP servers: only a model that answers is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from fleet.endpoint import Endpoint
+from fleet.settings import JoiningSettings
+from xds_server.endpoints.gate import Verdict
+from xds_server.endpoints.probe import Prober
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+JOINING = JoiningSettings(probe_interval_seconds=0.01, probe_timeout_seconds=5.0)
+GOOD = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}, {"id": "lora"}]}).encode()
+
+
+class Engine:
+    """An engine whose answer a test sets."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.silent = 200, GOOD, False
+        self.paths: list[str] = []
+        self.address = ""
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        self.paths.append(request.path)
+        if self.silent:
+            await asyncio.sleep(60)
+        return web.Response(status=self.status, body=self.body, headers={"Location": "/v1/models"})
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    held = Engine()
+    runner = web.ServerRunner(web.Server(held.answer), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    held.address = "{}:{}".format(*runner.addresses[0])
+    yield held
+    await runner.cleanup()
+
+
+class Heard:
+    """A prober and what it heard; it goes on until ready."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+        self.prober = Prober(self._take)
+
+    def _take(self, address: str, verdict: Verdict) -> bool:
+        self.verdicts.append(verdict)
+        return verdict is not Verdict.READY
+
+    def probe(
+        self, address: str, models: tuple[str, ...] = ("m",), joining: JoiningSettings = JOINING
+    ) -> None:
+        self.prober.update({address: (Endpoint(address, "p", models), joining)})
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def first(self) -> Verdict:
+        await self.until(lambda: bool(self.verdicts))
+        return self.verdicts[0]
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Heard]:
+    held = Heard()
+    yield held
+    await held.prober.close()
+
+
+async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, heard: Heard) -> None:
+    engine.status = 503
+    heard.probe(engine.address)
+    await heard.until(lambda: len(heard.verdicts) >= 3)
+    assert set(heard.verdicts) == {Verdict.NOT_READY}
+    engine.status = 200
+    await heard.until(lambda: Verdict.READY in heard.verdicts)
+    asked = len(engine.paths)
+    await asyncio.sleep(0.05)
+    assert len(engine.paths) == asked, "who is ready is not asked again"
+    assert set(engine.paths) == {"/v1/models"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "models", "verdict"),
+    [
+        (200, GOOD, ("x", "lora"), Verdict.READY),
+        (200, GOOD, ("x",), Verdict.NOT_READY),
+        (200, b'{"data": []}', ("m",), Verdict.NOT_READY),
+        (200, b"not JSON", (), Verdict.READY),
+        (200, b"not JSON", ("m",), Verdict.NOT_READY),
+        (200, b"[" * 100_000, ("m",), Verdict.NOT_READY),
+        (200, b'{"data": [' + b" " * 2_000_000 + b'{"id": "m"}]}', ("m",), Verdict.NOT_READY),
+        (204, b"", (), Verdict.NOT_READY),
+        (302, b"", ("m",), Verdict.NOT_READY),
+        (500, GOOD, ("m",), Verdict.NOT_READY),
+        (401, b"", ("m",), Verdict.SILENT),
+        (404, b"", ("m",), Verdict.SILENT),
+    ],
+)
+async def test_what_an_answer_is_worth(
+    status: int, body: bytes, models: tuple[str, ...], verdict: Verdict, engine: Engine, heard: Heard
+) -> None:
+    engine.status, engine.body = status, body
+    heard.probe(engine.address, models)
+    assert await heard.first() is verdict
+
+
+async def test_health_wants_200_and_nothing_else(engine: Engine, heard: Heard) -> None:
+    engine.body = b""
+    heard.probe(engine.address, joining=JOINING.model_copy(update={"probe": "health"}))
+    assert await heard.first() is Verdict.READY
+    assert engine.paths == ["/health"]
+
+
+async def test_a_refused_connection_is_a_clear_no(heard: Heard) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port
+        heard.probe("{}:{}".format(*bound.getsockname()))
+        assert await heard.first() is Verdict.NOT_READY
+
+
+async def test_silence_tells_nothing(engine: Engine, heard: Heard) -> None:
+    engine.silent = True
+    heard.probe(engine.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.05}))
+    assert await heard.first() is Verdict.UNKNOWN
+
+
+async def test_who_is_no_longer_wanted_is_not_asked(engine: Engine, heard: Heard) -> None:
+    engine.status = 503
+    heard.probe(engine.address)
+    await heard.first()
+    heard.prober.update({})
+    asked = len(engine.paths)
+    await asyncio.sleep(0.05)
+    assert len(engine.paths) <= asked + 1
