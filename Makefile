@@ -9,8 +9,8 @@ TEST_ARGS ?=
 .PHONY: demo test lint bench proto slow clean
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("Warmroute needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
+	@$(PYTHON) -c 'import sys; sys.exit("Warmroute needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Name another: make ... PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/pip || { echo "Setting up $(VENV) (once, about a minute) ..."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
