@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 BENCHES: Final = {
     "demo": "Envoy alone against Envoy with Warmroute on the same workload",
     "outage": "what requests feel when ext_proc, xds_server or an engine is killed or frozen",
+    "xds_scale": "what a weight change to many Envoys costs and takes, beside a bare gRPC server",
+    "signal_to_ack": "from a changed signal to the real Envoy's ACK",
+    "weights_honoured": "shares that engines see against pushed weights, by load balancing policy",
+    "xds_churn": "what many thousand connections, subscriptions and cancellations leave behind",
+    "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
 
@@ -30,7 +35,7 @@ def main(given: Sequence[str] | None = None) -> int:
         parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     if args.list:
         for name, text in BENCHES.items():
-            print(f"{name:12} python -m bench.{name} --json   {text}")
+            print(f"{name:16} python -m bench.{name} --json   {text}")
         return 0
     results = {name: run(name) for name in args.names or BENCHES}
     met = True

@@ -38,8 +38,12 @@ class XdsClient:
         names: Mapping[str, Sequence[str]],
         received: Callable[[int], None],
     ) -> None:
+        self.subscribed = asyncio.Event()
+        """Set when the first request has been written."""
         self.synced = asyncio.Event()
         """Set when every type has been answered once."""
+        self.versions: dict[str, str] = {}
+        """Type URL to the version of its newest response."""
         self._node_id = node_id
         self._variant = variant
         self._names = names
@@ -68,18 +72,23 @@ class XdsClient:
         missing = set(self._names)
         for number, (type_url, names) in enumerate(self._names.items()):
             await self._call.write(self._first(type_url, names, with_node=number == 0))
+            self.subscribed.set()
         delta = self._variant == "delta"
         decode = (
             discovery_pb2.DeltaDiscoveryResponse if delta else discovery_pb2.DiscoveryResponse
         ).FromString
         while (message := await self._call.read()) is not _AIO.EOF:
             response = decode(message)
+            self.versions[response.type_url] = self._version(response)
             if response.type_url == TYPE_ENDPOINT:
                 self._received(len(message))
             await self._call.write(self._ack(response))
             missing.discard(response.type_url)
             if not missing:
                 self.synced.set()
+
+    def _version(self, response: Any) -> str:
+        return str(response.system_version_info if self._variant == "delta" else response.version_info)
 
     def _first(self, type_url: str, names: Sequence[str], *, with_node: bool) -> bytes:
         request: Any

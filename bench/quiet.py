@@ -1,0 +1,232 @@
+"""Constant signals: nothing is pushed. Two servers with the same input: equal versions throughout.
+
+First two pairs of servers run as the product's defaults have them: one pair on engines whose pages stand
+still, one on engines whose gauges stand still and whose counters run on. Then, without smoothing, dead band
+and minimum interval, one signal after the other changes, and both servers of a pair must tell the same
+versions in the same order. Servers share nothing but their engines. Where counters run on, two servers read
+them at other moments, so their input is not the same to the last digit: that pair must be quiet, and
+whether its versions are equal is told but has no target. The reference for the pushes of the quiet time is
+what a server pushes when a signal does change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import random
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import processes, report
+from bench.peer import Peer
+from bench.processes import BenchError
+from bench.signal_to_ack import UNSTABILISED, settings_text
+from bench.tiny_engine import TinyEngine
+from bench.xds_client import XdsClient
+from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from bench.report import Wanted
+
+_NAMES: Final = {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
+_MEMORY: Final = (0.2, 0.5, 0.8)
+_SETTLE_SECONDS: Final = 8.0
+"""The latencies' window gets its first pages, and smoothing (3 s) comes to rest."""
+_LOST_SECONDS: Final = 5.0
+_AFTER_CHANGE_SECONDS: Final = 0.3
+"""Several ticks and scrapes: a second version for one change would come within it."""
+
+
+@dataclass
+class Told:
+    """One server, and a client that hears all it says."""
+
+    server: Peer
+    client: XdsClient
+    versions: list[str] = field(default_factory=list)
+    """Of endpoints, in the order of their coming."""
+
+    async def pushes(self) -> int:
+        """Return how many responses the server has written."""
+        return int((await self.server.ask(do="counts"))["pushes"])
+
+
+@dataclass
+class Quiet:
+    """What came of it."""
+
+    seconds: float
+    pushes: list[int] = field(default_factory=list)
+    """Of each server in the quiet time: those on still pages, then those on running counters."""
+    comparisons: int = 0
+    unequal: int = 0
+    """Comparisons of the versions of all types in which the two servers differed."""
+    unequal_running: int = 0
+    """The same of the pair on running counters, in the quiet time."""
+    changes: int = 0
+    pushes_of_changes: int = 0
+    unequal_sequences: int = 0
+    """Places at which the two sequences of versions differ."""
+
+
+async def quiet(seconds: float, changes: int, seed: int) -> Quiet:
+    """Run both parts.
+
+    Raises:
+        BenchError: a server did not start or did not push a change.
+    """
+    result = Quiet(seconds)
+    directory = Path(tempfile.mkdtemp(prefix="warmroute-"))
+    try:
+        async with AsyncExitStack() as stack:
+            pairs = []
+            for name, rate in (("still", 0.0), ("running", 10.0)):
+                engines = [await stack.enter_async_context(TinyEngine(used, rate)) for used in _MEMORY]
+                pairs.append(await stack.enter_async_context(_pair(directory, engines, name, 0.25, 1.0, {})))
+            await asyncio.sleep(_SETTLE_SECONDS)
+            await _be_quiet(pairs[0], pairs[1], result)
+        async with AsyncExitStack() as stack:
+            engines = [await stack.enter_async_context(TinyEngine(used, 0.0)) for used in _MEMORY]
+            pair = await stack.enter_async_context(
+                _pair(directory, engines, "changing", 0.05, 0.05, UNSTABILISED)
+            )
+            await asyncio.sleep(1.0)
+            await _change(pair, engines, changes, random.Random(seed), result)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return result
+
+
+@contextlib.asynccontextmanager
+async def _pair(
+    directory: Path,
+    engines: Sequence[TinyEngine],
+    name: str,
+    tick: float,
+    scrape: float,
+    stabiliser: dict[str, float],
+) -> AsyncIterator[list[Told]]:
+    """Run two servers on the same engines, with a client each that has everything."""
+    addresses = [engine.address for engine in engines]
+    # Apart from the socket the settings are one text, the listener's port included.
+    text = settings_text("SOCKET", addresses, tick=tick, scrape=scrape, stabiliser=stabiliser)
+    async with AsyncExitStack() as stack:
+        pair = []
+        for number in range(2):
+            socket = f"{directory}/{name}-{number}.sock"
+            file = directory / f"{name}-{number}.yaml"
+            file.write_text(text.replace("SOCKET", socket))
+            peer = Peer(f"{name}-{number}", "bench.xds_service", (str(file),), directory)
+            server = await stack.enter_async_context(peer)
+            await server.ask(do="start")
+            pair.append(await _told(server, f"unix:{socket}", stack))
+        yield pair
+
+
+async def _told(server: Peer, address: str, stack: AsyncExitStack) -> Told:
+    versions: list[str] = []
+    client = XdsClient(
+        "quiet", address, "sotw", _NAMES, lambda _: versions.append(client.versions[TYPE_ENDPOINT])
+    )
+    stack.push_async_callback(client.close)
+    try:
+        async with asyncio.timeout(30):
+            await client.synced.wait()
+    except TimeoutError:
+        client.check()
+        raise BenchError(f"{server.name} does not serve {address}") from None
+    return Told(server, client, versions)
+
+
+async def _be_quiet(still: Sequence[Told], running: Sequence[Told], result: Quiet) -> None:
+    """Watch for the time given, and compare once a second."""
+    everyone = [*still, *running]
+    before = [await told.pushes() for told in everyone]
+    until = time.monotonic() + result.seconds
+    while time.monotonic() < until:
+        await asyncio.sleep(min(1.0, result.seconds))
+        result.comparisons += 1
+        result.unequal += not _equal(still)
+        result.unequal_running += not _equal(running)
+    result.pushes = [await told.pushes() - held for told, held in zip(everyone, before, strict=True)]
+
+
+def _equal(pair: Sequence[Told]) -> bool:
+    first, second = (told.client.versions for told in pair)
+    return first == second and first.keys() == set(RESOURCE_TYPES)
+
+
+async def _change(
+    pair: Sequence[Told], engines: Sequence[TinyEngine], changes: int, draw: random.Random, result: Quiet
+) -> None:
+    """Change one signal after another, each when both servers have told the one before."""
+    before = await pair[0].pushes()
+    for told in pair:
+        del told.versions[:-1]
+    for number in range(changes):
+        lengths = [len(told.versions) for told in pair]
+        engines[number % len(engines)].memory_used_ratio = draw.uniform(0.05, 0.95)
+        deadline = time.monotonic() + _LOST_SECONDS
+        while any(len(told.versions) == held for told, held in zip(pair, lengths, strict=True)):
+            if time.monotonic() > deadline:
+                raise BenchError(f"change {number} was not pushed by both servers")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(_AFTER_CHANGE_SECONDS)
+        result.comparisons += 1
+        result.unequal += not _equal(pair)
+    result.changes = changes
+    result.pushes_of_changes = await pair[0].pushes() - before
+    result.unequal_sequences = sum(
+        first != second for first, second in itertools.zip_longest(*(told.versions for told in pair))
+    )
+
+
+def result_of(held: Quiet) -> tuple[dict[str, Any], list[Wanted]]:
+    """Return the object that `--json` prints, and its targets."""
+    result = {
+        "seconds": held.seconds,
+        "pushes": held.pushes,
+        "comparisons": held.comparisons,
+        "unequal_versions": held.unequal,
+        "unequal_versions_with_running_counters": held.unequal_running,
+        "changes": held.changes,
+        "pushes_of_changes": held.pushes_of_changes,
+        "unequal_places_in_sequences": held.unequal_sequences,
+    }
+    return result, [
+        report.exactly("pushes_with_constant_signals", sum(held.pushes), 0),
+        report.exactly("unequal_versions", held.unequal, 0),
+        report.exactly("unequal_places_in_sequences", held.unequal_sequences, 0),
+        # A server that never pushes would be quiet too.
+        report.at_least("pushes_of_changes", held.pushes_of_changes, held.changes),
+    ]
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the bench; the exit status tells whether all targets are met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.quiet", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of constant signals (default 60)")
+    parser.add_argument("--changes", type=int, default=30, help="of signals, afterwards (default 30)")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    args = parser.parse_args(given)
+    result, wanted = result_of(processes.run(quiet(args.seconds, args.changes, args.seed)))
+    for line in report.lines(wanted):
+        report.progress(line)
+    if args.json:
+        report.print_json(result, wanted)
+    return report.exit_code(wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(report.command(main))

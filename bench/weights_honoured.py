@@ -1,0 +1,289 @@
+"""The shares that engines see against the weights that were pushed, through the real Envoy, by policy.
+
+Cells: weights that stand still or change ten times a second (by a few per cent, around 70/20/10), at 5 or
+50 requests a second. In each cell the product's cluster, without any pick, stands beside round_robin and
+least_request with the same weights at the same time. A cell of few requests is run on several clusters at
+once, so that chance stays well below the tolerance; the noise that is left is told beside each share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from bench import processes, report
+from bench.cpu import CpuMeter
+from bench.envoy import EnvoyProcess
+from bench.honour_envoy import HEADER, OURS, POLICIES, Clusters
+from bench.http_client import ExchangeError, HttpClient
+from bench.processes import BenchError, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.report import Wanted
+
+_WEIGHTS: Final = (7000, 2000, 1000)
+_RATES: Final = (5.0, 50.0)
+_LANES: Final = {5.0: 4, 50.0: 1}
+"""Clusters of a cell, by rate: each is met by that rate."""
+_UPDATES: Final = {"still": 0.0, "churn": 10.0}
+"""Weight updates a second."""
+_CHANGE_RATIO: Final = 0.02
+_TOLERANCE: Final = 0.05
+_Z95: Final = 1.96
+_READY_SECONDS: Final = 20.0
+
+
+@dataclass
+class Cell:
+    """One policy under one kind of churn at one rate."""
+
+    policy: str
+    churn: str
+    rate: float
+    clusters: list[str] = field(default_factory=list)
+    served: Counter[str] = field(default_factory=Counter)
+    """Address to requests that arrived there."""
+    failures: int = 0
+
+    @property
+    def name(self) -> str:
+        """A name for figures."""
+        return f"{self.policy}_{self.churn}_{self.rate:g}_per_second"
+
+
+@dataclass
+class Pushed:
+    """The weights of the churned clusters, over time."""
+
+    updates: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    """Address to the sum of its shares, one summand an update."""
+
+    def add(self, weights: Mapping[str, int]) -> None:
+        """Take an update; all last equally long."""
+        total = sum(weights.values())
+        self.updates += 1
+        for address, weight in weights.items():
+            self.sums[address] = self.sums.get(address, 0.0) + weight / total
+
+    def shares(self) -> dict[str, float]:
+        """Return the mean shares."""
+        return {address: value / self.updates for address, value in self.sums.items()}
+
+
+class Engines:
+    """Three engines that count who sent them what, by cluster."""
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+        self.seen: dict[str, Counter[str]] = {}
+        self._runners: list[web.AppRunner] = []
+
+    async def start(self) -> None:
+        """Listen on ports of the system's choice."""
+        for _ in _WEIGHTS:
+            app = web.Application()
+            app.router.add_get("/{path:.*}", self._answer)
+            runner = web.AppRunner(app, access_log=None)
+            await runner.setup()
+            self._runners.append(runner)
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0][:2]
+            self.addresses.append(f"{host}:{port}")
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        host, port = request.transport.get_extra_info("sockname")[:2]
+        self.seen.setdefault(request.headers[HEADER], Counter())[f"{host}:{port}"] += 1
+        return web.Response(text="ok")
+
+
+def cells() -> list[Cell]:
+    """Every policy under every churn at every rate, each with clusters of its own."""
+    made = [Cell(policy, churn, rate) for policy in POLICIES for churn in _UPDATES for rate in _RATES]
+    for cell in made:
+        cell.clusters = [f"{cell.name}_{lane}" for lane in range(_LANES[cell.rate])]
+    return made
+
+
+async def weights_honoured(
+    seconds: float, seed: int, merge_window: float | None
+) -> tuple[list[Cell], dict[str, float], Pushed]:
+    """Run all cells at once; return them, the still weights' shares and what the others were.
+
+    Raises:
+        BenchError: Envoy did not take the configuration.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="warmroute-"))
+    made, pushed, engines = cells(), Pushed(), Engines()
+    try:
+        async with AsyncExitStack() as stack:
+            await engines.start()
+            stack.push_async_callback(engines.stop)
+            usual = dict(zip(engines.addresses, _WEIGHTS, strict=True))
+            policies = {name: cell.policy for cell in made for name in cell.clusters}
+            clusters = Clusters(f"{directory}/xds.sock", policies, usual, merge_window)
+            await clusters.start()
+            stack.push_async_callback(clusters.stop)
+            front = f"127.0.0.1:{free_port()}"
+            envoy = await stack.enter_async_context(
+                EnvoyProcess(clusters.bootstrap(front), directory=directory)
+            )
+            await envoy.wait_ready()
+            client = HttpClient(front, time.monotonic)
+            stack.callback(client.close)
+            for name in policies:
+                await _wait_served(client, name)
+            engines.seen.clear()
+            report.progress(f"{len(policies)} clusters, {seconds:g} s")
+            churn = asyncio.create_task(_churn(clusters, made, usual, pushed, random.Random(seed)))
+            await asyncio.gather(
+                *(
+                    _lane(client, cell, name, seconds, random.Random(f"{seed} {name}"))
+                    for cell in made
+                    for name in cell.clusters
+                )
+            )
+            churn.cancel()
+            for cell in made:
+                for name in cell.clusters:
+                    cell.served.update(engines.seen.get(name, {}))
+            total = sum(_WEIGHTS)
+            return made, {address: weight / total for address, weight in usual.items()}, pushed
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _wait_served(client: HttpClient, name: str) -> None:
+    """Return when a cluster answers: Envoy's listener is open before its clusters have come."""
+    deadline = time.monotonic() + _READY_SECONDS
+    while (response := await client.request("GET", "/", headers={HEADER: name})).status != 200:
+        if time.monotonic() > deadline:
+            raise BenchError(f"cluster {name} answers {response.status}")
+        await asyncio.sleep(0.05)
+
+
+async def _churn(
+    clusters: Clusters, made: Sequence[Cell], usual: Mapping[str, int], pushed: Pushed, draw: random.Random
+) -> None:
+    """Push other weights to every churned cluster, all the same, on a steady beat."""
+    names = [name for cell in made if _UPDATES[cell.churn] for name in cell.clusters]
+    beat = 1 / _UPDATES["churn"]
+    began = time.monotonic()
+    while True:
+        weights = {
+            address: round(weight * draw.uniform(1 - _CHANGE_RATIO, 1 + _CHANGE_RATIO))
+            for address, weight in usual.items()
+        }
+        clusters.push(dict.fromkeys(names, weights))
+        pushed.add(weights)
+        await asyncio.sleep(max(0.0, began + pushed.updates * beat - time.monotonic()))
+
+
+async def _lane(client: HttpClient, cell: Cell, name: str, seconds: float, draw: random.Random) -> None:
+    """Send requests at random moments (Poisson), so that none keeps step with the updates."""
+    began = time.monotonic()
+    at = 0.0
+    async with asyncio.TaskGroup() as sending:
+        while (at := at + draw.expovariate(cell.rate)) < seconds:
+            await asyncio.sleep(max(0.0, began + at - time.monotonic()))
+            sending.create_task(_request(client, cell, name))
+
+
+async def _request(client: HttpClient, cell: Cell, name: str) -> None:
+    try:
+        response = await client.request("GET", "/", headers={HEADER: name})
+    except ExchangeError:
+        cell.failures += 1
+        return
+    cell.failures += response.status != 200
+
+
+def noise(share: float, requests: int) -> float:
+    """How far chance alone may take a share, 95 %: the binomial's normal approximation."""
+    return _Z95 * float((share * (1 - share) / requests) ** 0.5) if requests else 1.0
+
+
+def told(cell: Cell, shares: Mapping[str, float]) -> dict[str, Any]:
+    """Return a cell's figures; engines in the order of their weights."""
+    requests = sum(cell.served.values())
+    seen = [cell.served[address] / requests if requests else 0.0 for address in shares]
+    pushed = list(shares.values())
+    return {
+        "policy": cell.policy,
+        "updates_per_second": _UPDATES[cell.churn],
+        "requests_per_second": cell.rate,
+        "requests": requests,
+        "failures": cell.failures,
+        "pushed_shares": pushed,
+        "seen_shares": seen,
+        "furthest_off": max(abs(a - b) for a, b in zip(seen, pushed, strict=True)),
+        "noise": max(noise(share, requests) for share in pushed),
+    }
+
+
+def result_of(
+    made: Sequence[Cell], still: Mapping[str, float], pushed: Pushed
+) -> tuple[dict[str, Any], list[Wanted]]:
+    """Return the object that `--json` prints, and the targets: ours alone has any."""
+    figures = {cell.name: told(cell, pushed.shares() if _UPDATES[cell.churn] else still) for cell in made}
+    wanted = [
+        report.at_most(f"{cell.name}_furthest_off", figures[cell.name]["furthest_off"], _TOLERANCE)
+        for cell in made
+        if cell.policy == OURS
+    ]
+    failures = sum(cell.failures for cell in made)
+    wanted.append(report.exactly("failures", failures, 0))
+    return {"updates": pushed.updates, "cells": figures}, wanted
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the bench; the exit status tells whether all targets are met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.weights_honoured", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120.0, help="default 120")
+    parser.add_argument(
+        "--merge-window",
+        type=float,
+        help="seconds over which Envoy merges updates of weights (default: as the product's cluster has it)",
+    )
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    args = parser.parse_args(given)
+    meter = CpuMeter()
+    result, wanted = result_of(*processes.run(weights_honoured(args.seconds, args.seed, args.merge_window)))
+    result["cpu_used_ratio"] = meter.used_ratio()
+    for cell in result["cells"].values():
+        seen = "/".join(f"{share * 100:.1f}" for share in cell["seen_shares"])
+        report.progress(
+            f"{cell['policy']:14} {cell['updates_per_second']:4g} updates/s {cell['requests_per_second']:4g}"
+            f" requests/s: {seen} of {cell['requests']}, furthest off {cell['furthest_off'] * 100:.1f} points"
+            f" (noise {cell['noise'] * 100:.1f})"
+        )
+    for line in report.lines(wanted):
+        report.progress(line)
+    if args.json:
+        report.print_json(result, wanted)
+    return report.exit_code(wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(report.command(main))

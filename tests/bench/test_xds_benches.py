@@ -1,0 +1,110 @@
+"""The figures of the other xDS benches: what counts as met, what chance may do, and small runs of each."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from bench import processes
+from bench.quiet import Quiet, quiet
+from bench.quiet import result_of as quiet_result
+from bench.signal_to_ack import result_of as ack_result
+from bench.signal_to_ack import waiting_p99
+from bench.weights_honoured import Cell, Pushed, cells, noise
+from bench.weights_honoured import result_of as honoured_result
+from bench.xds_churn import wanted_of as churn_wanted
+from bench.xds_churn import xds_churn
+
+
+def met(wanted) -> dict[str, bool]:
+    return {entry.name: entry.met for entry in wanted}
+
+
+def test_waiting_p99_is_that_of_two_uniform_waits() -> None:
+    draw = random.Random(1)
+    for tick, scrape in ((0.05, 0.05), (0.05, 0.2), (0.25, 1.0)):
+        waits = sorted(draw.uniform(0, tick) + draw.uniform(0, scrape) for _ in range(100_000))
+        assert waiting_p99(tick, scrape) == pytest.approx(waits[99_000], rel=0.01)
+
+
+def test_signal_to_ack_may_take_a_tick_and_fifty_milliseconds() -> None:
+    assert met(ack_result([0.01] * 98 + [0.099] * 2, 0.05, 0.05)[1]) == {"p99_seconds": True}
+    assert met(ack_result([0.01] * 98 + [0.11] * 2, 0.05, 0.05)[1]) == {"p99_seconds": False}
+
+
+@pytest.mark.parametrize(
+    ("held", "unmet"),
+    [
+        (Quiet(60, [0, 0, 0, 0], 90, 0, 7, 30, 30, 0), set()),
+        (Quiet(60, [0, 0, 1, 0], 90, 0, 0, 30, 30, 0), {"pushes_with_constant_signals"}),
+        (Quiet(60, [0, 0, 0, 0], 90, 1, 0, 30, 30, 0), {"unequal_versions"}),
+        (Quiet(60, [0, 0, 0, 0], 90, 0, 0, 30, 30, 2), {"unequal_places_in_sequences"}),
+        (Quiet(60, [0, 0, 0, 0], 90, 0, 0, 30, 0, 0), {"pushes_of_changes"}),
+    ],
+)
+def test_quiet_needs_silence_equal_versions_and_a_server_that_can_push(held: Quiet, unmet: set[str]) -> None:
+    assert {name for name, good in met(quiet_result(held)[1]).items() if not good} == unmet
+
+
+def stock(tasks: int, watches: int, clients: int, resident: int) -> dict[str, int]:
+    return {"tasks": tasks, "watches": watches, "clients": clients, "resident_bytes": resident}
+
+
+def test_churn_counts_what_is_left_from_idle_and_memory_from_the_warm_up() -> None:
+    warm = stock(6, 0, 0, 50_000_000)
+    result = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "warm": warm, "end": warm}}
+    assert all(met(churn_wanted(result)).values())
+    result["stock"]["end"] = stock(7, 1, 0, 51_000_000)
+    assert met(churn_wanted(result)) == {
+        "tasks_left": False,
+        "watches_left": False,
+        "clients_left": True,
+        "memory_bytes_per_cycle": False,
+    }
+
+
+def test_every_cell_has_clusters_of_its_own() -> None:
+    names = list(itertools.chain.from_iterable(cell.clusters for cell in cells()))
+    assert len(names) == len(set(names))
+    assert {(cell.policy, cell.churn, cell.rate) for cell in cells()} == set(
+        itertools.product(("override_host", "round_robin", "least_request"), ("still", "churn"), (5.0, 50.0))
+    )
+
+
+def test_only_ours_must_keep_to_the_weights_that_were_pushed() -> None:
+    pushed = Pushed()
+    pushed.add({"a": 80, "b": 20})
+    pushed.add({"a": 60, "b": 40})
+    assert pushed.shares() == pytest.approx({"a": 0.7, "b": 0.3})
+    still = {"a": 0.5, "b": 0.5}
+    ours = Cell("override_host", "churn", 5.0, served=Counter(a=700, b=300))
+    theirs = Cell("round_robin", "churn", 5.0, served=Counter(a=1000))
+    result, wanted = honoured_result([ours, theirs], still, pushed)
+    assert met(wanted) == {"override_host_churn_5_per_second_furthest_off": True, "failures": True}
+    assert result["cells"][theirs.name]["furthest_off"] == pytest.approx(0.3)
+    ours.served = Counter(a=640, b=360)
+    assert not met(honoured_result([ours], still, pushed)[1])["override_host_churn_5_per_second_furthest_off"]
+
+
+def test_noise_is_that_of_a_binomial() -> None:
+    assert noise(0.5, 400) == pytest.approx(0.049)
+    assert noise(0.5, 0) == 1.0
+
+
+def test_a_small_churn_leaves_no_task_and_no_watch() -> None:
+    """Memory of so few cycles says nothing, so only what is counted is asserted."""
+    result = processes.run(xds_churn(cycles=40, variant="delta"))
+    assert {entry.name for entry in churn_wanted(result) if entry.met} >= {
+        "tasks_left",
+        "watches_left",
+        "clients_left",
+    }
+
+
+def test_a_short_quiet_run_sees_the_pushes_that_changes_make() -> None:
+    held = processes.run(quiet(seconds=1.0, changes=2, seed=1))
+    assert held.pushes_of_changes >= 2
+    assert len(held.pushes) == 4
