@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
@@ -61,9 +60,14 @@ def _ip(address: str) -> str:
 
 def _envoys_spelling(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
     """Spell an address as Envoy does: it is an endpoint's identity, and picks are compared as text."""
-    if ip.version == 4:
+    if isinstance(ip, ipaddress.IPv4Address):
         return f"{ip}:{port}"
-    return f"[{socket.inet_ntop(socket.AF_INET6, ip.packed)}]:{port}"
+    # As inet_ntop(3) has it: these two kinds end in dotted decimals.
+    if ip.ipv4_mapped is not None:
+        return f"[::ffff:{ip.ipv4_mapped}]:{port}"
+    if 0xFFFF < int(ip) <= 0xFFFF_FFFF:
+        return f"[::{ipaddress.IPv4Address(int(ip))}]:{port}"
+    return f"[{ip}]:{port}"
 
 
 def _server(address: str) -> str:

@@ -99,6 +99,22 @@ async def test_admin_shows_health_readiness_metrics_and_views(unused_tcp_port: i
     await admin.stop()
 
 
+async def test_a_client_that_does_not_read_does_not_hold_up_the_admin_servers_end(
+    unused_tcp_port: int,
+) -> None:
+    """Aiohttp's own patience is a minute."""
+    admin = AdminServer(
+        f"127.0.0.1:{unused_tcp_port}", CollectorRegistry(), lambda: True, {"/big": lambda: "x" * 33_554_432}
+    )
+    await admin.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port, limit=1024)
+    writer.write(b"GET /big HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.sleep(0.3)
+    async with asyncio.timeout(20):
+        await admin.stop()
+    writer.close()
+
+
 async def test_a_dead_collector_does_not_hold_up_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     provider = tracer_provider(TelemetrySettings(traces="otlp"), "test")

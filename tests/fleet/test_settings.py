@@ -1,5 +1,6 @@
 """The settings file: what is good is taken, what is not is named with its path, value and allowance."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,18 @@ def test_addresses_are_spelt_as_envoy_spells_them() -> None:
     assert parse_settings(text).pools[0].endpoints[0].address == "[::1]:8001"
     mapped = GOOD.replace("address: 127.0.0.1:8001", 'address: "[::FFFF:102:304]:8001"')
     assert parse_settings(mapped).pools[0].endpoints[0].address == "[::ffff:1.2.3.4]:8001"
+    for given in (
+        "::1",
+        "::102:304",
+        "::1:0",
+        "::ffff:0:0",
+        "64:ff9b::1.2.3.4",
+        "1:0:2:0:0:3:0:0",
+        "FE80::1",
+    ):
+        expected = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, given))
+        text = GOOD.replace("address: 127.0.0.1:8001", f'address: "[{given}]:8001"')
+        assert parse_settings(text).pools[0].endpoints[0].address == f"[{expected}]:8001"
     (twice,) = problems(GOOD.replace("127.0.0.1:8001", "127.0.0.1:08002"))
     assert "allowed: each address once" in twice
     scoped = problems(GOOD.replace("127.0.0.1:8001", '"[fe80::1%eth0]:8001"'))[0]
