@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
 from fleet.codec import decode_traffic, encode_loads, encode_membership
@@ -96,7 +97,7 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
             stream.on_request(await anext(request_iterator), self._store)
         except StopAsyncIteration:
             return
-        except PeerError as error:
+        except (PeerError, DecodeError) as error:
             self._refused.inc()
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         assert stream.worker is not None
@@ -143,7 +144,7 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
 
     async def _end(self, reader: asyncio.Task[None], context: grpc.aio.ServicerContext[Any, Any]) -> None:
         error = reader.exception() if reader.done() and not reader.cancelled() else None
-        if isinstance(error, PeerError):
+        if isinstance(error, PeerError | DecodeError):
             self._refused.inc()
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if error is not None:

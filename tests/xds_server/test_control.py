@@ -195,3 +195,15 @@ async def test_a_fault_of_ours_while_reading_leaves_no_worker_behind(
     await until(lambda: server.store.in_flight() == {})
     await worker.stop()
     await until(lambda: server.registry.get_sample_value("warmroute_workers") == 0)
+
+
+@pytest.mark.parametrize("after_hello", [False, True])
+async def test_bytes_that_are_no_message_are_the_workers_error(server: Server, after_hello: bool) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        call = channel.stream_stream("/warmroute.v1.FleetControl/Follow")()
+        if after_hello:
+            hello = control_pb2.FollowRequest(hello=control_pb2.Hello(worker="w"))
+            await call.write(hello.SerializeToString())
+        await call.write(b"\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert server.registry.get_sample_value("warmroute_worker_protocol_errors_total") == 1
