@@ -143,6 +143,18 @@ async def test_a_broken_or_missing_file_keeps_what_was_found(
     assert [record.levelname for record in caplog.records].count("INFO") == 1
 
 
+async def test_other_files_and_idle_looks_read_nothing(tmp_path: Path, watch: Callable[..., Watched]) -> None:
+    path = tmp_path / "endpoints.yaml"
+    path.write_text(ONE)
+    watched = watch(path, 0.05)
+    await watched.until(lambda: bool(watched.told))
+    (tmp_path / "other.yaml").write_text("- [")
+    await asyncio.sleep(0.4)
+    assert len(watched.told) == 1
+    path.write_text(TWO)
+    await watched.until(lambda: len(watched.told) == 2)
+
+
 async def test_a_file_and_a_directory_that_come_later_are_found(
     tmp_path: Path, watch: Callable[..., Watched]
 ) -> None:

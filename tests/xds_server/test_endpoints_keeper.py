@@ -221,6 +221,17 @@ async def test_static_endpoints_that_change_join_and_drain(keep: Keep) -> None:
     assert (sorted(kept.listed), kept.keeper.leaving()) == ([A, B, C], {B})
 
 
+async def test_changed_defaults_of_a_pool_take_nobody_out(keep: Keep) -> None:
+    kept = await keep(settings(A, discovery=FILE))
+    kept.tell("/x", B)
+    given = settings(A, discovery=FILE)
+    pool = given.pools[0].model_copy(update={"models": ("m",)})
+    kept.keeper.reconfigure(given.model_copy(update={"pools": (pool,)}))
+    await kept.turn()
+    assert (kept.listed, kept.keeper.leaving()) == ([A, B], frozenset())
+    assert kept.keeper.membership().by_address[A].models == ("m",)
+
+
 async def test_what_a_replaced_source_found_stays_until_the_new_one_is_heard(keep: Keep) -> None:
     kept = await keep(settings(discovery=FILE))
     kept.tell("/x", A, B)

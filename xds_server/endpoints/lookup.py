@@ -142,9 +142,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, dns.exception.Timeout):
         return "no answer in time"
     if isinstance(error, dns.resolver.NoNameservers):
-        return "every name server failed: " + ", ".join(
-            sorted({str(entry[4] or type(entry[3]).__name__) for entry in error.kwargs.get("errors", ())})
-        )
+        # Each is (name server, by TCP, port, response code or exception, response).
+        reasons = [entry[3] for entry in error.kwargs.get("errors", ())]
+        texts = {reason if isinstance(reason, str) else type(reason).__name__ for reason in reasons}
+        return "every name server failed: " + ", ".join(sorted(texts))
     if isinstance(error, dns.resolver.NoResolverConfiguration):
         return "the system names no name server"
     return type(error).__name__
