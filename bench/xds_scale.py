@@ -137,12 +137,19 @@ async def _turn(
     return pushed["pushes"], received["received"]
 
 
+def paired(ours: Sequence[float], bare: Sequence[float]) -> list[float]:
+    """The ratio of each turn to the turn beside it: what else the host does comes and goes for both."""
+    starts = range(0, len(ours), _PUSHES_A_TURN)
+    return [sum(ours[at : at + _PUSHES_A_TURN]) / sum(bare[at : at + _PUSHES_A_TURN]) for at in starts]
+
+
 def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, Any], list[Wanted]]:
     """Return the object that `--json` prints, and its targets."""
     result = {kind: held.as_json(clients) for kind, held in measured.items()}
-    ours, bare = (result[kind]["cpu_seconds_per_push"] for kind in KINDS)
-    over = report.ratio(ours, bare)
-    with_build = report.ratio(ours + result["ours"]["build_cpu_seconds_per_push"], bare)
+    ours, bare = (measured[kind] for kind in KINDS)
+    over = statistics.median(paired(ours.cpu_seconds, bare.cpu_seconds))
+    whole = [cpu + built for cpu, built in zip(ours.cpu_seconds, ours.build_cpu_seconds, strict=True)]
+    with_build = statistics.median(paired(whole, bare.cpu_seconds))
     return {**result, "cpu_ratio": over, "cpu_ratio_with_build": with_build}, [
         report.at_most("cpu_per_push_over_bare", over, _CPU_RATIO)
     ]
@@ -153,7 +160,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.xds_scale", description=__doc__)
     parser.add_argument("--endpoints", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--turns", type=int, default=8, help=f"of {_PUSHES_A_TURN} pushes each (default 8)")
+    parser.add_argument("--turns", type=int, default=16, help=f"of {_PUSHES_A_TURN} pushes each (default 16)")
     parser.add_argument("--variant", choices=tuple(METHODS), default="sotw")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(given)

@@ -6,7 +6,7 @@ import pytest
 
 from bench import processes
 from bench.xds_fleet import Fleet, names_by_type
-from bench.xds_scale import KINDS, Measured, result_of, xds_scale
+from bench.xds_scale import KINDS, Measured, paired, result_of, xds_scale
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 
 
@@ -30,6 +30,11 @@ def test_receipts_belong_to_the_push_before_them_and_the_last_one_counts() -> No
     held.take(pushes, [[10.1, 5], [10.4, 5], [20.2, 5], [20.3, 5]])
     assert held.receipt_seconds == pytest.approx([0.1, 0.4, 0.2, 0.3])
     assert held.last_receipt_seconds == pytest.approx([0.4, 0.3])
+
+
+def test_turns_are_compared_with_their_neighbours() -> None:
+    """A host that slows down half-way slows both; the ratio of the turns stays."""
+    assert paired([2.0] * 4 + [6.0] * 4, [1.0] * 4 + [3.0] * 4) == pytest.approx([2.0, 2.0])
 
 
 def test_the_target_is_the_ratio_of_the_two_servers() -> None:
