@@ -14,6 +14,7 @@ from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from prometheus_client import CollectorRegistry
 
+from fleet.endpoint import Membership, Pool
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.serving import GrpcServer
 from fleet.settings import parse_settings
@@ -24,7 +25,7 @@ from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 OURS: Final = "override_host"
 POLICIES: Final = {
@@ -44,10 +45,18 @@ _ROUTER: Final = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Ro
 
 
 class Clusters:
-    """Serves `clusters` (name to policy), each with the same engines and, until told otherwise, weights."""
+    """Serves `clusters` (name to policy), each, until told otherwise, with `weights`.
+
+    A cluster has the engines that it has a weight for; all that may ever have one are `addresses`.
+    """
 
     def __init__(
-        self, socket: str, clusters: Mapping[str, str], weights: Mapping[str, int], merge_window: float | None
+        self,
+        socket: str,
+        clusters: Mapping[str, str],
+        addresses: Sequence[str],
+        weights: Mapping[str, int],
+        merge_window: float | None,
     ) -> None:
         self._address = f"unix:{socket}"
         self._weights = {name: dict(weights) for name in clusters}
@@ -55,7 +64,7 @@ class Clusters:
             yaml.safe_dump(
                 {
                     "pools": [
-                        {"name": _POOL, "endpoints": [{"address": address} for address in weights]},
+                        {"name": _POOL, "endpoints": [{"address": address} for address in addresses]},
                     ],
                     "listeners": [{"name": "front", "address": "127.0.0.1:10000", "pool": _POOL}],
                 }
@@ -94,7 +103,9 @@ class Clusters:
         return made
 
     def _snapshot(self, weights: Mapping[str, int]) -> Snapshot:
-        return build_snapshot(self._settings, self._membership, weights, frozenset())
+        pool = self._membership.pools[0]
+        present = tuple(endpoint for endpoint in pool.endpoints if endpoint.address in weights)
+        return build_snapshot(self._settings, Membership((Pool(pool.name, present),)), weights, frozenset())
 
     def _assignment(self, name: str) -> Resource:
         """The product's own assignment, under the cluster's name."""

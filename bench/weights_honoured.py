@@ -1,7 +1,8 @@
 """The shares that engines see against the weights that were pushed, through the real Envoy, by policy.
 
 Cells: weights that stand still or change ten times a second (by a few per cent, around 70/20/10), at 5 or
-50 requests a second. In each cell the product's cluster, without any pick, stands beside round_robin and
+50 requests a second. On request an engine of weight 1 also comes and goes with every update, which makes
+each policy begin anew. In each cell the product's cluster, without any pick, stands beside round_robin and
 least_request with the same weights at the same time. A cell of few requests is run on several clusters at
 once, so that chance stays well below the tolerance; the noise that is left is told beside each share.
 """
@@ -21,17 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import web
-
 from bench import processes, report
 from bench.cpu import CpuMeter
 from bench.envoy import EnvoyProcess
+from bench.honour_engines import Engines
 from bench.honour_envoy import HEADER, OURS, POLICIES, Clusters
 from bench.http_client import ExchangeError, HttpClient
 from bench.processes import BenchError, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bench.report import Wanted
 
@@ -55,8 +55,8 @@ class Cell:
     churn: str
     rate: float
     clusters: list[str] = field(default_factory=list)
-    served: Counter[str] = field(default_factory=Counter)
-    """Address to requests that arrived there."""
+    seen: list[Counter[str]] = field(default_factory=list)
+    """Address to requests that arrived there, by cluster."""
     failures: int = 0
 
     @property
@@ -70,6 +70,8 @@ class Pushed:
     """The weights of the churned clusters, over time."""
 
     updates: int = 0
+    taken: int = 0
+    """Updates that Envoy has taken, of the cluster with the fewest."""
     sums: dict[str, float] = field(default_factory=dict)
     """Address to the sum of its shares, one summand an update."""
 
@@ -85,38 +87,6 @@ class Pushed:
         return {address: value / self.updates for address, value in self.sums.items()}
 
 
-class Engines:
-    """Three engines that count who sent them what, by cluster."""
-
-    def __init__(self) -> None:
-        self.addresses: list[str] = []
-        self.seen: dict[str, Counter[str]] = {}
-        self._runners: list[web.AppRunner] = []
-
-    async def start(self) -> None:
-        """Listen on ports of the system's choice."""
-        for _ in _WEIGHTS:
-            app = web.Application()
-            app.router.add_get("/{path:.*}", self._answer)
-            runner = web.AppRunner(app, access_log=None)
-            await runner.setup()
-            self._runners.append(runner)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            host, port = runner.addresses[0][:2]
-            self.addresses.append(f"{host}:{port}")
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        for runner in self._runners:
-            await runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        assert request.transport is not None
-        host, port = request.transport.get_extra_info("sockname")[:2]
-        self.seen.setdefault(request.headers[HEADER], Counter())[f"{host}:{port}"] += 1
-        return web.Response(text="ok")
-
-
 def cells() -> list[Cell]:
     """Every policy under every churn at every rate, each with clusters of its own."""
     made = [Cell(policy, churn, rate) for policy in POLICIES for churn in _UPDATES for rate in _RATES]
@@ -126,7 +96,7 @@ def cells() -> list[Cell]:
 
 
 async def weights_honoured(
-    seconds: float, seed: int, merge_window: float | None
+    seconds: float, seed: int, merge_window: float | None, *, members: bool = False
 ) -> tuple[list[Cell], dict[str, float], Pushed]:
     """Run all cells at once; return them, the still weights' shares and what the others were.
 
@@ -134,14 +104,15 @@ async def weights_honoured(
         BenchError: Envoy did not take the configuration.
     """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-"))
-    made, pushed, engines = cells(), Pushed(), Engines()
+    made, pushed, engines = cells(), Pushed(), Engines(len(_WEIGHTS) + 1)
     try:
         async with AsyncExitStack() as stack:
             await engines.start()
             stack.push_async_callback(engines.stop)
-            usual = dict(zip(engines.addresses, _WEIGHTS, strict=True))
+            *lasting, passing = engines.addresses
+            usual = dict(zip(lasting, _WEIGHTS, strict=True))
             policies = {name: cell.policy for cell in made for name in cell.clusters}
-            clusters = Clusters(f"{directory}/xds.sock", policies, usual, merge_window)
+            clusters = Clusters(f"{directory}/xds.sock", policies, engines.addresses, usual, merge_window)
             await clusters.start()
             stack.push_async_callback(clusters.stop)
             front = f"127.0.0.1:{free_port()}"
@@ -155,7 +126,8 @@ async def weights_honoured(
                 await _wait_served(client, name)
             engines.seen.clear()
             report.progress(f"{len(policies)} clusters, {seconds:g} s")
-            churn = asyncio.create_task(_churn(clusters, made, usual, pushed, random.Random(seed)))
+            guest = passing if members else None
+            churn = asyncio.create_task(_churn(clusters, made, usual, guest, pushed, random.Random(seed)))
             await asyncio.gather(
                 *(
                     _lane(client, cell, name, seconds, random.Random(f"{seed} {name}"))
@@ -164,9 +136,10 @@ async def weights_honoured(
                 )
             )
             churn.cancel()
+            stats = await envoy.stats("cluster.*_churn_.*update_success")
+            pushed.taken = min((stats[name] for name in stats), default=0)
             for cell in made:
-                for name in cell.clusters:
-                    cell.served.update(engines.seen.get(name, {}))
+                cell.seen = [engines.seen.get(name, Counter()) for name in cell.clusters]
             total = sum(_WEIGHTS)
             return made, {address: weight / total for address, weight in usual.items()}, pushed
     finally:
@@ -183,7 +156,12 @@ async def _wait_served(client: HttpClient, name: str) -> None:
 
 
 async def _churn(
-    clusters: Clusters, made: Sequence[Cell], usual: Mapping[str, int], pushed: Pushed, draw: random.Random
+    clusters: Clusters,
+    made: Sequence[Cell],
+    usual: Mapping[str, int],
+    guest: str | None,
+    pushed: Pushed,
+    draw: random.Random,
 ) -> None:
     """Push other weights to every churned cluster, all the same, on a steady beat."""
     names = [name for cell in made if _UPDATES[cell.churn] for name in cell.clusters]
@@ -194,6 +172,8 @@ async def _churn(
             address: round(weight * draw.uniform(1 - _CHANGE_RATIO, 1 + _CHANGE_RATIO))
             for address, weight in usual.items()
         }
+        if guest is not None and pushed.updates % 2:
+            weights[guest] = 1
         clusters.push(dict.fromkeys(names, weights))
         pushed.add(weights)
         await asyncio.sleep(max(0.0, began + pushed.updates * beat - time.monotonic()))
@@ -225,9 +205,9 @@ def noise(share: float, requests: int) -> float:
 
 def told(cell: Cell, shares: Mapping[str, float]) -> dict[str, Any]:
     """Return a cell's figures; engines in the order of their weights."""
-    requests = sum(cell.served.values())
-    seen = [cell.served[address] / requests if requests else 0.0 for address in shares]
-    pushed = list(shares.values())
+    served = sum(cell.seen, Counter())
+    requests, pushed = sum(served.values()), list(shares.values())
+    seen = _shares(served, shares)
     return {
         "policy": cell.policy,
         "updates_per_second": _UPDATES[cell.churn],
@@ -236,9 +216,20 @@ def told(cell: Cell, shares: Mapping[str, float]) -> dict[str, Any]:
         "failures": cell.failures,
         "pushed_shares": pushed,
         "seen_shares": seen,
-        "furthest_off": max(abs(a - b) for a, b in zip(seen, pushed, strict=True)),
+        "furthest_off": _furthest_off(seen, pushed),
+        # What differs from one cluster to the next, and lasts, would cancel out in the sum.
+        "furthest_off_by_cluster": [_furthest_off(_shares(one, shares), pushed) for one in cell.seen],
         "noise": max(noise(share, requests) for share in pushed),
     }
+
+
+def _shares(served: Counter[str], addresses: Iterable[str]) -> list[float]:
+    requests = sum(served.values())
+    return [served[address] / requests if requests else 0.0 for address in addresses]
+
+
+def _furthest_off(seen: Sequence[float], pushed: Sequence[float]) -> float:
+    return max(abs(a - b) for a, b in zip(seen, pushed, strict=True))
 
 
 def result_of(
@@ -253,7 +244,7 @@ def result_of(
     ]
     failures = sum(cell.failures for cell in made)
     wanted.append(report.exactly("failures", failures, 0))
-    return {"updates": pushed.updates, "cells": figures}, wanted
+    return {"updates": pushed.updates, "updates_taken": pushed.taken, "cells": figures}, wanted
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -265,18 +256,21 @@ def main(given: Sequence[str] | None = None) -> int:
         type=float,
         help="seconds over which Envoy merges updates of weights (default: as the product's cluster has it)",
     )
+    parser.add_argument("--members", action="store_true", help="let an engine of weight 1 come and go too")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(given)
     meter = CpuMeter()
-    result, wanted = result_of(*processes.run(weights_honoured(args.seconds, args.seed, args.merge_window)))
+    run = weights_honoured(args.seconds, args.seed, args.merge_window, members=args.members)
+    result, wanted = result_of(*processes.run(run))
     result["cpu_used_ratio"] = meter.used_ratio()
     for cell in result["cells"].values():
         seen = "/".join(f"{share * 100:.1f}" for share in cell["seen_shares"])
         report.progress(
             f"{cell['policy']:14} {cell['updates_per_second']:4g} updates/s {cell['requests_per_second']:4g}"
             f" requests/s: {seen} of {cell['requests']}, furthest off {cell['furthest_off'] * 100:.1f} points"
-            f" (noise {cell['noise'] * 100:.1f})"
+            f" (noise {cell['noise'] * 100:.1f}; by cluster"
+            f" {', '.join(f'{off * 100:.1f}' for off in cell['furthest_off_by_cluster'])})"
         )
     for line in report.lines(wanted):
         report.progress(line)

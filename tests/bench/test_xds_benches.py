@@ -80,12 +80,13 @@ def test_only_ours_must_keep_to_the_weights_that_were_pushed() -> None:
     pushed.add({"a": 60, "b": 40})
     assert pushed.shares() == pytest.approx({"a": 0.7, "b": 0.3})
     still = {"a": 0.5, "b": 0.5}
-    ours = Cell("override_host", "churn", 5.0, served=Counter(a=700, b=300))
-    theirs = Cell("round_robin", "churn", 5.0, served=Counter(a=1000))
+    ours = Cell("override_host", "churn", 5.0, seen=[Counter(a=300, b=200), Counter(a=400, b=100)])
+    theirs = Cell("round_robin", "churn", 5.0, seen=[Counter(a=1000)])
     result, wanted = honoured_result([ours, theirs], still, pushed)
     assert met(wanted) == {"override_host_churn_5_per_second_furthest_off": True, "failures": True}
+    assert result["cells"][ours.name]["furthest_off_by_cluster"] == pytest.approx([0.1, 0.1])
     assert result["cells"][theirs.name]["furthest_off"] == pytest.approx(0.3)
-    ours.served = Counter(a=640, b=360)
+    ours.seen = [Counter(a=640, b=360)]
     assert not met(honoured_result([ours], still, pushed)[1])["override_host_churn_5_per_second_furthest_off"]
 
 
