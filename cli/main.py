@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"warmroute {version('warmroute')}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (module, text) in VERBS.items():
-        subparser = verbs.add_parser(name, help=text, description=text.capitalize() + ".")
+        subparser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == _verb_in(given):
             cast("Verb", importlib.import_module(module)).arguments(subparser)
     args = parser.parse_args(given)

@@ -54,12 +54,13 @@ class ExtProcServer:
             if follow
             else None
         )
+        self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def ready(self) -> bool:
-        """Whether a fleet is known to pick from."""
-        return self._store.view is not None
+        """Whether a fleet is known to pick from, until draining begins."""
+        return self._store.view is not None and not self._draining
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
@@ -81,6 +82,7 @@ class ExtProcServer:
 
     async def drain(self) -> None:
         """Let Envoy's health check send new requests past us; picks go on meanwhile."""
+        self._draining = True
         await self._grpc.set_ready(ready=False)
         await asyncio.sleep(self._settings.limits.drain_seconds / 2)
 
@@ -96,7 +98,8 @@ class ExtProcServer:
     async def _announce_ready(self) -> None:
         if self._store.view is None:
             await self._store.changed()
-        await self._grpc.set_ready(ready=True)
+        if not self._draining:
+            await self._grpc.set_ready(ready=True)
 
     async def _report(self) -> None:
         while True:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
-_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined] # the stubs lack it
+_EOF: Final[Any] = grpc.aio.EOF
 _PICK_BUCKETS: Final = (
     25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6,
     1.6e-3, 3.2e-3, 6.4e-3, 12.8e-3, 25.6e-3, 51.2e-3, 0.1, 0.25,

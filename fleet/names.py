@@ -24,6 +24,9 @@ HEADER_PREFIX: Final = "x-warmroute-prefix"
 HEADER_SERVED: Final = "x-warmroute-served"
 HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
 
+# Envoy's own note to its routes of how a request came; it goes no further.
+HEADER_PROTOCOL: Final = "x-warmroute-protocol"
+
 UPSTREAM_HEADERS: Final[dict[str, str]] = {
     HEADER_ENDPOINT: METADATA_ENDPOINT,
     HEADER_MATCHED: METADATA_MATCHED,
@@ -38,6 +41,7 @@ REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     *UPSTREAM_HEADERS,
     HEADER_SERVED,
     HEADER_ATTEMPTS,
+    HEADER_PROTOCOL,
 )
 """Routing headers that a client may send and that never steer."""
 

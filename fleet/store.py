@@ -65,10 +65,10 @@ class FleetStore:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def changed(self) -> FleetView:
-        """Wait for the next `publish` and return the view of that time."""
-        await self._changed.wait()
-        assert self._view is not None
+    async def changed(self, than: FleetView | None = None) -> FleetView:
+        """Return the newest view once it is another one than `than`."""
+        while self._view is None or self._view is than:
+            await self._changed.wait()
         return self._view
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:

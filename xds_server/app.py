@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from fleet.store import FleetStore
 
 logger = logging.getLogger(__name__)
+
+FIRST_SYNC_MARGIN_SECONDS: Final = 0.5
+FIRST_SYNC_MOST_SECONDS: Final = 5.0
+"""Envoys wait for the first full sync; one engine that hangs must not keep them waiting longer."""
 
 
 class XdsServer:
@@ -128,13 +132,18 @@ class XdsServer:
                 await server.stop(0.2)
 
     async def _tick_for_ever(self) -> None:
-        await self._scraper.first_sync(self._settings.signals.scrape_timeout_seconds + 0.5)
+        timeout = self._settings.signals.scrape_timeout_seconds + FIRST_SYNC_MARGIN_SECONDS
+        await self._scraper.first_sync(min(timeout, FIRST_SYNC_MOST_SECONDS))
+        failing = False
         while True:
             try:
                 self.tick()
+                failing = False
             except Exception:  # the edge of a tick: what Envoys hold stays in force
                 self._faults.inc()
-                logger.exception("this tick failed; Envoys keep what they have")
+                if not failing:
+                    logger.exception("ticks fail from here on; Envoys keep what they have")
+                failing = True
             if self.ready and not self._wake.is_set():
                 await self._announce_ready()
             self._wake.clear()

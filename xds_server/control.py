@@ -132,7 +132,7 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
                 for update in stream.updates(view, self._store, self._clock()):
                     yield update
                 continue
-            change = asyncio.create_task(self._store.changed())
+            change = asyncio.create_task(self._store.changed(told))
             try:
                 await asyncio.wait((change, reader), return_when=asyncio.FIRST_COMPLETED)
             finally:

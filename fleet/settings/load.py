@@ -82,8 +82,7 @@ def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
     try:
         endpoints = _ENDPOINTS.validate_json(json.dumps(raw, allow_nan=True))
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        lines = [_line(origin, root, problem, EndpointSettings) for problem in problems]
+        lines = [_line(origin, root, problem, EndpointSettings) for problem in _causes(error)]
         raise SettingsError(lines) from error
     except (TypeError, ValueError) as error:
         raise SettingsError([f"{origin}: {error}"]) from error
@@ -112,13 +111,20 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
     try:
         settings = Settings.model_validate_json(json.dumps(raw, allow_nan=True))
     except ValidationError as error:
-        lines = [_line(origin, root, problem) for problem in error.errors(include_url=False)]
+        lines = [_line(origin, root, problem) for problem in _causes(error)]
         raise SettingsError(lines) from error
     except (TypeError, ValueError) as error:
         raise SettingsError([f"{origin}: {error}"]) from error
     if found := contradictions(settings):
         raise SettingsError([f"{_place(origin, root, path)}: {text}" for path, text in found])
     return settings
+
+
+def _causes(error: ValidationError) -> list[ErrorDetails]:
+    """Return the problems that are no mere consequence of another one inside the same field."""
+    problems = error.errors(include_url=False)
+    deeper = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
+    return [problem for problem in problems if problem["loc"] not in deeper]
 
 
 def _text(path: Path) -> str:

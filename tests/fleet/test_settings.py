@@ -105,6 +105,10 @@ def test_what_is_no_mapping_of_settings_is_refused_with_its_origin(text: str) ->
     assert problems(text)[0].startswith("f.yaml")
 
 
+def test_what_only_follows_from_a_problem_is_not_told() -> None:
+    assert len(problems(GOOD.replace(":8002", ":0"))) == 1
+
+
 def test_every_problem_is_told_at_once() -> None:
     found = problems(GOOD.replace(":8002", ":0").replace("pool: chat", "pool: chat\n    x: 1"))
     assert len([line for line in found if "address" in line]) >= 1

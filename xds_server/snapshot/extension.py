@@ -10,6 +10,9 @@ from envoy_data_plane.envoy.config.core.v3 import (
     AggregatedConfigSource,
     ApiVersion,
     ConfigSource,
+    HeaderValue,
+    HeaderValueOption,
+    HeaderValueOptionHeaderAppendAction,
     Pipe,
     SocketAddress,
     TypedExtensionConfig,
@@ -51,3 +54,11 @@ def address_of(address: str) -> Address:
         return Address(pipe=Pipe(path=address.removeprefix("unix:")))
     host, port = split_host_port(address)
     return Address(socket_address=SocketAddress(address=host, port_value=port))
+
+
+def overwriting(name: str, value: str) -> HeaderValueOption:
+    """A header that replaces one of its name."""
+    return HeaderValueOption(
+        header=HeaderValue(key=name, value=value),
+        append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+    )

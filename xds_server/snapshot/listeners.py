@@ -33,11 +33,12 @@ from fleet.names import (
     DESTINATION_NAMESPACE,
     EXT_PROC_CLUSTER,
     EXT_PROC_FILTER,
+    HEADER_PROTOCOL,
     METADATA_NAMESPACE,
     REMOVED_REQUEST_HEADERS,
     TYPE_LISTENER,
 )
-from xds_server.snapshot.extension import address_of, extension, over_ads, packed, seconds
+from xds_server.snapshot.extension import address_of, extension, over_ads, overwriting, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
             extension(
                 "envoy.http.early_header_mutation.header_mutation",
                 EarlyHeaderMutation(
-                    mutations=[HeaderMutation(remove=name) for name in REMOVED_REQUEST_HEADERS]
+                    mutations=[
+                        *(HeaderMutation(remove=name) for name in REMOVED_REQUEST_HEADERS),
+                        HeaderMutation(append=overwriting(HEADER_PROTOCOL, "%PROTOCOL%")),
+                    ]
                 ),
             )
         ],

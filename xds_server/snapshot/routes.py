@@ -1,19 +1,14 @@
 """Routes: they decide, from a request's headers, what of it ext_proc gets to read.
 
-In order: upgrades (nothing), ordinary JSON (the whole body in one message), large or chunked JSON (its
-leading part; nothing when trailers are announced), all else (nothing). Whatever ext_proc does not read goes
-by weights.
+In order: upgrades (nothing), ordinary JSON (the whole body in one message), large JSON and JSON of unknown
+length over HTTP/1.1 (its leading part; nothing when trailers are announced), all else (nothing). Whatever
+ext_proc does not read goes by weights.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from envoy_data_plane.envoy.config.core.v3 import (
-    HeaderValue,
-    HeaderValueOption,
-    HeaderValueOptionHeaderAppendAction,
-)
 from envoy_data_plane.envoy.config.route.v3 import (
     HeaderMatcher,
     RetryPolicy,
@@ -44,16 +39,18 @@ from fleet.names import (
     HEADER_ATTEMPTS,
     HEADER_ENDPOINT,
     HEADER_MATCHED,
+    HEADER_PROTOCOL,
     HEADER_REASON,
     HEADER_SERVED,
     METADATA_NAMESPACE,
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
-from xds_server.snapshot.extension import packed, seconds
+from xds_server.snapshot.extension import overwriting, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
+    from envoy_data_plane.envoy.config.core.v3 import HeaderValueOption
     from envoy_data_plane.google.protobuf import Any
 
     from fleet.settings import ListenerSettings, PoolSettings, Settings
@@ -78,8 +75,9 @@ def _route_configuration(listener: ListenerSettings, pool: PoolSettings) -> Rout
         domains=["*"],
         routes=_routes(listener, pool),
         request_headers_to_add=[
-            _header(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
+            overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
+        request_headers_to_remove=[HEADER_PROTOCOL],
         response_headers_to_add=_decision(listener),
     )
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
@@ -98,6 +96,10 @@ def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
     # Envoy 1.40 sends a body twice where ext_proc releases a leading part, the route has retries, and
     # trailers end the request (envoyproxy/envoy issue 45470).
     no_trailers = HeaderMatcher(name="trailer", present_match=True, invert_match=True)
+    # HTTP/2 senders need not announce trailers, so without a length anything may follow. Of HTTP/1.1
+    # senders Envoy drops the trailers.
+    long = HeaderMatcher(name="content-length", present_match=True)
+    http_1 = HeaderMatcher(name=HEADER_PROTOCOL, string_match=StringMatcher(exact="HTTP/1.1"))
     untouched = {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
     # The buffer filter must stay off here. Behind ext_proc's leading part it would lift the limit while
     # the request is paused at the old one, and Envoy 1.40 then never reads the rest.
@@ -106,7 +108,8 @@ def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
         _route("upgrade", [upgrade], action, untouched),
         _route("json", [*is_json, ordinary], action, {}),
-        _route("large-json", [*is_json, no_trailers], action, leading_part),
+        _route("large-json", [*is_json, long, no_trailers], action, leading_part),
+        _route("chunked-json", [*is_json, http_1, no_trailers], action, leading_part),
         _route("other", [], action, untouched),
     ]
 
@@ -161,18 +164,11 @@ def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:
     if not listener.show_decision:
         return []
     return [
-        *(_header(name, _metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
-        _header(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
-        _header(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
+        *(overwriting(name, _metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
+        overwriting(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
+        overwriting(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
     ]
 
 
 def _metadata(key: str) -> str:
     return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"
-
-
-def _header(name: str, value: str) -> HeaderValueOption:
-    return HeaderValueOption(
-        header=HeaderValue(key=name, value=value),
-        append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
-    )

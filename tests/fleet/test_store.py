@@ -1,0 +1,35 @@
+"""The store between the services: no view is missed, counts follow the workers that are there."""
+
+import asyncio
+
+from fleet.store import FleetStore, FleetView, Traffic
+
+
+async def test_a_view_published_before_the_wait_is_not_missed() -> None:
+    store, first, second = FleetStore(), FleetView(), FleetView()
+    store.publish(first)
+    waiting = asyncio.create_task(store.changed(first))
+    store.publish(second)
+    assert await asyncio.wait_for(waiting, 5) is second
+    assert await asyncio.wait_for(store.changed(first), 5) is second
+
+
+async def test_the_same_view_is_no_change() -> None:
+    store, view = FleetStore(), FleetView()
+    store.publish(view)
+    waiting = asyncio.create_task(store.changed(view))
+    store.publish(view)
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    store.publish(FleetView())
+    assert await asyncio.wait_for(waiting, 5) is store.view
+
+
+async def test_in_flight_is_summed_over_workers_and_forgotten_with_them() -> None:
+    store = FleetStore()
+    store.report("one", [Traffic("a:1", 2, 2, 0), Traffic("b:1", 1, 1, 0)])
+    store.report("two", [Traffic("a:1", 5, 5, 0)])
+    assert store.in_flight() == {"a:1": 7, "b:1": 1}
+    assert store.in_flight(except_worker="two") == {"a:1": 2, "b:1": 1}
+    store.forget_worker("one")
+    assert store.in_flight() == {"a:1": 5}
