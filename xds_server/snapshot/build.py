@@ -10,6 +10,7 @@ from xds_server.snapshot.clusters import clusters
 from xds_server.snapshot.consistency import check
 from xds_server.snapshot.endpoints import load_assignments
 from xds_server.snapshot.listeners import listeners
+from xds_server.snapshot.proxyless import api_listeners
 from xds_server.snapshot.routes import routes
 from xds_server.snapshot.snapshot import Snapshot
 
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def build_snapshot(
-    settings: Settings, membership: Membership, weights: Mapping[str, int], unhealthy: frozenset[str]
+    settings: Settings,
+    membership: Membership,
+    weights: Mapping[str, int],
+    unhealthy: frozenset[str],
+    draining: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """Build all resources: those of the settings once, endpoints and weights anew each time.
 
@@ -31,6 +36,7 @@ def build_snapshot(
         membership: the endpoints of each pool of the settings.
         weights: address to weight, 1 to 10,000; an address that is missing counts as its peers' mean.
         unhealthy: addresses to mark UNHEALTHY.
+        draining: addresses to mark DRAINING: they finish what they have begun and get nothing new.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -39,7 +45,7 @@ def build_snapshot(
     if strangers := sorted(pool.name for pool in membership.pools if pool.name not in known):
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(strangers)}")
     snapshot = Snapshot.of(
-        [*_of_settings(_Same(settings)), *load_assignments(membership, weights, unhealthy)]
+        [*_of_settings(_Same(settings)), *load_assignments(membership, weights, unhealthy, draining)]
     )
     check(snapshot)
     return snapshot
@@ -63,4 +69,4 @@ class _Same:
 @lru_cache(maxsize=2)
 def _of_settings(same: _Same) -> tuple[Resource, ...]:
     settings = same.settings
-    return (*clusters(settings), *listeners(settings), *routes(settings))
+    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings))
