@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import signal
 import sys
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
-    import argparse
-
     from simulator.http import ServerConfig
 
 HELP: str = "run a simulated inference engine that speaks as vLLM does"
@@ -19,6 +18,7 @@ HELP: str = "run a simulated inference engine that speaks as vLLM does"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument("--address", default="127.0.0.1:8000", help="host:port; port 0 takes a free one")
     parser.add_argument("--model", default="warm-model", help="the name of the model served")
     parser.add_argument("--fit", default="h100_sxm/tp4", help="measured hardware that sets the speed")

@@ -43,6 +43,8 @@ class AdminServer:
         application.router.add_get("/metrics", self._metrics)
         for path, view in views.items():
             application.router.add_get(path, _json_handler(view))
+        paths = "\n".join(["/healthz", "/readyz", "/metrics", *sorted(views), ""])
+        application.router.add_get("/", _text_handler(paths))
         return application
 
     async def start(self) -> None:
@@ -73,6 +75,13 @@ class AdminServer:
         return web.Response(
             body=generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST}
         )
+
+
+def _text_handler(text: str) -> Callable[[web.Request], Any]:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    return handle
 
 
 def _json_handler(view: Callable[[], Any]) -> Callable[[web.Request], Any]:

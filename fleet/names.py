@@ -48,6 +48,9 @@ REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
 ADS_CLUSTER: Final = "warmroute_xds"
 EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
 
+# Of listeners for gRPC's own xDS client. No other name has a slash.
+GRPC_LISTENER_PREFIX: Final = "grpc/"
+
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
 BUFFER_FILTER: Final = "envoy.filters.http.buffer"
 

@@ -165,5 +165,7 @@ def configure_logging() -> None:
         level=level if level in logging.getLevelNamesMapping() else "INFO",
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if level not in logging.getLevelNamesMapping():
+        logger.warning("WARMROUTE_LOG_LEVEL is %r, which is no level: INFO is used", level[:20])
     # It tells of every change in the directory, and the log may lie there.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)

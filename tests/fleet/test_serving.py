@@ -96,6 +96,8 @@ async def test_admin_shows_health_readiness_metrics_and_views(unused_tcp_port: i
         assert "warmroute_test_total 1.0" in await (await client.get("/metrics")).text()
         assert json.loads(await (await client.get("/api/v1/x")).text()) == {"a": None}
         assert (await client.get("/nothing")).status == 404
+        listed = (await (await client.get("/")).text()).split()
+        assert listed == ["/healthz", "/readyz", "/metrics", "/api/v1/x"]
     await admin.stop()
 
 
