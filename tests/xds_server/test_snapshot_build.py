@@ -80,7 +80,8 @@ def test_every_type_is_served() -> None:
     assert set(snapshot.resources) == set(RESOURCE_TYPES)
     assert set(snapshot.of_type(TYPE_CLUSTER)) == {"llm", "empty", EXT_PROC_CLUSTER}
     assert set(snapshot.of_type(TYPE_ENDPOINT)) == {"llm", "empty"}
-    assert set(snapshot.of_type(TYPE_LISTENER)) == set(snapshot.of_type(TYPE_ROUTE)) == {"front"}
+    assert set(snapshot.of_type(TYPE_LISTENER)) == {"front", "grpc/llm", "grpc/empty"}
+    assert set(snapshot.of_type(TYPE_ROUTE)) == {"front"}
 
 
 def test_equal_input_gives_equal_versions_in_whatever_order_it_comes() -> None:
@@ -120,7 +121,8 @@ def test_changed_settings_are_taken_over() -> None:
     assert make_snapshot().version(TYPE_ROUTE) != make_snapshot(settings=hidden).version(TYPE_ROUTE)
 
 
-def test_localities_weigh_the_sum_of_their_endpoints() -> None:
+def test_localities_weigh_the_same_so_that_only_endpoints_count() -> None:
+    """The ring of gRPC multiplies a locality's weight by its endpoints'."""
     groups = assignment(make_snapshot({A: 10, B: 20, C: 30})).endpoints
     held = {
         group.locality.zone: (
@@ -129,7 +131,7 @@ def test_localities_weigh_the_sum_of_their_endpoints() -> None:
         )
         for group in groups
     }
-    assert held == {"a": (10, [10]), "b": (50, [20, 30])}
+    assert held == {"a": (1, [10]), "b": (1, [20, 30])}
 
 
 def test_ipv6_goes_out_without_brackets() -> None:
@@ -207,7 +209,7 @@ def test_host_comes_from_metadata_only() -> None:
     """A header as a source would let clients steer."""
     cluster = cluster_pb2.Cluster.FromString(make_snapshot().of_type(TYPE_CLUSTER)["llm"].body.value)
     override = override_host_pb2.OverrideHost()
-    (policy,) = cluster.load_balancing_policy.policies
+    policy = cluster.load_balancing_policy.policies[0]
     assert policy.typed_extension_config.typed_config.Unpack(override)
     assert [(entry.header, entry.HasField("metadata")) for entry in override.override_host_sources] == [
         ("", True)

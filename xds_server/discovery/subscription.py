@@ -27,6 +27,7 @@ Rules
                       name in `resource_names_subscribe` is due, even one already subscribed, because the
                       client may have lost it; so is a name that is unsubscribed while the wildcard still
                       covers it.
+    By name only      What is meant for gRPC's clients is never part of the wildcard.
     Unknown names     SotW: left out, so they never block known ones; no empty assignment is made up, for
                       it would take endpoints away from an Envoy that still has some. Delta: told once in
                       `removed_resources`. Either way they are sent as soon as they exist.
@@ -45,7 +46,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fleet.errors import PeerError
-from fleet.names import TYPE_CLUSTER, TYPE_LISTENER
+from fleet.names import GRPC_LISTENER_PREFIX, TYPE_CLUSTER, TYPE_LISTENER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -128,7 +129,7 @@ class Subscription:
 
     def covers(self, name: str) -> bool:
         """Whether the client asked for `name`, by itself or by the wildcard."""
-        return self.wildcard or name in self.names
+        return name in self.names or (self.wildcard and not name.startswith(GRPC_LISTENER_PREFIX))
 
     def replace(self, names: Collection[str]) -> None:
         """Take SotW's list of names, which is complete each time.
@@ -182,7 +183,7 @@ class Subscription:
                 self._set_wildcard(False)
             elif name in self.names:
                 self.names.discard(name)
-                if self.wildcard:
+                if self.covers(name):
                     self.due.add(name)
         self._forget_uncovered()
 
@@ -204,7 +205,9 @@ class Subscription:
         if self._settled == snapshot.version(self.type_url) and not self.due:
             return _NOTHING
         here = snapshot.of_type(self.type_url)
-        candidates = here.keys() | self.names if self.wildcard else self.names
+        candidates = (
+            {name for name in here if self.covers(name)} | self.names if self.wildcard else self.names
+        )
         changed = tuple(
             here[name]
             for name in sorted(candidates & here.keys())

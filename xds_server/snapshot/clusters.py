@@ -45,6 +45,7 @@ from envoy_data_plane.envoy.type.v3 import Percent
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
 from xds_server.snapshot.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
+from xds_server.snapshot.proxyless import weighted_policy
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _pick_then_weights() -> LoadBalancingPolicy:
     """The pick from metadata, which no client can set; without one Maglev, which keeps to EDS weights.
 
     round_robin and least_request start anew with every EDS update and then starve light endpoints.
+    The policy behind is for gRPC: each client takes the first of the list that it knows.
     """
     destination = MetadataKey(key=DESTINATION_NAMESPACE, path=[MetadataKeyPathSegment(key=DESTINATION_KEY)])
     maglev = _policy("envoy.load_balancing_policies.maglev", Maglev())
@@ -112,7 +114,8 @@ def _pick_then_weights() -> LoadBalancingPolicy:
         override_host_sources=[OverrideHostOverrideHostSource(metadata=destination)],
         fallback_policy=maglev,
     )
-    return _policy("envoy.load_balancing_policies.override_host", override)
+    picked = _policy("envoy.load_balancing_policies.override_host", override)
+    return LoadBalancingPolicy(policies=[*picked.policies, weighted_policy()])
 
 
 def _policy(name: str, message: Maglev | OverrideHost) -> LoadBalancingPolicy:
