@@ -1,4 +1,4 @@
-"""xds_server's composition root: signals -> weights -> snapshot -> discovery, once a tick."""
+"""xds_server's composition root: endpoints -> signals -> weights -> snapshot -> discovery, once a tick."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from fleet.settings.membership import membership
 from fleet.store import FleetView
 from xds_server.control import ControlService
 from xds_server.discovery.server import DiscoveryService
+from xds_server.endpoints.keeper import EndpointKeeper
+from xds_server.endpoints.roster import Roster, assemble
 from xds_server.signals.scraper import Scraper
 from xds_server.snapshot.build import build_snapshot
+from xds_server.snapshot.last_good import LastGood
+from xds_server.snapshot.saver import Saver
 from xds_server.snapshot.snapshot import SnapshotStore
+from xds_server.standing import Standing
 from xds_server.status import StatusViews
 from xds_server.trace import trace_update
 from xds_server.weigh import Weigher, WeightUpdate
@@ -34,9 +39,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_SYNC_MARGIN_SECONDS: Final = 0.5
 FIRST_SYNC_MOST_SECONDS: Final = 5.0
-"""Envoys wait for the first full sync; one engine that hangs must not keep them waiting longer."""
+"""Envoys wait for the first full sync; one engine or source that hangs must not keep them waiting longer."""
+FIRST_SYNC_STEP_SECONDS: Final = 0.05
+COALESCE_SECONDS: Final = 0.05
+"""Changes of the membership that come together, such as a pool's probes, make one update."""
+STATIC: Final = "static"
 
 
 class XdsServer:
@@ -53,12 +61,16 @@ class XdsServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._membership = membership(settings)
         self._store = store
         self._clock = clock
         self._tracer = provider.get_tracer("warmroute.xds_server")
+        self._wake = asyncio.Event()
+        self._keeper = EndpointKeeper(settings, registry, clock)
+        self._keeper.on_change = self._wake.set
         self._scraper = Scraper(settings.signals, settings.limits, registry, clock)
         self._weigher = Weigher(settings.weights, settings.signals)
+        self._saver = Saver(registry)
+        self._standing = Standing(registry)
         self._snapshots = SnapshotStore()
         self._discovery = DiscoveryService(self._snapshots, registry, settings.limits.xds_streams)
         self._grpc = GrpcServer("xds", settings.xds.address)
@@ -77,9 +89,12 @@ class XdsServer:
             "Pools without any fresh signal, whose weights are therefore equal",
             registry=registry,
         )
-        self._status = StatusViews(store, self._discovery, registry)
-        self._served: tuple[Settings, Mapping[str, int], frozenset[str]] | None = None
-        self._wake = asyncio.Event()
+        self._status = StatusViews(
+            store, self._discovery, registry, self._keeper.listed, self._standing.status
+        )
+        self._roster: Roster | None = None
+        self._weights: Mapping[str, int] = {}
+        self._served: tuple[Roster, Mapping[str, int], frozenset[str]] | None = None
         self._draining = False
         self._ticking: asyncio.Task[None] | None = None
 
@@ -94,20 +109,23 @@ class XdsServer:
 
     async def start(self) -> None:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""
-        self._scraper.update(self._membership)
         await self._grpc.start()
+        state = await self._saver.load(self._settings)
+        if state is not None:
+            self._keeper.stand_in(state.discovered)
+            self._weigher.restore(state.membership, state.weights, state.unhealthy, self._clock())
+            self._standing.loaded(state)
+        await self._keeper.start()
+        self._saver.start()
         if self._control is not None:
             await self._control.start()
         self._ticking = asyncio.create_task(self._tick_for_ever(), name="xds tick")
 
     async def apply(self, settings: Settings) -> None:
         """Take over changed settings; what cannot be built is refused with the old ones kept."""
-        changed = membership(settings)
-        build_snapshot(settings, changed, {}, frozenset())
+        build_snapshot(settings, membership(settings), {}, frozenset())
         self._settings = settings
-        if changed != self._membership:
-            self._membership = changed
-            self._scraper.update(changed)
+        self._keeper.reconfigure(settings)
         self._scraper.reconfigure(settings.signals)
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._wake.set()
@@ -127,15 +145,17 @@ class XdsServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticking
         await self._scraper.close()
+        await self._keeper.close()
+        await self._saver.close()
         for server in (self._grpc, self._control):
             if server is not None:
                 await server.stop(0.2)
 
     async def _tick_for_ever(self) -> None:
-        timeout = self._settings.signals.scrape_timeout_seconds + FIRST_SYNC_MARGIN_SECONDS
-        await self._scraper.first_sync(min(timeout, FIRST_SYNC_MOST_SECONDS))
+        await self._first_sync()
         failing = False
         while True:
+            self._wake.clear()
             try:
                 self.tick()
                 failing = False
@@ -144,12 +164,23 @@ class XdsServer:
                 if not failing:
                     logger.exception("ticks fail from here on; Envoys keep what they have")
                 failing = True
-            if self.ready and not self._wake.is_set():
+            if self.ready:
                 await self._announce_ready()
-            self._wake.clear()
+            tick_seconds = self._settings.xds.tick_seconds
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.xds.tick_seconds):
+                async with asyncio.timeout(tick_seconds):
                     await self._wake.wait()
+                await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
+
+    async def _first_sync(self) -> None:
+        """Wait until every source is heard, everybody was probed and scraped once, or the time is over."""
+        deadline = self._clock() + FIRST_SYNC_MOST_SECONDS
+        synced = False
+        while not synced and self._clock() < deadline:
+            # Step by step, so that pages are read while slower sources and probes go on.
+            synced = await self._keeper.first_sync(FIRST_SYNC_STEP_SECONDS)
+            self._scraper.update(self._keeper.membership())
+        await self._scraper.first_sync(max(0.0, deadline - self._clock()))
 
     async def _announce_ready(self) -> None:
         await self._grpc.set_ready(ready=True)
@@ -158,19 +189,46 @@ class XdsServer:
 
     def tick(self) -> None:
         """Loads to weights to snapshot; Envoys hear of it only if something they act on changed."""
-        loads = self._scraper.loads()
-        update = self._weigher.weigh(self._membership, loads, self._clock())
+        roster = self._take_roster()
+        if roster is None:
+            return
+        loads, now = self._scraper.loads(), self._clock()
+        if self._weigher.restored:
+            self._weigher.heard(self._scraper.answering())
+        update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now))
         self._blind.set(len(update.blind_pools))
-        wanted = (self._settings, update.weights, update.unhealthy)
+        self._standing.on_last_good(self._keeper.standing_in() | self._weigher.restored)
+        kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
+        self._weights = {**update.weights, **kept} if kept else update.weights
+        wanted = (roster, self._weights, update.unhealthy)
         if wanted != self._served:
-            self._publish(update)
+            self._publish(roster, update)
             self._served = wanted
-        self._store.publish(FleetView(self._membership, update.weights, loads))
+        self._store.publish(FleetView(roster.active, update.weights, loads))
 
-    def _publish(self, update: WeightUpdate) -> None:
-        snapshot = build_snapshot(self._settings, self._membership, update.weights, update.unhealthy)
+    def _take_roster(self) -> Roster | None:
+        """Who is served now; None while a pool is unknown that never had anybody."""
+        found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
+        self._standing.unknown(unknown)
+        before = self._roster
+        roster = assemble(self._settings, found, self._keeper.leaving(), unknown, before)
+        if roster is not None and (before is None or roster.membership is not before.membership):
+            self._scraper.update(roster.membership)
+        self._roster = roster
+        return roster
+
+    def _publish(self, roster: Roster, update: WeightUpdate) -> None:
+        snapshot = build_snapshot(
+            roster.settings, roster.membership, self._weights, update.unhealthy, roster.leaving
+        )
         if not self._snapshots.set(snapshot):
             return
+        self._saver.offer(self._state(roster, update), roster.settings)
         if update.changed:
             self._updates.inc()
             trace_update(self._tracer, update, snapshot.version(TYPE_ENDPOINT))
+
+    def _state(self, roster: Roster, update: WeightUpdate) -> LastGood:
+        source_of = self._keeper.source_of
+        static = frozenset(a for a in roster.active.by_address if source_of(a) == STATIC)
+        return LastGood(roster.active, update.weights, update.unhealthy, static)

@@ -7,22 +7,32 @@ from typing import TYPE_CHECKING, Any
 from fleet.load import LOAD_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
     from fleet.load import Load
     from fleet.store import FleetStore
     from xds_server.discovery.server import DiscoveryService
+    from xds_server.endpoints.listed import Listed
 
 
 class StatusViews:
     """Builds each view on request, from what is held anyway."""
 
-    def __init__(self, store: FleetStore, discovery: DiscoveryService, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        store: FleetStore,
+        discovery: DiscoveryService,
+        registry: CollectorRegistry,
+        listed: Callable[[], Sequence[Listed]],
+        standing: Callable[[], Mapping[str, Any]],
+    ) -> None:
         self._store = store
         self._discovery = discovery
         self._registry = registry
+        self._listed = listed
+        self._standing = standing
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """Path to view."""
@@ -33,26 +43,29 @@ class StatusViews:
         }
 
     def endpoints(self) -> dict[str, Any]:
-        """Every endpoint with its weight, requests in flight and load; null is unknown."""
+        """Every endpoint, served or not; null is unknown, and a weight of null means no new requests."""
         view, in_flight = self._store.view, self._store.in_flight()
-        if view is None:
-            return {"endpoints": []}
+        weights = {} if view is None else view.weights
+        loads = {} if view is None else view.loads
         return {
             "endpoints": [
                 {
-                    "address": endpoint.address,
-                    "pool": endpoint.pool,
-                    "weight": view.weights.get(endpoint.address),
-                    "in_flight": in_flight.get(endpoint.address, 0),
-                    "load": _values(view.loads.get(endpoint.address)),
+                    "address": listed.endpoint.address,
+                    "pool": listed.endpoint.pool,
+                    "state": listed.state,
+                    "source": listed.source,
+                    "weight": weights.get(listed.endpoint.address),
+                    "in_flight": in_flight.get(listed.endpoint.address, 0),
+                    "load": _values(loads.get(listed.endpoint.address)),
                 }
-                for endpoint in view.membership.endpoints
+                for listed in self._listed()
             ]
         }
 
     def status(self) -> dict[str, Any]:
-        """Counts since the start."""
+        """Counts since the start, and what is served that is not live."""
         return {
+            **self._standing(),
             "weight_updates": int(self._total("warmroute_weight_updates_total")),
             "pushes": int(self._total("warmroute_xds_pushes_total")),
             "acks": int(self._total("warmroute_xds_acks_total")),

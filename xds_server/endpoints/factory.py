@@ -41,6 +41,16 @@ def basis(pool: PoolSettings, entry: DiscoverySettings | None) -> tuple[object, 
     return pool.models, pool.engine, listed
 
 
+def label(entry: DiscoverySettings | None) -> str:
+    """What the admin server calls a source."""
+    if entry is None:
+        return "static"
+    if entry.file is not None:
+        return f"file {entry.file.path}"
+    assert entry.dns is not None
+    return f"dns {entry.dns.name}"
+
+
 def make(pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
     """Build a source of a pool."""
     where = f"pool {pool.name}"

@@ -161,6 +161,10 @@ class Gate:
         """Whether somebody is still taken as good without a probe's word."""
         return bool(self._presumed)
 
+    def standing(self) -> list[tuple[Endpoint, State]]:
+        """Everybody, served or not."""
+        return [(held.endpoint, held.state) for held in self._held.values()]
+
     def counts(self) -> dict[State, int]:
         """How many stand where."""
         counts = dict.fromkeys(State, 0)

@@ -8,14 +8,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Gauge
-
 from fleet.endpoint import Membership
-from xds_server.endpoints.factory import Key, Made, basis, keys, make
+from xds_server.endpoints.factory import Key, Made, basis, keys, label, make
 from xds_server.endpoints.gate import Gate, State, Verdict
+from xds_server.endpoints.listed import Listed, noted
 from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
-from xds_server.endpoints.source import SourceMetrics
+from xds_server.endpoints.source import KeeperMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LAST_GOOD: Final = "last good"
+"""What stands in for a source that has not been heard since the start."""
 RESTART_SECONDS: Final = 5.0
 """Until a source that failed by our own fault is run again."""
 
@@ -41,26 +42,6 @@ class _Running:
     initial: bool = False
     """There since start: what it tells first was probably served before this process."""
     task: asyncio.Task[None] | None = None
-
-
-class _Metrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.sources = SourceMetrics(registry)
-        self.endpoints = Gauge(
-            "warmroute_endpoints", "Endpoints by state, over all pools", ["state"], registry=registry
-        )
-        self.duplicates = Gauge(
-            "warmroute_endpoint_duplicates",
-            "Entries of sources left out because an earlier one has their address",
-            registry=registry,
-        )
-        self.over_limit = Gauge(
-            "warmroute_endpoints_over_limit",
-            "Endpoints found and left out because of limits.endpoints",
-            registry=registry,
-        )
-        for state in State:
-            self.endpoints.labels(state.value)
 
 
 class EndpointKeeper:
@@ -84,19 +65,27 @@ class EndpointKeeper:
         self._settings = settings
         self._clock = clock
         self._factory = factory
-        self._metrics = _Metrics(registry)
+        self._metrics = KeeperMetrics(registry)
         self._gate = Gate()
         self._prober: Prober | None = None
         self._running: dict[Key, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        known = last_good.pools if last_good is not None else ()
-        self._retained = {pool.name: pool.endpoints for pool in known if pool.endpoints}
+        self._retained: dict[str, tuple[Endpoint, ...]] = {}
         """By pool: stands in while a source of the pool has not been heard."""
+        self._standing_in: frozenset[str] = frozenset()
+        self._sources: dict[str, str] = {}
         self._membership = Membership()
         self._stale = True
         self._synced = asyncio.Event()
         self._over_limit = 0
         self.on_change: Callable[[], None] = _nothing
+        if last_good is not None:
+            self.stand_in(last_good)
+
+    def stand_in(self, last_good: Membership) -> None:
+        """Take the last good state; before `start` only."""
+        self._retained = {pool.name: pool.endpoints for pool in last_good.pools if pool.endpoints}
+        self._standing_in = frozenset(self._retained)
 
     async def start(self) -> None:
         """Run the sources; what they tell comes in from now on."""
@@ -119,7 +108,8 @@ class EndpointKeeper:
         What a removed source found stays until every new source of its pool has been heard once.
         """
         self._settings = settings
-        self._reconcile(initial=False)
+        if self._prober is not None:
+            self._reconcile(initial=False)
 
     def membership(self) -> Membership:
         """Who is served and who is leaving, in every pool; the same object while nothing changed."""
@@ -148,6 +138,26 @@ class EndpointKeeper:
             pool.name
             for pool in self._settings.pools
             if any(self._unheard(key) for key in keys(pool)) and not any(self._found(pool))
+        )
+
+    def standing_in(self) -> frozenset[str]:
+        """Pools in which the last good state stands in for a source that has not been heard."""
+        return self._standing_in
+
+    def source_of(self, address: str) -> str:
+        """The source that told an endpoint of the membership, as `Listed.source` has it."""
+        return self._sources.get(address, "")
+
+    def listed(self) -> tuple[Listed, ...]:
+        """Everybody who is found or leaving, served or not."""
+        ramp = self.ramp(self._clock())
+        return tuple(
+            Listed(
+                endpoint,
+                "ramp" if endpoint.address in ramp and state is State.ADMITTED else state.value,
+                self.source_of(endpoint.address),
+            )
+            for endpoint, state in self._gate.standing()
         )
 
     async def first_sync(self, timeout_seconds: float) -> bool:
@@ -226,6 +236,7 @@ class EndpointKeeper:
         pools = self._settings.pools
         waiting = {pool.name for pool in pools if any(self._unheard(key) for key in keys(pool))}
         self._retained = {name: kept for name, kept in self._retained.items() if name in waiting}
+        self._standing_in = self._standing_in.intersection(self._retained)
         merged = merge(((pool.name, self._found(pool)) for pool in pools), self._settings.limits.endpoints)
         self._metrics.duplicates.set(merged.duplicates)
         self._metrics.over_limit.set(merged.over_limit)
@@ -239,12 +250,26 @@ class EndpointKeeper:
             presumed=frozenset(endpoint.address for endpoint in presumed),
             trusted={e.address for kept in self._retained.values() for e in kept} if trusted else (),
         )
+        self._note_sources()
         assert self._prober is not None
         joining = {pool.name: pool.joining for pool in pools}
         self._prober.update(
             {endpoint.address: (endpoint, joining[endpoint.pool]) for endpoint in self._gate.probing()}
         )
         self._changed()
+
+    def _note_sources(self) -> None:
+        """Remember who told whom; those who leave, or were told by a source that is gone, keep their note."""
+        told = [
+            (
+                *((label(key[1]), self._running[key].found or ()) for key in keys(pool)),
+                (LAST_GOOD if pool.name in self._standing_in else "", self._retained.get(pool.name, ())),
+            )
+            for pool in self._settings.pools
+        ]
+        held = {endpoint.address for endpoint, _ in self._gate.standing()}
+        before = {address: source for address, source in self._sources.items() if address in held}
+        self._sources = before | noted(told)
 
     def _heard(self, address: str, verdict: Verdict) -> bool:
         if self._gate.heard(address, verdict, self._clock()):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from xds_server.endpoints.gate import State
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -92,3 +94,25 @@ class TroubleReport:
     def close(self) -> None:
         """Take the source out of the count: it is not asked any more."""
         self._metrics.set_failing(self, failing=False)
+
+
+class KeeperMetrics:
+    """What discovery of endpoints counts as a whole."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sources = SourceMetrics(registry)
+        self.endpoints = Gauge(
+            "warmroute_endpoints", "Endpoints by state, over all pools", ["state"], registry=registry
+        )
+        self.duplicates = Gauge(
+            "warmroute_endpoint_duplicates",
+            "Entries of sources left out because an earlier one has their address",
+            registry=registry,
+        )
+        self.over_limit = Gauge(
+            "warmroute_endpoints_over_limit",
+            "Endpoints found and left out because of limits.endpoints",
+            registry=registry,
+        )
+        for state in State:
+            self.endpoints.labels(state.value)

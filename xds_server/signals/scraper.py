@@ -32,6 +32,8 @@ same loop answers requests."""
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
+_ANSWERED: Final = frozenset(("", "http_status", "too_large", "protocol", "internal"))
+"""Kinds of failure, and none, that come after an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,14 @@ class Scraper:
         """Address to newest load, for every endpoint; all unknown before its first page."""
         return {address: target.load for address, target in self._targets.items()}
 
+    def answering(self) -> frozenset[str]:
+        """Endpoints whose newest scrape got an answer of any kind: somebody is there."""
+        return frozenset(
+            address
+            for address, target in self._targets.items()
+            if address not in self._untried and target.failing in _ANSWERED
+        )
+
     async def first_sync(self, timeout_seconds: float) -> bool:
         """Wait until every endpoint has been tried once; returns whether that came in time."""
         try:
@@ -177,7 +187,9 @@ class Scraper:
 
     def _note_state(self) -> None:
         self._metrics.failing_endpoints.set(len(self._failing))
-        if not self._untried:
+        if self._untried:
+            self._synced.clear()
+        else:
             self._synced.set()
 
     async def _follow(self, target: _Target, fetcher: PageFetcher) -> None:

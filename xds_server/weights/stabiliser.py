@@ -10,7 +10,7 @@ import numpy as np
 from xds_server.weights.border import to_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -41,6 +41,17 @@ class Stabiliser:
         self._published = dict(zip(addresses, shares.tolist(), strict=True))
         self._published_at = now
         return shares
+
+    def published(self, shares: Mapping[str, float], now: float) -> None:
+        """Take shares as the ones in force: they were published before this object was there."""
+        self._smoothed = dict(shares)
+        self._stepped_at = now
+        self._published = dict(shares)
+        self._published_at = now
+
+    def hold(self, now: float) -> None:
+        """Begin the minimum interval anew: weights went out for a reason beside the shares."""
+        self._published_at = now
 
     def _smooth(self, addresses: Sequence[str], scores: npt.ArrayLike, now: float) -> FloatArray:
         """Move the shares towards the scores by 1 - exp(-dt / tau): the same for any tick."""

@@ -1,0 +1,33 @@
+"""Endpoints as the admin server shows them, and who told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fleet.endpoint import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One endpoint as the admin server shows it."""
+
+    endpoint: Endpoint
+    state: str
+    """`probing`, `admitted`, `ramp` or `leaving`."""
+    source: str
+    """`static`, `file PATH`, `dns NAME` or `last good`."""
+
+
+def noted(pools: Iterable[Sequence[tuple[str, Sequence[Endpoint]]]]) -> dict[str, str]:
+    """Address to the source that counts: the first that tells of it. Sources without a name are left out."""
+    sources: dict[str, str] = {}
+    for pool in pools:
+        for source, endpoints in pool:
+            if source:
+                for endpoint in endpoints:
+                    sources.setdefault(endpoint.address, source)
+    return sources
