@@ -1,0 +1,228 @@
+"""CSDS over real gRPC: what each client was told, took and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import msgspec
+import pytest
+from envoy.service.status.v3 import csds_pb2, csds_pb2_grpc
+
+from fleet.endpoint import Locality
+from fleet.errors import PeerError
+from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
+from xds_server.discovery.csds import MAX_BYTES, MAX_CLIENTS, ClientStatusService
+from xds_server.discovery.progress import Progress
+from xds_server.discovery.status import ClientStatus, TypeStatus
+from xds_server.discovery.variant import Client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class World:
+    """A discovery service, the status service that looks at it, and a channel to the latter."""
+
+    def __init__(self, running: Any, service: ClientStatusService, channel: Any) -> None:
+        self.running = running
+        self.service = service
+        self.channel = channel
+        self.stub = csds_pb2_grpc.ClientStatusDiscoveryServiceStub(channel)
+
+    async def connect(self, node: str) -> Any:
+        """A client that has been told of clusters and took them."""
+        peer = self.running.connect("sotw", "ads", node)
+        await peer.ask(TYPE_CLUSTER)
+        await peer.hear(TYPE_CLUSTER)
+        return peer
+
+    async def fetch(self, **request: Any) -> Any:
+        return await self.stub.FetchClientStatus(csds_pb2.ClientStatusRequest(**request))
+
+    async def fetch_until(self, *statuses: int) -> Any:
+        """Fetch the only client until its types are in these states: an answer is heard a moment later."""
+        async with asyncio.timeout(10):
+            while True:
+                (config,) = (await self.fetch()).config
+                if [entry.config_status for entry in config.generic_xds_configs] == list(statuses):
+                    return config
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def world(serve: Any, xds: Any, tmp_path: Path) -> AsyncIterator[World]:
+    progress = Progress(100)
+    running = await serve(observer=progress)
+    running.store.set(xds.snapshot(xds.cluster("llm"), xds.assignment("llm", 1, 2)))
+    service = ClientStatusService(running.service, progress, max_clients=3)
+    server = grpc.aio.server()
+    service.register(server)
+    target = f"unix:{tmp_path}/csds.sock"
+    server.add_insecure_port(target)
+    await server.start()
+    async with grpc.aio.insecure_channel(target) as channel:
+        yield World(running, service, channel)
+    await server.stop(0)
+
+
+async def test_versions_times_and_errors_are_told(world: World, xds: Any) -> None:
+    before = time.time()
+    peer = await world.connect("node-1")
+    await peer.ask(TYPE_ENDPOINT, ["llm"])
+    await peer.hear(TYPE_ENDPOINT, error="weights are odd")
+    config = await world.fetch_until(csds_pb2.SYNCED, csds_pb2.ERROR)
+
+    assert (config.node.id, config.node.cluster) == ("node-1", "fleet")
+    clusters, endpoints = config.generic_xds_configs
+    snapshot = world.running.store.snapshot
+    assert (clusters.type_url, clusters.version_info) == (TYPE_CLUSTER, snapshot.version(TYPE_CLUSTER))
+    assert before - 1 < clusters.last_updated.ToNanoseconds() / 1e9 < time.time() + 1
+    assert not clusters.HasField("error_state")
+    assert (endpoints.type_url, endpoints.version_info) == (TYPE_ENDPOINT, "")
+    assert endpoints.error_state.details == "weights are odd"
+    assert endpoints.error_state.version_info == snapshot.version(TYPE_ENDPOINT)
+    assert endpoints.error_state.HasField("last_update_attempt")
+    assert not endpoints.HasField("last_updated")
+    assert config.node.metadata["warmroute.lag_seconds"] > 0
+
+    world.running.store.set(xds.snapshot(xds.cluster("llm"), xds.assignment("llm", 2, 2)))
+    await peer.hear(TYPE_ENDPOINT)
+    config = await world.fetch_until(csds_pb2.SYNCED, csds_pb2.SYNCED)
+    assert config.node.metadata["warmroute.lag_seconds"] == 0
+    assert not config.generic_xds_configs[1].HasField("error_state")
+
+
+async def test_a_client_that_does_not_answer_is_stale_and_goes_when_it_goes(world: World, xds: Any) -> None:
+    peer = world.running.connect("delta", "ads", "node-1")
+    await peer.ask(TYPE_CLUSTER)
+    config = await world.fetch_until(csds_pb2.STALE)
+    assert config.generic_xds_configs[0].version_info == ""
+    peer.cancel()
+    await world.running.idle()
+    assert not (await world.fetch()).config
+
+
+@pytest.mark.parametrize(
+    ("matchers", "wanted"),
+    [
+        ([], ["a-1", "a-2", "B-1"]),
+        ([{}], ["a-1", "a-2", "B-1"]),
+        ([{"node_id": {"exact": "a-1"}}], ["a-1"]),
+        ([{"node_id": {"exact": "a"}}], []),
+        ([{"node_id": {"exact": "a-1"}}, {"node_id": {"suffix": "B-1"}}], ["a-1", "B-1"]),
+        ([{"node_id": {"prefix": "A", "ignore_case": True}}], ["a-1", "a-2"]),
+        ([{"node_id": {"contains": "-1"}}], ["a-1", "B-1"]),
+    ],
+)
+async def test_matchers_choose_nodes_and_any_of_them_will_do(
+    world: World, matchers: list[Any], wanted: list[str]
+) -> None:
+    for node in ("a-1", "a-2", "B-1"):
+        await world.connect(node)
+    response = await world.fetch(node_matchers=matchers)
+    assert sorted(config.node.id for config in response.config) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("matchers", "text"),
+    [
+        ([{"node_id": {"safe_regex": {"regex": ".*"}}}], "exact, prefix"),
+        ([{"node_id": {}}], "exact, prefix"),
+        ([{"node_metadatas": [{"path": [{"key": "a"}]}]}], "node_metadatas"),
+        ([{"node_id": {"exact": "x"}}] * 101, "allowed: 100"),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_rather_than_ignored(
+    world: World, matchers: list[Any], text: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.fetch(node_matchers=matchers)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert text in (refused.value.details() or "")
+
+
+async def test_answers_are_bounded(world: World) -> None:
+    for number in range(4):
+        await world.connect(f"node-{number}")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.fetch()
+    assert "4 clients match; allowed: 3" in (refused.value.details() or "")
+    response = await world.fetch(node_matchers=[{"node_id": {"exact": "node-2"}}])
+    assert [config.node.id for config in response.config] == ["node-2"]
+
+
+async def test_a_stream_answers_each_request_and_junk_ends_only_itself(world: World) -> None:
+    call = world.stub.StreamClientStatus()
+    await call.write(csds_pb2.ClientStatusRequest())
+    assert not (await call.read()).config
+    await world.connect("node-1")
+    await call.write(csds_pb2.ClientStatusRequest())
+    assert [config.node.id for config in (await call.read()).config] == ["node-1"]
+
+    raw = world.channel.stream_stream(
+        "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
+    )()
+    await raw.write(b"\xff\xff")
+    assert await raw.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    await call.write(csds_pb2.ClientStatusRequest())
+    assert (await call.read()).config
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_streams_are_bounded_and_counted_back(world: World) -> None:
+    calls = [world.stub.StreamClientStatus() for _ in range(16)]
+    for call in calls:
+        await call.write(csds_pb2.ClientStatusRequest())
+        await call.read()
+    refused = world.stub.StreamClientStatus()
+    assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    for call in calls:
+        call.cancel()
+    async with asyncio.timeout(10):
+        while world.service._streams:
+            await asyncio.sleep(0.01)
+
+
+async def test_the_same_goes_out_as_json(world: World) -> None:
+    await world.connect("node-1")
+    await world.fetch_until(csds_pb2.SYNCED)
+    (client,) = msgspec.json.decode(msgspec.json.encode(world.service.clients()))
+    assert (client["node_id"], client["lag_seconds"]) == ("node-1", 0.0)
+    (clusters,) = client["types"]
+    assert (clusters["state"], clusters["nacked_at"]) == ("synced", None)
+    assert clusters["acked_at"] > 0
+
+
+class Many:
+    """As many clients as one answer may have, with names of ordinary length, each with an error or none."""
+
+    def __init__(self, progress: Progress, error: str = "") -> None:
+        refused = "1" * 16 if error else ""
+        types = tuple(TypeStatus(kind, "0" * 16, "0" * 16, refused, error) for kind in RESOURCE_TYPES)
+        self._clients = []
+        for number in range(MAX_CLIENTS):
+            node = Client(f"gateway-{number:08d}-envoy", "warmroute", Locality("region", "zone", ""))
+            self._clients.append(ClientStatus(node.node_id, node.cluster, node.locality, "sotw", 1, types))
+            for kind in RESOURCE_TYPES:
+                progress.acked(node, kind, "0" * 16)
+
+    def clients(self) -> list[ClientStatus]:
+        return self._clients
+
+
+def test_the_most_clients_fit_in_one_message_and_too_many_bytes_are_refused() -> None:
+    progress = Progress(MAX_CLIENTS)
+    service: Any = ClientStatusService(Many(progress), progress)  # type: ignore[arg-type]
+    response = service.respond(b"")
+    assert len(response.config) == MAX_CLIENTS
+    assert 1024 * 1024 < response.ByteSize() <= MAX_BYTES
+    service = ClientStatusService(Many(progress, "x" * 500), progress)  # type: ignore[arg-type]
+    with pytest.raises(PeerError, match="by node_matchers"):
+        service.respond(b"")
