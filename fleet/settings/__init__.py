@@ -19,6 +19,7 @@ from fleet.settings.model import (
     WeightSettings,
     XdsSettings,
 )
+from fleet.settings.topology import LinkSettings, TopologySettings
 
 __all__ = [
     "CostSettings",
@@ -30,11 +31,13 @@ __all__ = [
     "HeadroomSettings",
     "JoiningSettings",
     "LimitSettings",
+    "LinkSettings",
     "ListenerSettings",
     "PoolSettings",
     "Settings",
     "SignalSettings",
     "StabiliserSettings",
+    "TopologySettings",
     "WeightSettings",
     "XdsSettings",
     "load_endpoints",

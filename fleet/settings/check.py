@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet.settings import topology
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,6 +23,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_too_many_endpoints(settings),
         *_exposed(settings),
         *_timing(settings),
+        *_topology(settings),
     ]
 
 
@@ -95,3 +98,8 @@ def _timing(settings: Settings) -> Iterator[tuple[Path, str]]:
             ("signals", "stale_after_seconds"),
             f"{signals.stale_after_seconds}; allowed: at least twice scrape_interval_seconds",
         )
+
+
+def _topology(settings: Settings) -> Iterator[tuple[Path, str]]:
+    for path, text in topology.contradictions(settings.weights.topology):
+        yield ("weights", "topology", *path), text

@@ -200,7 +200,7 @@ def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[
     for step in location:
         if isinstance(step, str) and step in model.model_fields:
             model = next(_models(model.model_fields[step].annotation), model)
-    return sorted(model.model_fields)
+    return sorted(field.alias or name for name, field in model.model_fields.items())
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -7,19 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fleet.settings.address import IpAddress, ServerAddress, TcpAddress, is_local
-
-Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+from fleet.settings.strict import Name, NotNegative, Positive, Seconds, Share
+from fleet.settings.strict import Strict as _Strict
+from fleet.settings.topology import TopologySettings
 
 
 class LocalitySettings(_Strict):
@@ -149,8 +142,6 @@ class XdsSettings(_Strict):
 
     address: ServerAddress = "unix:/run/warmroute/xds.sock"
     tick_seconds: Seconds = 0.25
-    state_path: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] | None = None
-    """File of the last good state; empty: none. By default beside the Unix socket of `address`."""
 
 
 class SignalSettings(_Strict):
@@ -199,6 +190,7 @@ class WeightSettings(_Strict):
     strategy: Literal["headroom"] = "headroom"
     headroom: HeadroomSettings = HeadroomSettings()
     stabiliser: StabiliserSettings = StabiliserSettings()
+    topology: TopologySettings = TopologySettings()
 
 
 class CostSettings(_Strict):
@@ -267,6 +259,8 @@ class LimitSettings(_Strict):
     index_blocks_per_endpoint: Annotated[int, Field(ge=16, le=100_000_000)] = 200_000
     ext_proc_streams: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     xds_streams: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    node_groups: Annotated[int, Field(ge=1, le=100_000)] = 64
+    """Places of Envoys that get weights by distance; Envoys beyond that get them without."""
     metrics_page_bytes: Annotated[int, Field(ge=1024, le=268_435_456)] = 8_388_608
     endpoints: Annotated[int, Field(ge=1, le=100_000)] = 5000
     drain_seconds: Seconds = 5.0

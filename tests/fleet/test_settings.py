@@ -134,7 +134,8 @@ def test_settings_cannot_be_changed_in_place() -> None:
 
 def _fields(model: type[BaseModel], prefix: str = "") -> list[str]:
     names = []
-    for name, field in model.model_fields.items():
+    for key, field in model.model_fields.items():
+        name = field.alias or key
         inner = field.annotation
         nested = [
             a
