@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT, TYPE_LISTENER
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
+from xds_server.discovery.server import DiscoveryService
 from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.proxyless import grpc_bootstrap
+from xds_server.snapshot.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -209,3 +212,25 @@ async def test_grpc_keeps_a_session_on_one_engine_by_any_bootstrap(
     for session in ("one", "two"):
         assert len(await caller.calls(100, **{"x-session-id": session})) == 1
     assert running.value("nacks_total", type=TYPE_LISTENER.rpartition(".")[2]) == 0
+
+
+async def test_grpc_goes_on_without_us_and_follows_us_again(
+    serve: Any, client: Any, engines: list[str]
+) -> None:
+    running = await serve()
+    settings = make_settings(engines)
+    running.store.set(make_snapshot(settings, (8000, 1000, 1000)))
+    caller = await client("xds:///llm", bootstrap_of(running.target))
+    await caller.until(follows(engines, 8000, 1000, 1000))
+    await running.server.stop(0)
+    await caller.until(follows(engines, 8000, 1000, 1000))
+
+    store = SnapshotStore()
+    store.set(make_snapshot(settings, (1000, 1000, 8000)))
+    server = grpc.aio.server()
+    DiscoveryService(store, CollectorRegistry(), 10).register(server)
+    server.add_insecure_port(running.target)
+    await server.start()
+    # Its back-off begins at a second.
+    await caller.until(follows(engines, 1000, 1000, 8000))
+    await server.stop(0)

@@ -71,7 +71,7 @@ class ClientStatusService:
         """Make a `ClientStatusResponse` for a serialised `ClientStatusRequest`.
 
         Raises:
-            PeerError: the request is none, has matchers that cannot be honoured, or matches too much for one answer.
+            PeerError: the request is none, has matchers that cannot be honoured, or matches too much.
         """
         try:
             request = csds_pb2.ClientStatusRequest.FromString(message)
