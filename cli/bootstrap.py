@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--region", default="", help="where this Envoy stands")
     parser.add_argument("--zone", default="", help="where this Envoy stands")
+    parser.add_argument("--sub-zone", default="", help="where this Envoy stands: its host or NVLink island")
     parser.add_argument("--delta", action="store_true", help="incremental xDS instead of state of the world")
     parser.add_argument(
         "--admin",
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         ads_address=settings.xds.address,
         node_id=args.node_id,
         node_cluster=args.node_cluster,
-        locality=Locality(region=args.region, zone=args.zone),
+        locality=Locality(args.region, args.zone, args.sub_zone),
         delta=args.delta,
         admin_address=args.admin,
     )

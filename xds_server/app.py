@@ -20,6 +20,7 @@ from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.signals.scraper import Scraper
 from xds_server.snapshot.build import build_snapshot
+from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.last_good import LastGood
 from xds_server.snapshot.saver import Saver
 from xds_server.snapshot.snapshot import SnapshotStore
@@ -71,7 +72,7 @@ class XdsServer:
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
         self._standing = Standing(registry)
-        self._snapshots = SnapshotStore()
+        self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
         self._discovery = DiscoveryService(self._snapshots, registry, settings.limits.xds_streams)
         self._grpc = GrpcServer("xds", settings.xds.address)
         self._discovery.register(self._grpc.server)
@@ -125,6 +126,7 @@ class XdsServer:
         """Take over changed settings; what cannot be built is refused with the old ones kept."""
         build_snapshot(settings, membership(settings), {}, frozenset())
         self._settings = settings
+        self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
         self._scraper.reconfigure(settings.signals)
         self._weigher.reconfigure(settings.weights, settings.signals)
@@ -218,10 +220,10 @@ class XdsServer:
         return roster
 
     def _publish(self, roster: Roster, update: WeightUpdate) -> None:
-        snapshot = build_snapshot(
-            roster.settings, roster.membership, self._weights, update.unhealthy, roster.leaving
-        )
-        if not self._snapshots.set(snapshot):
+        told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
+        snapshot = build_snapshot(roster.settings, *told)
+        for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
+        if not self._snapshots.set(snapshot, for_group):
             return
         self._saver.offer(self._state(roster, update), roster.settings)
         if update.changed:

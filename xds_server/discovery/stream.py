@@ -112,7 +112,7 @@ class DiscoveryStream:
         while True:
             self._wake.clear()
             # Computed one by one under the newest snapshot: what a slow client missed is never made.
-            while (response := self.machine.next_response(self._store.snapshot)) is not None:
+            while (response := self.machine.next_response(self._snapshot())) is not None:
                 try:
                     await context.write(response)
                 except grpc.aio.InternalError:
@@ -125,6 +125,9 @@ class DiscoveryStream:
             self._watch_hold()
             self._watch_linger()
             await self._wake.wait()
+
+    def _snapshot(self) -> Snapshot | None:
+        return self._store.snapshot_for(self.machine.client)
 
     def _pushed(self, type_url: str) -> None:
         assert self.machine.client is not None

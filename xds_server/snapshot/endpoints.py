@@ -1,25 +1,23 @@
-"""Endpoints and their weights: the one resource that changes often, so it is built with upb."""
+"""Endpoints and their weights: which of a membership are told, with which health."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from envoy.config.core.v3 import health_check_pb2
-from envoy.config.endpoint.v3 import endpoint_pb2
 
 from fleet.endpoint import Pool
 from fleet.errors import SnapshotError
-from fleet.names import TYPE_ENDPOINT
-from xds_server.snapshot.snapshot import Resource
+from xds_server.snapshot.assignment import Assignment, Layout
+from xds_server.weights.border import MIN_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fleet.endpoint import Endpoint, Locality, Membership
+    from fleet.endpoint import Membership
+    from xds_server.snapshot.snapshot import Resource
 
-MIN_WEIGHT: Final = 1
-MAX_WEIGHT: Final = 10_000
-_MAX_UINT32: Final = 2**32 - 1
 _HEALTHY_SHARE: Final = 0.5
 """The clusters' `healthy_panic_threshold`: with a smaller share Envoy sends to everybody."""
 
@@ -38,11 +36,49 @@ def load_assignments(
     Raises:
         SnapshotError: an address stands twice, or a weight or a sum is outside what EDS may carry.
     """
-    _check_addresses(membership.pools)
-    return [
-        _load_assignment(_without_panic(pool, unhealthy, draining), weights, unhealthy, draining)
-        for pool in membership.pools
-    ]
+    return [held.resource() for held in assignments(membership, weights, unhealthy, draining)]
+
+
+def assignments(
+    membership: Membership,
+    weights: Mapping[str, int],
+    unhealthy: frozenset[str],
+    draining: frozenset[str] = frozenset(),
+) -> tuple[Assignment, ...]:
+    """Return what `load_assignments` serialises, from which other weights can be serialised too.
+
+    Raises:
+        SnapshotError: as `load_assignments`.
+    """
+    health = dict.fromkeys(unhealthy, int(health_check_pb2.UNHEALTHY))
+    health |= dict.fromkeys(draining, int(health_check_pb2.DRAINING))
+    made = []
+    for pool, layout in zip(membership.pools, _layouts(_Same(membership)), strict=True):
+        told = _without_panic(pool, unhealthy, draining)
+        held = layout if told is pool else Layout(told)
+        made.append(Assignment.of(held, weights, _mean_weight(held.addresses, weights), health))
+    return tuple(made)
+
+
+class _Same:
+    """A membership compared by identity: it is frozen, and comparing it would cost more than it saves."""
+
+    __slots__ = ("membership",)
+
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.membership is self.membership
+
+    def __hash__(self) -> int:
+        return id(self.membership)
+
+
+@lru_cache(maxsize=2)
+def _layouts(same: _Same) -> tuple[Layout, ...]:
+    _check_addresses(same.membership.pools)
+    return tuple(Layout(pool) for pool in same.membership.pools)
 
 
 def _check_addresses(pools: Iterable[Pool]) -> None:
@@ -61,6 +97,8 @@ def _without_panic(pool: Pool, unhealthy: frozenset[str], draining: frozenset[st
     A request that an endpoint has begun goes on when it is left out. Without peers Envoy may try those who
     drain: nobody else is there.
     """
+    if not draining:
+        return pool
     staying = tuple(endpoint for endpoint in pool.endpoints if endpoint.address not in draining)
     if not staying or len(staying) == len(pool.endpoints):
         return pool
@@ -68,60 +106,6 @@ def _without_panic(pool: Pool, unhealthy: frozenset[str], draining: frozenset[st
     return pool if healthy >= _HEALTHY_SHARE * len(pool.endpoints) else Pool(pool.name, staying)
 
 
-def _load_assignment(
-    pool: Pool, weights: Mapping[str, int], unhealthy: frozenset[str], draining: frozenset[str]
-) -> Resource:
-    assignment = endpoint_pb2.ClusterLoadAssignment(cluster_name=pool.name)
-    unknown = _mean_weight(pool, weights)
-    for place, endpoints in _by_locality(pool.endpoints):
-        group = assignment.endpoints.add()
-        # An empty message, not an absent one: Envoy then knows that there is no locality.
-        group.locality.SetInParent()
-        group.locality.region = place.region
-        group.locality.zone = place.zone
-        group.locality.sub_zone = place.sub_zone
-        total = 0
-        for endpoint in endpoints:
-            weight = weights.get(endpoint.address, unknown)
-            if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-                raise SnapshotError(f"weight {weight} of {endpoint.address!r} is not in [1, 10000]")
-            total += weight
-            _add(group, endpoint, weight, _health(endpoint.address, unhealthy, draining))
-        if total > _MAX_UINT32:
-            raise SnapshotError(f"weights of {pool.name!r} in one locality sum up to {total}, over 32 bits")
-        # Equal for all: gRPC's ring_hash multiplies it into the endpoints' weights, and drops a locality
-        # without one. Envoy's Maglev does not look at it.
-        group.load_balancing_weight.value = 1
-    return Resource.of(pool.name, TYPE_ENDPOINT, assignment.SerializeToString(deterministic=True))
-
-
-def _add(
-    group: endpoint_pb2.LocalityLbEndpoints,  # type: ignore[name-defined, unused-ignore]
-    endpoint: Endpoint,
-    weight: int,
-    health: int,
-) -> None:
-    entry = group.lb_endpoints.add()
-    address = entry.endpoint.address.socket_address
-    address.address = endpoint.host
-    address.port_value = endpoint.port
-    entry.load_balancing_weight.value = weight
-    entry.health_status = health
-
-
-def _health(address: str, unhealthy: frozenset[str], draining: frozenset[str]) -> int:
-    if address in draining:
-        return int(health_check_pb2.DRAINING)
-    return int(health_check_pb2.UNHEALTHY if address in unhealthy else health_check_pb2.HEALTHY)
-
-
-def _mean_weight(pool: Pool, weights: Mapping[str, int]) -> int:
-    known = [weights[endpoint.address] for endpoint in pool.endpoints if endpoint.address in weights]
+def _mean_weight(addresses: Iterable[str], weights: Mapping[str, int]) -> int:
+    known = [weights[address] for address in addresses if address in weights]
     return round(sum(known) / len(known)) if known else MIN_WEIGHT
-
-
-def _by_locality(endpoints: Iterable[Endpoint]) -> list[tuple[Locality, list[Endpoint]]]:
-    grouped: dict[Locality, list[Endpoint]] = {}
-    for endpoint in sorted(endpoints, key=lambda endpoint: endpoint.address):
-        grouped.setdefault(endpoint.locality, []).append(endpoint)
-    return sorted(grouped.items(), key=lambda item: (item[0].region, item[0].zone, item[0].sub_zone))

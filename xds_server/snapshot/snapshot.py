@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf import any_pb2
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from fleet.endpoint import Locality
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_NODE_GROUPS: Final = 64
+_NOWHERE: Final = Locality()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +52,17 @@ class Snapshot:
         grouped: dict[str, dict[str, Resource]] = {}
         for resource in sorted(resources, key=lambda resource: (resource.type_url, resource.name)):
             grouped.setdefault(resource.type_url, {})[resource.name] = resource
-        versions = {
-            type_url: sha256(
-                "\n".join(f"{entry.name} {entry.version}" for entry in named.values()).encode()
-            ).hexdigest()[:16]
-            for type_url, named in grouped.items()
-        }
+        versions = {type_url: _version(named) for type_url, named in grouped.items()}
         frozen = {type_url: MappingProxyType(named) for type_url, named in grouped.items()}
         return cls(MappingProxyType(frozen), MappingProxyType(versions))
+
+    def replacing(self, type_url: str, resources: Iterable[Resource]) -> Snapshot:
+        """Return a snapshot with other resources of one type; all the rest is shared."""
+        named = {resource.name: resource for resource in sorted(resources, key=lambda entry: entry.name)}
+        return Snapshot(
+            MappingProxyType({**self.resources, type_url: MappingProxyType(named)}),
+            MappingProxyType({**self.versions, type_url: _version(named)}),
+        )
 
     def of_type(self, type_url: str) -> Mapping[str, Resource]:
         """Resources of one type by name; empty for a type that is not served."""
@@ -61,26 +73,98 @@ class Snapshot:
         return self.versions.get(type_url, "empty")
 
 
+def _version(named: Mapping[str, Resource]) -> str:
+    text = "\n".join(f"{entry.name} {entry.version}" for entry in named.values())
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+class Node(Protocol):
+    """What a client says of itself that may change what it is told."""
+
+    @property
+    def cluster(self) -> str:
+        """The use that it shares with others."""
+
+    @property
+    def locality(self) -> Locality:
+        """Where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Clients that are told the same."""
+
+    locality: Locality
+    cluster: str
+
+
 class SnapshotStore:
     """The newest snapshot, swapped at once; listeners are called with each new one.
+
+    Node groups may have a snapshot of their own: made when the first client of the group reads it, kept
+    until the next `set`. At most `max_groups` groups have one; a group that nobody has read since the
+    snapshot before the last gives its place up to a new one. Clients beyond that get the snapshot of
+    everybody.
 
     Single-threaded: all calls come from one event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, max_groups: int = DEFAULT_NODE_GROUPS, registry: CollectorRegistry | None = None
+    ) -> None:
+        registry = registry or CollectorRegistry()
+        self.max_groups = max_groups
         self._snapshot: Snapshot | None = None
+        self._for_group: Callable[[NodeGroup], Snapshot] | None = None
+        self._made: dict[NodeGroup, Snapshot] = {}
+        self._last_read: dict[NodeGroup, int] = {}
+        """Number of the `set` after which a group was read last."""
+        self._sets = 0
         self._listeners: set[Callable[[Snapshot], None]] = set()
+        self._groups = Gauge(
+            "warmroute_xds_node_groups", "Node groups with a snapshot of their own", registry=registry
+        )
+        self._ungrouped = Counter(
+            "warmroute_xds_ungrouped_reads_total",
+            "Snapshots read without regard to nearness, over limits.node_groups",
+            registry=registry,
+        )
+        self._said = False
 
     @property
     def snapshot(self) -> Snapshot | None:
         """The newest snapshot; None until the first full sync, when nothing may be served."""
         return self._snapshot
 
-    def set(self, snapshot: Snapshot) -> bool:
-        """Swap the snapshot; returns whether anything differs from the one before."""
-        if self._snapshot is not None and self._snapshot.versions == snapshot.versions:
+    def snapshot_for(self, node: Node | None) -> Snapshot | None:
+        """Return the newest snapshot as one client is to have it; None as for `snapshot`.
+
+        Who has not introduced itself yet, or does not say where it stands, gets the snapshot of everybody.
+        """
+        base = self._snapshot
+        if base is None or self._for_group is None or node is None or node.locality == _NOWHERE:
+            return base
+        group = NodeGroup(node.locality, node.cluster)
+        made = self._made.get(group)
+        if made is None:
+            if not self._admit(group):
+                return base
+            made = self._made[group] = self._for_group(group)
+        return made
+
+    def set(self, snapshot: Snapshot, for_group: Callable[[NodeGroup], Snapshot] | None = None) -> bool:
+        """Swap the snapshot; returns whether anything differs from the one before.
+
+        `for_group` makes the snapshot of a group; None: all groups share `snapshot`. Functions that are equal
+        make equal snapshots of equal ones.
+        """
+        held = self._snapshot
+        if held is not None and held.versions == snapshot.versions and self._for_group == for_group:
             return False
         self._snapshot = snapshot
+        self._for_group = for_group
+        self._made.clear()
+        self._sets += 1
         for listener in tuple(self._listeners):
             listener(snapshot)
         return True
@@ -89,3 +173,24 @@ class SnapshotStore:
         """Call `listener` with each new snapshot; returns what ends that."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
+
+    def _admit(self, group: NodeGroup) -> bool:
+        if group not in self._last_read and len(self._last_read) >= self.max_groups:
+            oldest = min(self._last_read, key=self._last_read.__getitem__)
+            if self._last_read[oldest] > self._sets - 2:
+                self._refuse(group)
+                return False
+            del self._last_read[oldest]
+        self._last_read[group] = self._sets
+        self._groups.set(len(self._last_read))
+        return True
+
+    def _refuse(self, group: NodeGroup) -> None:
+        self._ungrouped.inc()
+        if not self._said:
+            logger.warning(
+                "Over limits.node_groups = %d groups of Envoys, %s gets weights without regard to nearness",
+                self.max_groups,
+                group,
+            )
+        self._said = True

@@ -1,0 +1,75 @@
+"""The snapshot of a node group: the endpoints that are near to it weigh more than for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fleet.names import TYPE_ENDPOINT
+from xds_server.snapshot.endpoints import assignments
+from xds_server.weights.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fleet.endpoint import Membership
+    from fleet.settings import TopologySettings
+    from xds_server.snapshot.assignment import Assignment
+    from xds_server.snapshot.snapshot import NodeGroup, Snapshot
+    from xds_server.weights.columns import FloatArray
+
+
+def group_snapshots(
+    snapshot: Snapshot,
+    settings: TopologySettings,
+    membership: Membership,
+    weights: Mapping[str, int],
+    unhealthy: frozenset[str],
+    draining: frozenset[str] = frozenset(),
+) -> Callable[[NodeGroup], Snapshot] | None:
+    """Return what makes a group's snapshot of the one for everybody, which is made of the same arguments.
+
+    None when no group can differ, because in each pool all endpoints stand in one place.
+    """
+    held = assignments(membership, weights, unhealthy, draining)
+    if all(len(assignment.layout.localities) < 2 for assignment in held):
+        return None
+    return GroupSnapshots(settings, snapshot, held, Topology(settings))
+
+
+@dataclass(frozen=True)
+class GroupSnapshots:
+    """Makes them from one moment's assignments. Equal for equal settings: the rest is in the snapshot."""
+
+    settings: TopologySettings
+    snapshot: Snapshot = field(compare=False)
+    assignments: tuple[Assignment, ...] = field(compare=False)
+    topology: Topology = field(compare=False)
+    _made: dict[tuple[bytes, ...], Snapshot] = field(default_factory=dict, compare=False)
+
+    def __call__(self, group: NodeGroup) -> Snapshot:
+        """Return the group's snapshot: one object for all groups that stand equally far from everybody.
+
+        Only proportions count, so a group that is equally far from all of each pool has the snapshot of
+        everybody. Other types than endpoints are the same objects for all groups.
+        """
+        factors = [
+            self.topology.factors(group.locality, assignment.layout.places) for assignment in self.assignments
+        ]
+        key = tuple(b"" if _all_equal(row) else row.tobytes() for row in factors)
+        if not any(key):
+            return self.snapshot
+        if key not in self._made:
+            base = self.snapshot.of_type(TYPE_ENDPOINT)
+            self._made[key] = self.snapshot.replacing(
+                TYPE_ENDPOINT,
+                [
+                    assignment.resource(row) if differs else base[assignment.layout.pool]
+                    for assignment, row, differs in zip(self.assignments, factors, key, strict=True)
+                ],
+            )
+        return self._made[key]
+
+
+def _all_equal(factors: FloatArray) -> bool:
+    return bool((factors == factors[:1]).all())
