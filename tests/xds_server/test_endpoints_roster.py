@@ -1,0 +1,83 @@
+"""Who is served when not everything is known."""
+
+from __future__ import annotations
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.settings import Settings, parse_settings
+from xds_server.endpoints.roster import assemble
+
+NOBODY: frozenset[str] = frozenset()
+
+
+def settings(*pools: str) -> Settings:
+    listed = ", ".join(f"{{name: {pool}}}" for pool in pools)
+    return parse_settings(
+        f"pools: [{listed}]\nlisteners: [{{name: l, address: '127.0.0.1:1', pool: {pools[0]}}}]\n"
+    )
+
+
+def members(**pools: str) -> Membership:
+    return Membership(tuple(Pool(n, tuple(Endpoint(a, n) for a in letters)) for n, letters in pools.items()))
+
+
+def shown(membership: Membership) -> dict[str, str]:
+    return {pool.name: "".join(e.address for e in pool.endpoints) for pool in membership.pools}
+
+
+def test_nothing_is_served_while_a_pool_is_unknown_that_never_had_anybody() -> None:
+    given = settings("p", "q")
+    assert assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), None) is None
+    roster = assemble(given, members(p="a", q=""), NOBODY, NOBODY, None)
+    assert roster is not None
+    assert shown(roster.membership) == {"p": "a", "q": ""}, "known to be empty is told as empty"
+
+
+def test_an_unknown_pool_keeps_whom_it_had_but_not_who_was_leaving() -> None:
+    given = settings("p", "q")
+    before = assemble(given, members(p="a", q="bc"), frozenset("c"), NOBODY, None)
+    roster = assemble(given, members(p="ad", q=""), NOBODY, frozenset("q"), before)
+    assert roster is not None
+    assert shown(roster.membership) == {"p": "ad", "q": "b"}
+    assert roster.leaving == NOBODY
+
+
+def test_a_new_pool_that_is_unknown_holds_up_no_other_pool() -> None:
+    """Settings from before stay in force for Envoys, with a pool that left them; the rest goes on."""
+    old, new = settings("p", "q"), settings("p", "r")
+    before = assemble(old, members(p="a", q="b"), NOBODY, NOBODY, None)
+    roster = assemble(new, members(p="ac", r=""), NOBODY, frozenset("r"), before)
+    assert roster is not None
+    assert roster.settings is old
+    assert shown(roster.membership) == {"p": "ac", "q": "b"}
+    known = assemble(new, members(p="ac", r="d"), NOBODY, NOBODY, roster)
+    assert known is not None
+    assert known.settings is new
+    assert shown(known.membership) == {"p": "ac", "r": "d"}
+
+
+def test_an_address_never_stands_twice() -> None:
+    old, new = settings("p", "q"), settings("p", "r")
+    before = assemble(old, members(p="a", q="b"), NOBODY, NOBODY, None)
+    roster = assemble(new, members(p="ab", r=""), NOBODY, frozenset("r"), before)
+    assert roster is not None
+    assert shown(roster.membership) == {"p": "ab", "q": ""}
+
+
+def test_who_leaves_is_told_and_neither_weighed_nor_picked() -> None:
+    roster = assemble(settings("p"), members(p="abc"), frozenset("b"), NOBODY, None)
+    assert roster is not None
+    assert (shown(roster.membership), shown(roster.active)) == ({"p": "abc"}, {"p": "ac"})
+    assert roster.leaving == {"b"}
+
+
+def test_it_is_the_same_object_while_nothing_differs() -> None:
+    given = settings("p")
+    first = assemble(given, members(p="abc"), frozenset("b"), NOBODY, None)
+    assert assemble(given, members(p="abc"), frozenset("b"), NOBODY, first) is first
+    gone = assemble(given, members(p="ac"), NOBODY, NOBODY, first)
+    assert first is not None
+    assert gone is not None
+    assert gone.active is first.active, "picks are not disturbed by the end of a drain"
+    again = assemble(settings("p"), members(p="ac"), NOBODY, NOBODY, gone)
+    assert again is not None
+    assert again.membership is gone.membership

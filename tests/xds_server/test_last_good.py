@@ -1,0 +1,225 @@
+"""The last good state: what it brings back, what is refused, and how it is written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import stat
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.endpoint import Membership, Pool
+from fleet.settings import EndpointSettings, Settings, parse_settings
+from fleet.settings.membership import endpoint_of
+from xds_server.snapshot.build import build_snapshot
+from xds_server.snapshot.last_good import (
+    LastGood,
+    RefusedError,
+    decode,
+    encode,
+    read,
+    state_path,
+    write,
+)
+from xds_server.snapshot.saver import Saver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A, B, C = "10.0.0.1:80", "10.0.0.2:80", "[2001:db8::3]:80"
+
+
+def settings(*static: str, file: str = "/x", more: str = "", xds: str = "{}") -> Settings:
+    listed = ", ".join(f"{{address: '{address}'}}" for address in static)
+    return parse_settings(
+        f"pools: [{{name: p, models: [m], endpoints: [{listed}], discovery: [{{file: {{path: {file}}}}}]}},"
+        f"{{name: empty}}]\nlisteners: [{{name: l, address: '127.0.0.1:1', pool: p}}]\nxds: {xds}\n{more}"
+    )
+
+
+def state(given: Settings, **weights: int) -> LastGood:
+    pool = given.pools[0]
+    place = {"region": "r", "zone": "z", "sub_zone": ""}
+    endpoints = tuple(
+        endpoint_of(pool, EndpointSettings.model_validate({"address": address, "locality": place}))
+        for address in (A, B, C)
+    )
+    return LastGood(
+        Membership((Pool("p", endpoints), Pool("empty"))),
+        {A: 17, B: 2000, C: 983} | weights,
+        frozenset([B]),
+        frozenset([A]),
+        1_800_000_000.0,
+    )
+
+
+def refusal(content: bytes, given: Settings) -> str:
+    with pytest.raises(RefusedError) as caught:
+        decode(content, given)
+    return caught.value.reason
+
+
+def test_it_rebuilds_the_same_snapshot() -> None:
+    given = settings(A)
+    saved = state(given)
+    back = decode(encode(saved, given), given)
+    assert back == saved
+    assert back.saved_at == saved.saved_at
+    built = [build_snapshot(given, s.membership, s.weights, s.unhealthy) for s in (saved, back)]
+    assert built[0].versions == built[1].versions
+
+
+def test_who_stood_in_the_settings_is_not_brought_back() -> None:
+    given = settings(A)
+    back = decode(encode(state(given), given), settings())
+    assert [e.address for e in back.discovered.endpoints] == [B, C]
+
+
+def test_other_weights_settings_are_no_reason_to_refuse_it_but_other_sources_are() -> None:
+    given = settings(A)
+    content = encode(state(given), given)
+    assert decode(content, settings(A, more="signals: {stale_after_seconds: 60}"))
+    assert refusal(content, settings(A, file="/y")) == "settings"
+
+
+def test_another_version_is_refused_before_anything_in_it_is_read() -> None:
+    given = settings(A)
+    header, _, _ = encode(state(given), given).partition(b"\n")
+    assert refusal(header.replace(b" 1 ", b" 2 ") + b"\nwhatever", given) == "version"
+
+
+def test_no_damage_goes_unnoticed() -> None:
+    given = settings(A)
+    content = encode(state(given), given)
+    rng = random.Random(7)
+    for _ in range(300):
+        at = rng.randrange(len(content))
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << rng.randrange(8)
+        assert refusal(bytes(damaged), given) in {"damaged", "version"}
+    for length in (0, 1, 40, len(content) // 2, len(content) - 1):
+        assert refusal(content[:length], given) == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"weight":17', b'"weight":0'),
+        (b'"weight":17', b'"weight":10001'),
+        (b'"10.0.0.1:80"', b'"example.org:80"'),
+        (b'"name":"p"', b'"name":"q"'),
+        (b'"engine":"vllm"', b'"engine":"x"'),
+        (b'"pools":[', b'"pools":7,"x":['),
+    ],
+)
+def test_what_is_no_state_is_refused_though_its_checksum_is_right(old: bytes, new: bytes) -> None:
+    given = settings(A)
+    header, _, body = encode(state(given), given).partition(b"\n")
+    assert old in body
+    body = body.replace(old, new)
+    forged = b" ".join([*header.split(b" ")[:2], sha256(body).hexdigest().encode()]) + b"\n" + body
+    assert refusal(forged, given) == "damaged"
+
+
+def test_it_lies_beside_the_socket_where_there_is_one() -> None:
+    assert state_path(settings()) == Path("/run/warmroute/xds.sock.last-good")
+    assert state_path(settings(xds="{address: '127.0.0.1:9'}")) is None
+    assert state_path(settings(xds="{state_path: ''}")) is None
+    assert state_path(settings(xds="{address: '127.0.0.1:9', state_path: /var/lib/w}")) == Path("/var/lib/w")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nobody_else_may_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, path = settings(A), tmp_path / "new" / "state"
+    write(path, state(given), given)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write(path, replace(state(given), unhealthy=frozenset()), given)
+    assert read(path, given) == state(given)
+
+
+class Disk:
+    """A saver on a folder."""
+
+    def __init__(self, path: Path, save_seconds: float = 0.0) -> None:
+        self.registry = CollectorRegistry()
+        self.saver = Saver(self.registry, lambda: 1.0, save_seconds)
+        self.settings = settings(A, xds=f"{{state_path: {path}}}")
+        self.path = path
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"warmroute_last_good_{name}_total", labels)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+async def test_the_newest_state_is_written_and_a_stop_writes_what_waits(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "state", save_seconds=3600)
+    assert await disk.saver.load(disk.settings) is None
+    disk.saver.start()
+    disk.saver.offer(state(disk.settings), disk.settings)
+    await disk.until(disk.path.exists)
+    first = disk.path.stat().st_ino
+    for weight in (1, 2, 3):
+        disk.saver.offer(state(disk.settings, **{A: weight}), disk.settings)
+    await asyncio.sleep(0.05)
+    assert disk.path.stat().st_ino == first, "not before the time is over"
+    await disk.saver.close()
+    back = await disk.saver.load(disk.settings)
+    assert back is not None
+    assert back.weights[A] == 3
+
+
+async def test_what_is_on_disk_already_is_not_written_again(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "state")
+    write(disk.path, state(disk.settings), disk.settings)
+    before = disk.path.stat().st_ino
+    assert await disk.saver.load(disk.settings) == state(disk.settings)
+    disk.saver.start()
+    disk.saver.offer(state(disk.settings), disk.settings)
+    await disk.saver.close()
+    assert disk.path.stat().st_ino == before
+
+
+async def test_a_refused_file_costs_one_line_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk(tmp_path / "state")
+    disk.path.write_bytes(b"something else")
+    assert await disk.saver.load(disk.settings) is None
+    assert disk.metric("refused", reason="damaged") == 1
+    assert len(caplog.records) == 1
+    folder = Disk(tmp_path)
+    assert await folder.saver.load(folder.settings) is None
+    assert folder.metric("refused", reason="unreadable") == 1
+
+
+async def test_a_disk_that_fails_is_counted_told_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    blocked = tmp_path / "blocked"
+    blocked.write_text("no folder")
+    disk = Disk(blocked / "state")
+    disk.saver.start()
+    disk.saver.offer(state(disk.settings), disk.settings)
+    await disk.until(lambda: (disk.metric("write_errors") or 0) >= 3)
+    assert len(caplog.records) == 1
+    blocked.unlink()
+    await disk.until(disk.path.exists)
+    await disk.saver.close()
