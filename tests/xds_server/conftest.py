@@ -249,13 +249,29 @@ class Connection:
             call.cancel()
 
 
+class _Sotw(Sotw):
+    """A machine whose responses are read back, as its client would."""
+
+    def next_response(self, snapshot: Snapshot | None) -> Any:
+        response = super().next_response(snapshot)
+        return response and discovery_pb2.DiscoveryResponse.FromString(response.data)
+
+
+class _Delta(Delta):
+    """The same for delta."""
+
+    def next_response(self, snapshot: Snapshot | None) -> Any:
+        response = super().next_response(snapshot)
+        return response and discovery_pb2.DeltaDiscoveryResponse.FromString(response.data)
+
+
 @pytest.fixture
 def xds() -> SimpleNamespace:
     """Makers of resources, snapshots, peers and state machines."""
 
     def machine(variant: str, **keywords: Any) -> Any:
         numbers = itertools.count(1)
-        return {"sotw": Sotw, "delta": Delta}[variant](lambda: f"n{next(numbers)}", **keywords)
+        return {"sotw": _Sotw, "delta": _Delta}[variant](lambda: f"n{next(numbers)}", **keywords)
 
     def snapshot(*resources: Resource) -> Snapshot:
         return Snapshot.of(resources)

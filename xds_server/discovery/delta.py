@@ -6,17 +6,41 @@ from typing import TYPE_CHECKING, Any
 
 from envoy.service.discovery.v3 import discovery_pb2
 
+from xds_server.discovery.plan import Response, remembering
 from xds_server.discovery.variant import Variant, error_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xds_server.discovery.subscription import Answer, Changes, Subscription
-    from xds_server.snapshot.snapshot import Snapshot
+    from xds_server.snapshot.snapshot import Resource, Snapshot
+
+_decode = remembering(discovery_pb2.DeltaDiscoveryRequest.FromString)
 
 
-class Delta(Variant[Any, Any]):
+class Delta(Variant):
     """`DeltaDiscoveryRequest` in, `DeltaDiscoveryResponse` out."""
 
     name = "delta"
+    newest_only = False
+
+    @staticmethod
+    def decode(message: bytes) -> Any:
+        """Return the request that the bytes are; `DecodeError` if none."""
+        return _decode(message)
+
+    @staticmethod
+    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
+        """Serialise a response without nonce."""
+        wrapped = [
+            discovery_pb2.Resource(name=entry.name, version=entry.version, resource=entry.body)
+            for entry in resources
+        ]
+        return bytes(
+            discovery_pb2.DeltaDiscoveryResponse(
+                system_version_info=version, type_url=type_url, resources=wrapped, removed_resources=removed
+            ).SerializeToString()
+        )
 
     def _begin(self, subscription: Subscription, request: Any) -> None:
         subscription.begin(request.resource_names_subscribe, request.initial_resource_versions)
@@ -29,19 +53,8 @@ class Delta(Variant[Any, Any]):
         subscription.add(request.resource_names_subscribe)
         return answer
 
-    def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Any | None:
-        self.note_given(subscription.type_url, changes.changed, fresh=True)
-        subscription.record(changes, snapshot)
+    def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Response | None:
+        self._rules.note_given(subscription.type_url, changes.changed, fresh=True)
+        subscription.record(changes)
         version = snapshot.version(subscription.type_url)
-        nonce = self._next_nonce()
-        subscription.sent(nonce, version, newest_only=False)
-        return discovery_pb2.DeltaDiscoveryResponse(
-            system_version_info=version,
-            type_url=subscription.type_url,
-            nonce=nonce,
-            resources=[
-                discovery_pb2.Resource(name=entry.name, version=entry.version, resource=entry.body)
-                for entry in changes.changed
-            ],
-            removed_resources=[*changes.missing, *changes.gone],
-        )
+        return self._send(subscription, version, changes.changed, (*changes.missing, *changes.gone))

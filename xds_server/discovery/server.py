@@ -14,11 +14,11 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from envoy.service.discovery.v3 import discovery_pb2
 
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from xds_server.discovery.delta import Delta
+from xds_server.discovery.plan import Plans
 from xds_server.discovery.sotw import Sotw
 from xds_server.discovery.status import (
     ClientStatus,
@@ -29,7 +29,7 @@ from xds_server.discovery.status import (
     statuses,
 )
 from xds_server.discovery.stream import DiscoveryStream
-from xds_server.discovery.variant import DEFAULT_MAX_NAMES, Variant
+from xds_server.discovery.variant import DEFAULT_MAX_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -80,16 +80,15 @@ class DiscoveryService:
         self._numbers = itertools.count(1)
         # Nonces are unlike those of an earlier process, so that a client's old one never matches.
         self._boot = uuid.uuid4().hex[:8]
+        self._plans = {kind: Plans(kind.compose, f"{self._boot}-{kind.name}") for kind in (Sotw, Delta)}
         self._draining = False
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add all ten methods to a server that has not started."""
         for service, method, only_type in _SERVICES:
             handlers = {
-                f"Stream{method}": _handler(self._method(Sotw, discovery_pb2.DiscoveryRequest, only_type)),
-                f"Delta{method}": _handler(
-                    self._method(Delta, discovery_pb2.DeltaDiscoveryRequest, only_type)
-                ),
+                f"Stream{method}": _handler(self._method(Sotw, only_type)),
+                f"Delta{method}": _handler(self._method(Delta, only_type)),
             }
             generic = grpc.method_handlers_generic_handler(f"envoy.service.{service}", handlers)
             server.add_generic_rpc_handlers((generic,))
@@ -110,16 +109,14 @@ class DiscoveryService:
             await asyncio.sleep(seconds / len(streams))
 
     def _method(
-        self, variant: type[Sotw | Delta], request: Any, only_type: str | None
+        self, variant: type[Sotw | Delta], only_type: str | None
     ) -> Callable[[Any, Any], Awaitable[None]]:
         async def method(_: Any, context: Any) -> None:
-            await self._serve(variant, request.FromString, only_type, context)
+            await self._serve(variant, only_type, context)
 
         return method
 
-    async def _serve(
-        self, variant: type[Sotw | Delta], decode: Callable[[bytes], Any], only_type: str | None, context: Any
-    ) -> None:
+    async def _serve(self, variant: type[Sotw | Delta], only_type: str | None, context: Any) -> None:
         if self._draining:
             self._metrics.rejected.inc()
             await context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
@@ -128,15 +125,14 @@ class DiscoveryService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {self._max_streams} streams")
         number = next(self._numbers)
         nonces = itertools.count(1)
-        machine: Variant[Any, Any] = variant(
+        machine = variant(
             lambda: f"{self._boot}-{number}-{next(nonces)}",
             only_type=only_type,
             max_names=self._max_names,
             lingers=True,
+            plans=self._plans[variant],
         )
-        stream = DiscoveryStream(
-            machine, decode, self._store, self._record, self._hold_seconds, self._linger_seconds
-        )
+        stream = DiscoveryStream(machine, self._store, self._record, self._hold_seconds, self._linger_seconds)
         self._streams[number] = stream
         self._metrics.streams.inc()
         try:
@@ -163,11 +159,5 @@ class DiscoveryService:
 
 
 def _handler(method: Callable[[Any, Any], Awaitable[None]]) -> Any:
-    # Requests stay bytes here: what cannot be parsed is the client's fault and is told so.
-    return grpc.stream_stream_rpc_method_handler(
-        method, request_deserializer=None, response_serializer=_serialise
-    )
-
-
-def _serialise(response: Any) -> bytes:
-    return bytes(response.SerializeToString())
+    # Bytes both ways: what cannot be parsed is the client's fault and is told so; responses come serialised.
+    return grpc.stream_stream_rpc_method_handler(method, request_deserializer=None, response_serializer=None)

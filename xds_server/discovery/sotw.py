@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from envoy.service.discovery.v3 import discovery_pb2
 
+from xds_server.discovery.plan import Response, remembering
 from xds_server.discovery.variant import Variant, error_of
 
 if TYPE_CHECKING:
@@ -19,11 +20,29 @@ if TYPE_CHECKING:
     from xds_server.discovery.subscription import Answer, Changes, Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
+_decode = remembering(discovery_pb2.DiscoveryRequest.FromString)
 
-class Sotw(Variant[Any, Any]):
+
+class Sotw(Variant):
     """`DiscoveryRequest` in, `DiscoveryResponse` out."""
 
     name = "sotw"
+    newest_only = True
+
+    @staticmethod
+    def decode(message: bytes) -> Any:
+        """Return the request that the bytes are; `DecodeError` if none."""
+        return _decode(message)
+
+    @staticmethod
+    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
+        """Serialise a response without nonce; `removed` is not told."""
+        del removed
+        return bytes(
+            discovery_pb2.DiscoveryResponse(
+                version_info=version, type_url=type_url, resources=[resource.body for resource in resources]
+            ).SerializeToString()
+        )
 
     def _begin(self, subscription: Subscription, request: Any) -> None:
         subscription.replace(request.resource_names)
@@ -37,7 +56,7 @@ class Sotw(Variant[Any, Any]):
         subscription.replace(request.resource_names)
         return answer
 
-    def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Any | None:
+    def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Response | None:
         type_url = subscription.type_url
         version = snapshot.version(type_url)
         if subscription.full_state:
@@ -46,19 +65,12 @@ class Sotw(Variant[Any, Any]):
             resources = changes.changed
             if not resources and not subscription.owed:
                 # Endpoints and routes end with what refers to them; absence says nothing here.
-                subscription.record(changes, snapshot)
+                subscription.record(changes)
                 return None
         fresh = not (subscription.owed and subscription.first_version == version)
-        self.note_given(type_url, changes.changed, fresh=fresh)
-        subscription.record(changes, snapshot)
-        nonce = self._next_nonce()
-        subscription.sent(nonce, version, newest_only=True)
-        return discovery_pb2.DiscoveryResponse(
-            version_info=version,
-            type_url=type_url,
-            nonce=nonce,
-            resources=[resource.body for resource in resources],
-        )
+        self._rules.note_given(type_url, changes.changed, fresh=fresh)
+        subscription.record(changes)
+        return self._send(subscription, version, resources)
 
     def _full(
         self, subscription: Subscription, changes: Changes, snapshot: Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import Counter, Gauge
 
@@ -75,16 +75,16 @@ class ClientStatus:
     types: tuple[TypeStatus, ...]
 
 
-def statuses(machines: Iterable[Variant[Any, Any]]) -> list[ClientStatus]:
+def statuses(machines: Iterable[Variant]) -> list[ClientStatus]:
     """Sum up the machines, oldest stream first, by node."""
-    found: dict[tuple[str, str], list[Variant[Any, Any]]] = {}
+    found: dict[tuple[str, str], list[Variant]] = {}
     for machine in machines:
         if machine.client is not None:
             found.setdefault((machine.client.node_id, machine.client.cluster), []).append(machine)
     return [_status(group) for _, group in sorted(found.items())]
 
 
-def _status(group: list[Variant[Any, Any]]) -> ClientStatus:
+def _status(group: list[Variant]) -> ClientStatus:
     newest = group[-1]
     assert newest.client is not None
     subscriptions: dict[str, Subscription] = {}

@@ -6,14 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from fleet.errors import PeerError
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from xds_server.discovery.status import Record
     from xds_server.discovery.variant import Variant
     from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
@@ -27,15 +23,13 @@ class DiscoveryStream:
 
     def __init__(
         self,
-        machine: Variant[Any, Any],
-        decode: Callable[[bytes], Any],
+        machine: Variant,
         store: SnapshotStore,
         record: Record,
         hold_seconds: float,
         linger_seconds: float,
     ) -> None:
         self.machine = machine
-        self._decode = decode
         self._store = store
         self._record = record
         self._hold_seconds = hold_seconds
@@ -98,15 +92,12 @@ class DiscoveryStream:
                 return  # The connection is gone.
             if message is _AIO.EOF:
                 return
-            try:
-                request = self._decode(message)
-            except DecodeError as error:
-                raise PeerError("the message is no discovery request") from error
-            answer = self.machine.receive(request)
+            answer = self.machine.hear(message)
             if answer is not None:
                 assert self.machine.client is not None
                 self._record.answered(self.machine.client, answer)
-            self._wake.set()
+            if not self.machine.clean:
+                self._wake.set()
 
     async def _write(self, context: Any) -> None:
         while True:
@@ -114,7 +105,7 @@ class DiscoveryStream:
             # Computed one by one under the newest snapshot: what a slow client missed is never made.
             while (response := self.machine.next_response(self._snapshot())) is not None:
                 try:
-                    await context.write(response)
+                    await context.write(response.data)
                 except grpc.aio.InternalError:
                     return  # The connection is gone.
                 self._pushed(response.type_url)

@@ -63,6 +63,10 @@ _MAX_UNANSWERED: Final = 16
 """Delta answers older than this many responses are not matched any more."""
 
 
+Key = tuple[frozenset[str], bool]
+"""Names and wildcard of a subscription."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A client's answer to one response: `error` is None for an ACK."""
@@ -115,7 +119,11 @@ class Subscription:
         """SotW, types that come complete: what the client holds, to repeat what goes only later."""
         self._max_names = max_names
         self._ever_named = False
+        self._listed: tuple[str, ...] | None = None
+        """SotW: the names as the newest request lists them."""
+        self._key: Key | None = None
         self._settled: str | None = None
+        """Version of the type at which nothing was missing; what becomes `due` later counts apart."""
 
     @property
     def full_state(self) -> bool:
@@ -127,6 +135,17 @@ class Subscription:
         """Whether the newest response waits for its answer."""
         return self.nonce in self.unanswered
 
+    @property
+    def key(self) -> Key:
+        """What the client asked for, as a value; the same object until that changes."""
+        if self._key is None:
+            self._key = (frozenset(self.names), self.wildcard)
+        return self._key
+
+    def settled(self, version: str) -> bool:
+        """Whether the client is known to have all that it asked for at this version of the type."""
+        return self._settled == version and not self.due and not self.owed
+
     def covers(self, name: str) -> bool:
         """Whether the client asked for `name`, by itself or by the wildcard."""
         return name in self.names or (self.wildcard and not name.startswith(GRPC_LISTENER_PREFIX))
@@ -137,15 +156,20 @@ class Subscription:
         Raises:
             PeerError: there are more names than one client may have.
         """
+        listed = tuple(names)
+        if listed == self._listed:
+            return  # As almost every ACK: what it says was done when it was said first.
         wildcard = WILDCARD in names or (self.full_state and not names and not self._ever_named)
         self._ever_named = self._ever_named or bool(names)
         wanted = set(names) - {WILDCARD}
         self._bound(len(wanted))
         added = wanted - self.names
-        self.names = wanted
+        if wanted != self.names:
+            self.names, self._key = wanted, None
         self._set_wildcard(wildcard)
         self.due |= added
         self._forget_uncovered()
+        self._listed = listed
 
     def begin(self, subscribe: Collection[str], held: Mapping[str, str]) -> None:
         """Take delta's first request: names, or the legacy wildcard, and what the client already holds.
@@ -174,6 +198,7 @@ class Subscription:
             else:
                 self.names.add(name)
                 self.due.add(name)
+                self._key = None
         self._bound(len(self.names))
 
     def drop(self, names: Iterable[str]) -> None:
@@ -183,6 +208,7 @@ class Subscription:
                 self._set_wildcard(False)
             elif name in self.names:
                 self.names.discard(name)
+                self._key = None
                 if self.covers(name):
                     self.due.add(name)
         self._forget_uncovered()
@@ -202,7 +228,8 @@ class Subscription:
 
     def changes(self, snapshot: Snapshot) -> Changes:
         """Compare what the client was given with what it asked for."""
-        if self._settled == snapshot.version(self.type_url) and not self.due:
+        version = snapshot.version(self.type_url)
+        if self._settled == version and not self.due:
             return _NOTHING
         here = snapshot.of_type(self.type_url)
         candidates = (
@@ -220,9 +247,12 @@ class Subscription:
             for name in lost
             if self.given.get(name, ABSENT) == ABSENT and (name in self.due or name not in self.given)
         )
+        if not (changed or missing or gone):
+            self._settled = version
+            return _NOTHING
         return Changes(changed, missing, gone)
 
-    def record(self, changes: Changes, snapshot: Snapshot) -> None:
+    def record(self, changes: Changes) -> None:
         """Note that the client now knows `changes`."""
         for resource in changes.changed:
             self.given[resource.name] = resource.version
@@ -234,8 +264,11 @@ class Subscription:
         self.due.difference_update(resource.name for resource in changes.changed)
         self.due.difference_update(changes.missing, changes.gone)
         self._settled = None
-        if not self.changes(snapshot):
-            self._settled = snapshot.version(self.type_url)
+
+    def follow(self, given: Mapping[str, str], version: str) -> None:
+        """Note that `given` (name to version) brought a settled client to `version` of the type."""
+        self.given.update(given)
+        self._settled = version
 
     def sent(self, nonce: str, version: str, *, newest_only: bool) -> None:
         """Note a response; `newest_only` forgets older ones that were not answered."""
@@ -249,7 +282,7 @@ class Subscription:
     def _set_wildcard(self, wildcard: bool) -> None:  # noqa: FBT001 - a private setter
         if wildcard != self.wildcard:
             self.wildcard = wildcard
-            self._settled = None
+            self._key = self._settled = None
 
     def _forget_uncovered(self) -> None:
         if self.wildcard:

@@ -1,50 +1,36 @@
-"""Rules over the types of one stream, shared by SotW and delta.
+"""One stream as a state machine, shared by SotW and delta: messages and snapshots in, responses out.
 
 Order
-    Make before break: clusters, their endpoints, listeners, routes; then what takes clusters and
-    endpoints away, once listeners and routes no longer name them.
-Warming
-    Envoy warms a cluster that is new or changed and wants its assignment again, even an identical
-    one. So a response that adds or changes a cluster makes its assignment due, once. Only a change
-    of content does that: a NACK, or a cluster that the client already had, does not.
-Holding
-    Listeners and routes wait until the client has answered the clusters sent before them and was
-    given the new clusters' assignments, or they would send requests to a cluster that is still
-    warming. `release` ends the wait, for clients that never answer: the loop calls it after a
-    bounded time.
-Lingering
-    A request that was routed to a cluster may still be on its way to it: it waits for its body or its
-    pick, and fails if the cluster is gone when that comes. So clusters and their endpoints are taken
-    away only at `let_go`, which the loop calls some time after the last listener or route was sent.
+    The types of a stream and what they owe each other: `rules.py`. One type: `subscription.py`.
 Newest state
     Responses are computed one at a time, when they can be written. A slow client skips what lies
     between; nothing is queued for it.
+Short way
+    A change of weights needs none of the rules at a client that has everything else: `plan.py`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from envoy.config.cluster.v3 import cluster_pb2
+from google.protobuf.message import DecodeError
 
 from fleet.endpoint import Locality
 from fleet.errors import PeerError
-from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
+from xds_server.discovery.rules import Rules
 from xds_server.discovery.subscription import Answer, Changes, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-Request = TypeVar("Request")
-Response = TypeVar("Response")
-
-_REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT)
-_REFERRING: Final = (TYPE_LISTENER, TYPE_ROUTE)
+_NO_PLAN: Final = Plan(0, "", {}, "", None)
+"""For streams without endpoints."""
 DEFAULT_MAX_NAMES: Final = 20_000
 
 
@@ -57,14 +43,17 @@ class Client:
     locality: Locality
 
 
-class Variant(ABC, Generic[Request, Response]):
+class Variant(ABC):
     """One stream as a state machine: requests and snapshots in, responses out, no I/O.
 
     `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS.
-    Without `lingers` nothing waits for `let_go`.
+    Without `lingers` nothing waits for `let_go`. Without `plans` nothing is shared with other streams,
+    and every change goes by the rules.
     """
 
     name: str
+    newest_only: bool
+    """Whether only the newest response of a type can still be answered."""
 
     def __init__(
         self,
@@ -73,6 +62,7 @@ class Variant(ABC, Generic[Request, Response]):
         only_type: str | None = None,
         max_names: int = DEFAULT_MAX_NAMES,
         lingers: bool = False,
+        plans: Plans | None = None,
     ) -> None:
         self.client: Client | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -80,13 +70,21 @@ class Variant(ABC, Generic[Request, Response]):
         self._only_type = only_type
         self._max_names = max_names
         self._snapshot: Snapshot | None = None
-        self._warming: set[str] = set()
-        self._released = False
-        self._lingers = lingers
-        self._let_go = not lingers
+        self._rules = Rules(self.subscriptions, lingers=lingers)
+        self._plans = plans
+        self._clean: Snapshot | None = None
+        """The snapshot under which nothing is due, held or lingering."""
+        self._plan: Plan | None = None
+        """Whose response was the last of endpoints; None also when the client has changed its names since."""
+        self._plan_number = 0
         self.unserved_requests = 0
 
-    def on_request(self, request: Request) -> list[Response]:
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is to be done until the next snapshot or subscription."""
+        return self._clean is not None
+
+    def on_request(self, request: Any) -> list[Response]:
         """Take a request; return every response that is due now.
 
         Raises:
@@ -100,7 +98,28 @@ class Variant(ABC, Generic[Request, Response]):
         self._snapshot = snapshot
         return self._drain()
 
-    def receive(self, request: Request) -> Answer | None:
+    def hear(self, message: bytes) -> Answer | None:
+        """Take a serialised request without computing responses; return the ACK or NACK it carries.
+
+        Raises:
+            PeerError: the bytes are no request, or it breaks the protocol.
+        """
+        plan = self._plan
+        if plan is not None and message == plan.ack:
+            return self.subscriptions[TYPE_ENDPOINT].answer(plan.nonce, None)
+        try:
+            request = self.decode(message)
+        except DecodeError as error:
+            raise PeerError("the message is no discovery request") from error
+        answer = self.receive(request)
+        if plan is not None and plan is self._plan and self._clean is not None:
+            plain = answer is not None and answer.error is None and request.response_nonce == plan.nonce
+            # Without its type a message means something else on a stream of another service.
+            if plain and request.type_url == TYPE_ENDPOINT:
+                plan.learn(message)
+        return answer
+
+    def receive(self, request: Any) -> Answer | None:
         """Take a request without computing responses; return the ACK or NACK it carries.
 
         Raises:
@@ -116,99 +135,83 @@ class Variant(ABC, Generic[Request, Response]):
             subscription = Subscription(type_url, max_names=self._max_names)
             self._begin(subscription, request)
             self.subscriptions[type_url] = subscription
+            self._clean = None
             return None
-        return self._continue(subscription, request)
+        key = subscription.key
+        answer = self._continue(subscription, request)
+        if subscription.key is not key:
+            self._plan = None
+        if self._clean is not None and not subscription.settled(self._clean.version(type_url)):
+            self._clean = None
+        return answer
 
     def next_response(self, snapshot: Snapshot | None) -> Response | None:
         """Compute the first response that is due under `snapshot`; None when the client is up to date."""
         self._snapshot = snapshot
-        if snapshot is None:
+        if snapshot is None or snapshot is self._clean:
             return None
-        break_later = not self._let_go or self._refers_later(snapshot)
-        hold = self._must_hold(snapshot)
-        for type_url in RESOURCE_TYPES:
-            subscription = self.subscriptions.get(type_url)
-            if subscription is None or (hold and type_url in _REFERRING):
-                continue
-            changes = subscription.changes(snapshot)
-            if break_later and type_url in _REFERRED:
-                changes = changes.without_removals()
-            if not changes and not subscription.owed:
-                continue
-            response = self._respond(subscription, changes, snapshot)
-            # Nothing to say means it is recorded now, and what waited for it may go.
-            return self.next_response(snapshot) if response is None else response
-        if self._lingers and not self._takes_away(snapshot):
-            self._let_go = False
-        return None
+        before, self._clean = self._clean, None
+        if before is not None and only_endpoints_differ(before, snapshot):
+            endpoints = self.subscriptions.get(TYPE_ENDPOINT)
+            plan = _NO_PLAN if endpoints is None else self._step(endpoints, before, snapshot)
+            if plan is not None:
+                self._clean = snapshot
+                return plan.response
+        response = self._by_the_rules(snapshot)
+        if response is None and self._plans is not None and not self.holding() and not self.lingering():
+            self._clean = snapshot
+        return response
+
+    def _step(self, endpoints: Subscription, before: Snapshot, snapshot: Snapshot) -> Plan | None:
+        """Take a clean stream to `snapshot` by a shared plan; None: it needs the rules."""
+        assert self._plans is not None
+        plan = self._plans.step(endpoints, before.version(TYPE_ENDPOINT), snapshot, self._plan_number)
+        if plan is None:
+            return None
+        self._rules.pass_over(plan.given, snapshot)
+        endpoints.follow(plan.given, plan.version)
+        if plan.response is not None:
+            endpoints.sent(plan.nonce, plan.version, newest_only=self.newest_only)
+            self._plan, self._plan_number = plan, plan.number
+        return plan
 
     def holding(self) -> bool:
         """Whether listeners or routes wait for the client to take up its clusters."""
-        snapshot = self._snapshot
-        if snapshot is None or not self._must_hold(snapshot):
-            return False
-        return self._refers_later(snapshot)
+        return self._snapshot is not None and self._clean is None and self._rules.holding(self._snapshot)
 
     def release(self) -> None:
         """End the wait of listeners and routes until the next change of clusters."""
-        self._released = True
+        self._clean = None
+        self._rules.release()
 
     def lingering(self) -> bool:
         """Whether nothing but `let_go` keeps clusters or endpoints that are no more."""
-        snapshot = self._snapshot
-        if snapshot is None or self._let_go or self._refers_later(snapshot):
-            return False
-        return self._takes_away(snapshot)
+        return self._snapshot is not None and self._clean is None and self._rules.lingering(self._snapshot)
 
     def let_go(self) -> None:
         """Take away what lingers now."""
-        self._let_go = True
+        self._clean = None
+        self._rules.let_go()
 
-    def note_given(self, type_url: str, resources: Iterable[Resource], *, fresh: bool) -> None:
-        """Follow what a response means for other types; call before `record`.
+    def _by_the_rules(self, snapshot: Snapshot) -> Response | None:
+        while (due := self._rules.next_due(snapshot)) is not None:
+            response = self._respond(*due, snapshot)
+            # Nothing to say means it is recorded now, and what waited for it may go.
+            if response is not None:
+                return response
+        return None
 
-        `fresh`: the client did not hold exactly these resources from an earlier stream.
-        """
-        if type_url == TYPE_ENDPOINT:
-            self._warming.difference_update(resource.name for resource in resources)
-        if type_url != TYPE_CLUSTER:
-            return
-        self._released = False
-        if not fresh:
-            return
-        clusters, endpoints = (self.subscriptions.get(kind) for kind in _REFERRED)
-        assert clusters is not None
-        for resource in resources:
-            if clusters.given.get(resource.name) == resource.version:
-                continue
-            name = assignment_name(resource.body.value)
-            if name is None:
-                continue
-            if endpoints is not None or not clusters.owed:
-                # On the first response of a stream without endpoints Envoy waits by itself.
-                self._warming.add(name)
-            if endpoints is not None and endpoints.covers(name):
-                endpoints.due.add(name)
-
-    def _must_hold(self, snapshot: Snapshot) -> bool:
-        clusters = self.subscriptions.get(TYPE_CLUSTER)
-        if clusters is None or self._released:
-            return False
-        if clusters.outstanding:
-            return True
-        self._warming &= snapshot.of_type(TYPE_ENDPOINT).keys()
-        return bool(self._warming)
-
-    def _refers_later(self, snapshot: Snapshot) -> bool:
-        return any(self._pending(type_url, snapshot) for type_url in _REFERRING)
-
-    def _takes_away(self, snapshot: Snapshot) -> bool:
-        held = (self.subscriptions.get(type_url) for type_url in _REFERRED)
-        return any(entry is not None and bool(entry.changes(snapshot).gone) for entry in held)
-
-    def _pending(self, type_url: str, snapshot: Snapshot) -> bool:
-        subscription = self.subscriptions.get(type_url)
-        return subscription is not None and (subscription.owed or bool(subscription.changes(snapshot)))
+    def _send(
+        self,
+        subscription: Subscription,
+        version: str,
+        resources: Sequence[Resource],
+        removed: Sequence[str] = (),
+    ) -> Response:
+        nonce, type_url = self._next_nonce(), subscription.type_url
+        subscription.sent(nonce, version, newest_only=self.newest_only)
+        body = self.compose if self._plans is None else self._plans.body
+        return Response(type_url, body(type_url, version, resources, removed) + nonce_field(nonce))
 
     def _drain(self) -> list[Response]:
         responses = []
@@ -231,26 +234,27 @@ class Variant(ABC, Generic[Request, Response]):
         allowed = ", ".join(RESOURCE_TYPES if self._only_type is None else (self._only_type,))
         raise PeerError(f"type_url {type_url[:200]!r} is not served here, allowed: {allowed}")
 
+    @staticmethod
     @abstractmethod
-    def _begin(self, subscription: Subscription, request: Request) -> None:
+    def decode(message: bytes) -> Any:
+        """Return the request that the bytes are; `DecodeError` if none."""
+
+    @staticmethod
+    @abstractmethod
+    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
+        """Serialise a response without nonce."""
+
+    @abstractmethod
+    def _begin(self, subscription: Subscription, request: Any) -> None:
         """Take the first request of a type."""
 
     @abstractmethod
-    def _continue(self, subscription: Subscription, request: Request) -> Answer | None:
+    def _continue(self, subscription: Subscription, request: Any) -> Answer | None:
         """Take a later request of a type."""
 
     @abstractmethod
     def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Response | None:
         """Make the response for `changes` and record it; None if there is nothing to say after all."""
-
-
-@lru_cache(maxsize=1024)
-def assignment_name(cluster: bytes) -> str | None:
-    """Name of the endpoint resource that a serialised cluster waits for; None if it needs none."""
-    message = cluster_pb2.Cluster.FromString(cluster)
-    if message.type != cluster_pb2.Cluster.EDS:
-        return None
-    return str(message.eds_cluster_config.service_name or message.name)
 
 
 def error_of(request: Any) -> str | None:

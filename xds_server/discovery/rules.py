@@ -1,0 +1,147 @@
+"""Rules over the types of one stream, shared by SotW and delta.
+
+Order
+    Make before break: clusters, their endpoints, listeners, routes; then what takes clusters and
+    endpoints away, once listeners and routes no longer name them.
+Warming
+    Envoy warms a cluster that is new or changed and wants its assignment again, even an identical
+    one. So a response that adds or changes a cluster makes its assignment due, once. Only a change
+    of content does that: a NACK, or a cluster that the client already had, does not.
+Holding
+    Listeners and routes wait until the client has answered the clusters sent before them and was
+    given the new clusters' assignments, or they would send requests to a cluster that is still
+    warming. `release` ends the wait, for clients that never answer: the loop calls it after a
+    bounded time.
+Lingering
+    A request that was routed to a cluster may still be on its way to it: it waits for its body or its
+    pick, and fails if the cluster is gone when that comes. So clusters and their endpoints are taken
+    away only at `let_go`, which the loop calls some time after the last listener or route was sent.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from envoy.config.cluster.v3 import cluster_pb2
+
+from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from xds_server.discovery.subscription import Changes, Subscription
+    from xds_server.snapshot.snapshot import Resource, Snapshot
+
+_REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT)
+_REFERRING: Final = (TYPE_LISTENER, TYPE_ROUTE)
+
+
+class Rules:
+    """What may be said next over all `subscriptions` of a stream.
+
+    Without `lingers` nothing waits for `let_go`.
+    """
+
+    def __init__(self, subscriptions: Mapping[str, Subscription], *, lingers: bool) -> None:
+        self._subscriptions = subscriptions
+        self._lingers = lingers
+        self._let_go = not lingers
+        self._warming: set[str] = set()
+        self._released = False
+
+    def next_due(self, snapshot: Snapshot) -> tuple[Subscription, Changes] | None:
+        """Return the first type that is to be told something, and what; None when there is none for now."""
+        break_later = not self._let_go or self._refers_later(snapshot)
+        hold = self._must_hold(snapshot)
+        for type_url in RESOURCE_TYPES:
+            subscription = self._subscriptions.get(type_url)
+            if subscription is None or (hold and type_url in _REFERRING):
+                continue
+            changes = subscription.changes(snapshot)
+            if break_later and type_url in _REFERRED:
+                changes = changes.without_removals()
+            if changes or subscription.owed:
+                return subscription, changes
+        if self._lingers and not self._takes_away(snapshot):
+            self._let_go = False
+        return None
+
+    def holding(self, snapshot: Snapshot) -> bool:
+        """Whether listeners or routes wait for the client to take up its clusters."""
+        return self._must_hold(snapshot) and self._refers_later(snapshot)
+
+    def release(self) -> None:
+        """End the wait of listeners and routes until the next change of clusters."""
+        self._released = True
+
+    def lingering(self, snapshot: Snapshot) -> bool:
+        """Whether nothing but `let_go` keeps clusters or endpoints that are no more."""
+        if self._let_go or self._refers_later(snapshot):
+            return False
+        return self._takes_away(snapshot)
+
+    def let_go(self) -> None:
+        """Take away what lingers now."""
+        self._let_go = True
+
+    def note_given(self, type_url: str, resources: Iterable[Resource], *, fresh: bool) -> None:
+        """Follow what a response means for other types; call before `record`.
+
+        `fresh`: the client did not hold exactly these resources from an earlier stream.
+        """
+        if type_url == TYPE_ENDPOINT:
+            self._warming.difference_update(resource.name for resource in resources)
+        if type_url != TYPE_CLUSTER:
+            return
+        self._released = False
+        if not fresh:
+            return
+        clusters, endpoints = (self._subscriptions.get(kind) for kind in _REFERRED)
+        assert clusters is not None
+        for resource in resources:
+            if clusters.given.get(resource.name) == resource.version:
+                continue
+            name = assignment_name(resource.body.value)
+            if name is None:
+                continue
+            if endpoints is not None or not clusters.owed:
+                # On the first response of a stream without endpoints Envoy waits by itself.
+                self._warming.add(name)
+            if endpoints is not None and endpoints.covers(name):
+                endpoints.due.add(name)
+
+    def pass_over(self, given: Iterable[str], snapshot: Snapshot) -> None:
+        """Follow endpoints that a clean stream is given: the rules have nothing else to say of them."""
+        if self._warming:
+            self._must_hold(snapshot)
+            self._warming.difference_update(given)
+
+    def _must_hold(self, snapshot: Snapshot) -> bool:
+        clusters = self._subscriptions.get(TYPE_CLUSTER)
+        if clusters is None or self._released:
+            return False
+        if clusters.outstanding:
+            return True
+        self._warming &= snapshot.of_type(TYPE_ENDPOINT).keys()
+        return bool(self._warming)
+
+    def _refers_later(self, snapshot: Snapshot) -> bool:
+        return any(self._pending(type_url, snapshot) for type_url in _REFERRING)
+
+    def _takes_away(self, snapshot: Snapshot) -> bool:
+        held = (self._subscriptions.get(type_url) for type_url in _REFERRED)
+        return any(entry is not None and bool(entry.changes(snapshot).gone) for entry in held)
+
+    def _pending(self, type_url: str, snapshot: Snapshot) -> bool:
+        subscription = self._subscriptions.get(type_url)
+        return subscription is not None and (subscription.owed or bool(subscription.changes(snapshot)))
+
+
+@lru_cache(maxsize=1024)
+def assignment_name(cluster: bytes) -> str | None:
+    """Name of the endpoint resource that a serialised cluster waits for; None if it needs none."""
+    message = cluster_pb2.Cluster.FromString(cluster)
+    if message.type != cluster_pb2.Cluster.EDS:
+        return None
+    return str(message.eds_cluster_config.service_name or message.name)
