@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from xds_server.snapshot.snapshot import Resource
 
 _HEALTHY_SHARE: Final = 0.5
-"""The clusters' `healthy_panic_threshold`: with a smaller share Envoy sends to everybody."""
+"""Envoy's `healthy_panic_threshold`: below it a balancer may send to everybody. Ours (override_host over
+Maglev, Envoy 1.40) does so only without any healthy endpoint; other people's Envoys have other ones."""
 
 
 def load_assignments(
@@ -92,7 +93,7 @@ def _check_addresses(pools: Iterable[Pool]) -> None:
 
 
 def _without_panic(pool: Pool, unhealthy: frozenset[str], draining: frozenset[str]) -> Pool:
-    """Leave out who drains where Envoy would otherwise count too few as healthy, and then try everybody.
+    """Leave out who drains where Envoy would otherwise count too few as healthy, and may try everybody.
 
     A request that an endpoint has begun goes on when it is left out. Without peers Envoy may try those who
     drain: nobody else is there.
