@@ -108,7 +108,8 @@ class DiscoveryStream:
                     await context.write(response.data)
                 except grpc.aio.InternalError:
                     return  # The connection is gone.
-                self._pushed(response.type_url)
+                assert self.machine.client is not None
+                self._record.pushed(self.machine.client, response.type_url, response.version)
                 if response.type_url in (TYPE_LISTENER, TYPE_ROUTE):
                     self._cancel_linger()  # What these let go of lingers from now on.
             if self._half_closed:
@@ -119,11 +120,6 @@ class DiscoveryStream:
 
     def _snapshot(self) -> Snapshot | None:
         return self._store.snapshot_for(self.machine.client)
-
-    def _pushed(self, type_url: str) -> None:
-        assert self.machine.client is not None
-        version = self.machine.subscriptions[type_url].sent_version
-        self._record.pushed(self.machine.client, type_url, version)
 
     def _watch_hold(self) -> None:
         if not self.machine.holding():

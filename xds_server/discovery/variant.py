@@ -211,7 +211,7 @@ class Variant(ABC):
         nonce, type_url = self._next_nonce(), subscription.type_url
         subscription.sent(nonce, version, newest_only=self.newest_only)
         body = self.compose if self._plans is None else self._plans.body
-        return Response(type_url, body(type_url, version, resources, removed) + nonce_field(nonce))
+        return Response(type_url, version, body(type_url, version, resources, removed) + nonce_field(nonce))
 
     def _drain(self) -> list[Response]:
         responses = []
