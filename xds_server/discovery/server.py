@@ -17,6 +17,7 @@ import grpc
 
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from xds_server.discovery.admission import Admission
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.plan import Plans
 from xds_server.discovery.sotw import Sotw
@@ -55,7 +56,7 @@ class DiscoveryService:
 
     `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
     clusters outlive what refers to them (both: `variant.py`); `max_names` bounds the names of one
-    subscription.
+    subscription. `admission` bounds how fast new streams get their first answer.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class DiscoveryService:
         hold_seconds: float = 1.0,
         linger_seconds: float = 5.0,
         max_names: int = DEFAULT_MAX_NAMES,
+        admission: Admission | None = None,
     ) -> None:
         self._store = store
         self._metrics = DiscoveryMetrics.of(registry)
@@ -76,6 +78,7 @@ class DiscoveryService:
         self._hold_seconds = hold_seconds
         self._linger_seconds = linger_seconds
         self._max_names = max_names
+        self._admission = admission or Admission()
         self._streams: dict[int, DiscoveryStream] = {}
         self._numbers = itertools.count(1)
         # Nonces are unlike those of an earlier process, so that a client's old one never matches.
@@ -132,7 +135,14 @@ class DiscoveryService:
             lingers=True,
             plans=self._plans[variant],
         )
-        stream = DiscoveryStream(machine, self._store, self._record, self._hold_seconds, self._linger_seconds)
+        stream = DiscoveryStream(
+            machine,
+            self._store,
+            self._record,
+            self._admission,
+            self._hold_seconds,
+            self._linger_seconds,
+        )
         self._streams[number] = stream
         self._metrics.streams.inc()
         try:

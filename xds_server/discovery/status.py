@@ -108,6 +108,7 @@ class DiscoveryMetrics:
     nacks: Mapping[str, Counter]
     streams: Gauge
     rejected: Counter
+    delayed: Counter
     peer_errors: Counter
     faults: Counter
 
@@ -132,6 +133,7 @@ class DiscoveryMetrics:
             nacks=by_type("nacks", "Responses that clients refused"),
             streams=Gauge("warmroute_xds_streams", "Discovery streams open", registry=registry),
             rejected=plain("streams_rejected", "Streams refused: too many, or draining"),
+            delayed=plain("streams_delayed", "Streams whose first response waited for its turn"),
             peer_errors=plain("peer_errors", "Streams ended because the client broke the protocol"),
             faults=plain("faults", "Streams ended by a fault of our own"),
         )

@@ -10,6 +10,7 @@ import grpc
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
 
 if TYPE_CHECKING:
+    from xds_server.discovery.admission import Admission
     from xds_server.discovery.status import Record
     from xds_server.discovery.variant import Variant
     from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
@@ -26,12 +27,14 @@ class DiscoveryStream:
         machine: Variant,
         store: SnapshotStore,
         record: Record,
+        admission: Admission,
         hold_seconds: float,
         linger_seconds: float,
     ) -> None:
         self.machine = machine
         self._store = store
         self._record = record
+        self._admission = admission
         self._hold_seconds = hold_seconds
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
@@ -100,6 +103,7 @@ class DiscoveryStream:
                 self._wake.set()
 
     async def _write(self, context: Any) -> None:
+        await self._await_turn()
         while True:
             self._wake.clear()
             # Computed one by one under the newest snapshot: what a slow client missed is never made.
@@ -117,6 +121,16 @@ class DiscoveryStream:
             self._watch_hold()
             self._watch_linger()
             await self._wake.wait()
+
+    async def _await_turn(self) -> None:
+        """Return when there is something to answer, and this stream may have its first answer."""
+        while self.machine.client is None or self._snapshot() is None:
+            if self._half_closed:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+        if await self._admission.enter():
+            self._record.metrics.delayed.inc()
 
     def _snapshot(self) -> Snapshot | None:
         return self._store.snapshot_for(self.machine.client)
