@@ -52,6 +52,15 @@ class Load:
 LOAD_FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Load))
 
 
+def same_values(one: Load, other: Load) -> bool:
+    """Whether two loads say the same; their ages may differ."""
+    for name in LOAD_FIELDS:
+        here, there = getattr(one, name), getattr(other, name)
+        if (here and here.value) != (there and there.value):
+            return False
+    return True
+
+
 def fresh(load: Load, now: float, stale_after_seconds: float) -> Load:
     """Return the load without the signals older than `stale_after_seconds`: they are unknown now."""
     stale = {

@@ -15,6 +15,8 @@ from fleet.serving import GrpcServer
 from fleet.settings.membership import membership
 from fleet.store import FleetView
 from xds_server.control import ControlService
+from xds_server.discovery.csds import ClientStatusService
+from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
@@ -45,6 +47,8 @@ FIRST_SYNC_MOST_SECONDS: Final = 5.0
 FIRST_SYNC_STEP_SECONDS: Final = 0.05
 COALESCE_SECONDS: Final = 0.05
 """Changes of the membership that come together, such as a pool's probes, make one update."""
+IDLE_SECONDS: Final = 1.0
+"""Without any change the signals still age, ramps go on and drains end."""
 STATIC: Final = "static"
 
 
@@ -66,16 +70,23 @@ class XdsServer:
         self._clock = clock
         self._tracer = provider.get_tracer("warmroute.xds_server")
         self._wake = asyncio.Event()
+        self._urgent = False
         self._keeper = EndpointKeeper(settings, registry, clock)
-        self._keeper.on_change = self._wake.set
+        self._keeper.on_change = self._hurry
         self._scraper = Scraper(settings.signals, settings.limits, registry, clock)
+        self._scraper.on_change = self._hear
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
         self._standing = Standing(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
-        self._discovery = DiscoveryService(self._snapshots, registry, settings.limits.xds_streams)
+        progress = Progress(settings.limits.xds_streams)
+        self._discovery = DiscoveryService(
+            self._snapshots, registry, settings.limits.xds_streams, observer=progress
+        )
+        clients = ClientStatusService(self._discovery, progress)
         self._grpc = GrpcServer("xds", settings.xds.address)
         self._discovery.register(self._grpc.server)
+        clients.register(self._grpc.server)
         self._control = GrpcServer("control", settings.control.address) if control else None
         if self._control is not None:
             ControlService(store, registry, clock).register(self._control.server)
@@ -90,9 +101,7 @@ class XdsServer:
             "Pools without any fresh signal, whose weights are therefore equal",
             registry=registry,
         )
-        self._status = StatusViews(
-            store, self._discovery, registry, self._keeper.listed, self._standing.status
-        )
+        self._status = StatusViews(store, clients, registry, self._keeper.listed, self._standing.status)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
         self._served: tuple[Roster, Mapping[str, int], frozenset[str]] | None = None
@@ -130,7 +139,7 @@ class XdsServer:
         self._keeper.reconfigure(settings)
         self._scraper.reconfigure(settings.signals)
         self._weigher.reconfigure(settings.weights, settings.signals)
-        self._wake.set()
+        self._hurry()
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; what they hold stays valid."""
@@ -158,6 +167,8 @@ class XdsServer:
         failing = False
         while True:
             self._wake.clear()
+            self._urgent = False
+            ticked_at = self._clock()
             try:
                 self.tick()
                 failing = False
@@ -168,11 +179,28 @@ class XdsServer:
                 failing = True
             if self.ready:
                 await self._announce_ready()
-            tick_seconds = self._settings.xds.tick_seconds
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(tick_seconds):
-                    await self._wake.wait()
-                await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
+            await self._next_tick(ticked_at)
+
+    async def _next_tick(self, ticked_at: float) -> None:
+        """Wait for a changed membership, for a changed load at least a tick after the last, or until idle."""
+        tick_seconds = self._settings.xds.tick_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(tick_seconds, IDLE_SECONDS)):
+                await self._wake.wait()
+                while not self._urgent and (wait := ticked_at + tick_seconds - self._clock()) > 0:
+                    self._wake.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(wait):
+                            await self._wake.wait()
+                if self._urgent:
+                    await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
+
+    def _hear(self) -> None:
+        self._wake.set()
+
+    def _hurry(self) -> None:
+        self._urgent = True
+        self._wake.set()
 
     async def _first_sync(self) -> None:
         """Wait until every source is heard, everybody was probed and scraped once, or the time is over."""

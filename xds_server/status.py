@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fleet.load import Load
     from fleet.store import FleetStore
-    from xds_server.discovery.server import DiscoveryService
+    from xds_server.discovery.csds import ClientStatusService
     from xds_server.endpoints.listed import Listed
 
 
@@ -23,13 +23,13 @@ class StatusViews:
     def __init__(
         self,
         store: FleetStore,
-        discovery: DiscoveryService,
+        clients: ClientStatusService,
         registry: CollectorRegistry,
         listed: Callable[[], Sequence[Listed]],
         standing: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._store = store
-        self._discovery = discovery
+        self._clients = clients
         self._registry = registry
         self._listed = listed
         self._standing = standing
@@ -77,7 +77,7 @@ class StatusViews:
 
     def clients(self) -> dict[str, Any]:
         """Each connected Envoy, with its versions."""
-        return {"clients": self._discovery.clients()}
+        return {"clients": self._clients.clients()}
 
     def _total(self, name: str) -> float:
         return sum(self._by_label(name, "").values())

@@ -14,7 +14,7 @@ from fleet.codec import (
 )
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 from fleet.errors import PeerError
-from fleet.load import Load, Signal, fresh, signal
+from fleet.load import Load, Signal, fresh, same_values, signal
 from fleet.store import FleetView, Traffic
 
 A = Endpoint("10.0.0.1:8000", "chat", ("m",), "vllm", "http://x/metrics", Locality("r", "z", "s"))
@@ -78,3 +78,12 @@ def test_old_signals_become_unknown_one_by_one() -> None:
     load = Load(queue_depth=Signal(1, 0.0, "x"), running=Signal(1, 8.0, "x"))
     assert fresh(load, 9.0, 5.0) == Load(running=Signal(1, 8.0, "x"))
     assert fresh(load, 4.0, 5.0) is load
+
+
+def test_loads_that_say_the_same_differ_in_age_only() -> None:
+    """Unknown is not 0, and another source that tells the same number says nothing new."""
+    one = Load(queue_depth=Signal(0.0, 1.0, "x"), running=Signal(2.0, 1.0, "x"))
+    later = Load(queue_depth=Signal(0.0, 9.0, "x"), running=Signal(2.0, 9.0, "y"))
+    assert same_values(one, later)
+    assert not same_values(one, Load(running=Signal(2.0, 1.0, "x")))
+    assert not same_values(one, Load(queue_depth=Signal(0.0, 1.0, "x"), running=Signal(3.0, 1.0, "x")))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fleet.load import Load, signal
+from fleet.load import Load, same_values, signal
 from xds_server.signals.engines import ENGINES
 from xds_server.signals.fetch import FetchError, PageFetcher
 
@@ -97,6 +97,8 @@ class Scraper:
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after a scrape that changed what an endpoint's load says."""
         self._signals = signals
         self._page_bytes = limits.metrics_page_bytes
         self._clock = clock
@@ -203,6 +205,7 @@ class Scraper:
 
     async def _scrape(self, target: _Target, fetcher: PageFetcher) -> None:
         self._metrics.scrapes.inc()
+        before = target.load
         try:
             page = await fetcher.fetch(target.endpoint.metrics_url, self._signals.scrape_timeout_seconds)
             now = self._clock()
@@ -218,6 +221,8 @@ class Scraper:
             if target.failing:
                 _log.info("%s: metrics are read again", target.endpoint.address)
             target.failing = ""
+        if not same_values(before, target.load):
+            self.on_change()
         self._untried.discard(target.endpoint.address)
         if target.failing:
             self._failing.add(target.endpoint.address)
