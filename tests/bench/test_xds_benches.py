@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 
 import pytest
@@ -12,7 +11,6 @@ from bench import processes
 from bench.quiet import Quiet, quiet
 from bench.quiet import result_of as quiet_result
 from bench.signal_to_ack import result_of as ack_result
-from bench.signal_to_ack import waiting_p99
 from bench.weights_honoured import Cell, Pushed, cells, noise
 from bench.weights_honoured import result_of as honoured_result
 from bench.xds_churn import wanted_of as churn_wanted
@@ -21,13 +19,6 @@ from bench.xds_churn import xds_churn
 
 def met(wanted) -> dict[str, bool]:
     return {entry.name: entry.met for entry in wanted}
-
-
-def test_waiting_p99_is_that_of_two_uniform_waits() -> None:
-    draw = random.Random(1)
-    for tick, scrape in ((0.05, 0.05), (0.05, 0.2), (0.25, 1.0)):
-        waits = sorted(draw.uniform(0, tick) + draw.uniform(0, scrape) for _ in range(100_000))
-        assert waiting_p99(tick, scrape) == pytest.approx(waits[99_000], rel=0.01)
 
 
 def test_signal_to_ack_may_take_a_tick_and_fifty_milliseconds() -> None:

@@ -12,20 +12,22 @@ Short way
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from fleet.endpoint import Locality
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.client import Client as Client
+from xds_server.discovery.client import client_of, error_of
+from xds_server.discovery.heartbeat import Heartbeats
 from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
 from xds_server.discovery.rules import Rules
 from xds_server.discovery.subscription import Answer, Changes, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
@@ -34,21 +36,12 @@ _NO_PLAN: Final = Plan(0, "", {}, "", None)
 DEFAULT_MAX_NAMES: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
-    """Who is at the other end of a stream, as its first message says."""
-
-    node_id: str
-    cluster: str
-    locality: Locality
-
-
 class Variant(ABC):
     """One stream as a state machine: requests and snapshots in, responses out, no I/O.
 
     `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS.
     Without `lingers` nothing waits for `let_go`. Without `plans` nothing is shared with other streams,
-    and every change goes by the rules.
+    and every change goes by the rules. `ttl_seconds`: see `heartbeat.py`; `plans` must carry the same.
     """
 
     name: str
@@ -63,6 +56,7 @@ class Variant(ABC):
         max_names: int = DEFAULT_MAX_NAMES,
         lingers: bool = False,
         plans: Plans | None = None,
+        ttl_seconds: float = 0.0,
     ) -> None:
         self.client: Client | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -72,6 +66,8 @@ class Variant(ABC):
         self._snapshot: Snapshot | None = None
         self._rules = Rules(self.subscriptions, lingers=lingers)
         self._plans = plans
+        self._body = plans.body if plans else partial(self.compose, ttl_seconds=ttl_seconds)
+        self.heartbeats = Heartbeats(ttl_seconds)
         self._clean: Snapshot | None = None
         """The snapshot under which nothing is due, held or lingering."""
         self._plan: Plan | None = None
@@ -106,6 +102,7 @@ class Variant(ABC):
         """
         plan = self._plan
         if plan is not None and message == plan.ack:
+            self.heartbeats.answered(plan.nonce, taken=True)
             return self.subscriptions[TYPE_ENDPOINT].answer(plan.nonce, None)
         try:
             request = self.decode(message)
@@ -126,7 +123,7 @@ class Variant(ABC):
             PeerError: the request breaks the protocol.
         """
         if self.client is None:
-            self.client = _client(request)
+            self.client = client_of(request)
         type_url = self._type_of(request)
         if type_url is None:
             return None
@@ -136,9 +133,15 @@ class Variant(ABC):
             self._begin(subscription, request)
             self.subscriptions[type_url] = subscription
             self._clean = None
+            if type_url == TYPE_ENDPOINT:
+                self.heartbeats.taken.update(subscription.given)
             return None
         key = subscription.key
         answer = self._continue(subscription, request)
+        if answer is not None:
+            self.heartbeats.answered(request.response_nonce, taken=answer.error is None)
+        elif request.HasField("error_detail") and request.response_nonce == self.heartbeats.nonce != "":
+            answer = Answer(type_url, subscription.acked_version, error_of(request))
         if subscription.key is not key:
             self._plan = None
         if self._clean is not None and not subscription.settled(self._clean.version(type_url)):
@@ -157,10 +160,26 @@ class Variant(ABC):
             if plan is not None:
                 self._clean = snapshot
                 return plan.response
-        response = self._by_the_rules(snapshot)
-        if response is None and self._plans is not None and not self.holding() and not self.lingering():
+        response = self._by_the_rules(snapshot) or self._heartbeat()
+        waits = self.holding() or self.lingering() or self.heartbeats.due
+        if response is None and self._plans is not None and not waits:
             self._clean = snapshot
         return response
+
+    def beat(self) -> None:
+        """Make a heartbeat due."""
+        self.heartbeats.due, self._clean = True, None
+
+    def _heartbeat(self) -> Response | None:
+        endpoints = self.subscriptions.get(TYPE_ENDPOINT)
+        versions = self.heartbeats.to_renew(endpoints)
+        if endpoints is None or not versions:
+            return None
+        nonce, version = self._next_nonce(), endpoints.acked_version
+        endpoints.renewed(nonce)
+        self.heartbeats.nonce = nonce
+        body = self.renewal(version, versions, self.heartbeats.ttl_seconds)
+        return Response(TYPE_ENDPOINT, version, body + nonce_field(nonce), heartbeat=True)
 
     def _step(self, endpoints: Subscription, before: Snapshot, snapshot: Snapshot) -> Plan | None:
         """Take a clean stream to `snapshot` by a shared plan; None: it needs the rules."""
@@ -172,6 +191,7 @@ class Variant(ABC):
         endpoints.follow(plan.given, plan.version)
         if plan.response is not None:
             endpoints.sent(plan.nonce, plan.version, newest_only=self.newest_only)
+            self.heartbeats.offered(plan.nonce, plan.given)
             self._plan, self._plan_number = plan, plan.number
         return plan
 
@@ -210,8 +230,10 @@ class Variant(ABC):
     ) -> Response:
         nonce, type_url = self._next_nonce(), subscription.type_url
         subscription.sent(nonce, version, newest_only=self.newest_only)
-        body = self.compose if self._plans is None else self._plans.body
-        return Response(type_url, version, body(type_url, version, resources, removed) + nonce_field(nonce))
+        if type_url == TYPE_ENDPOINT:
+            self.heartbeats.offered(nonce, {entry.name: entry.version for entry in resources}, removed)
+        body = self._body(type_url, version, resources, removed)
+        return Response(type_url, version, body + nonce_field(nonce))
 
     def _drain(self) -> list[Response]:
         responses = []
@@ -241,8 +263,20 @@ class Variant(ABC):
 
     @staticmethod
     @abstractmethod
-    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
-        """Serialise a response without nonce."""
+    def compose(
+        type_url: str,
+        version: str,
+        resources: Sequence[Resource],
+        removed: Sequence[str],
+        *,
+        ttl_seconds: float = 0.0,
+    ) -> bytes:
+        """Serialise a response without nonce; `ttl_seconds` is for endpoints."""
+
+    @staticmethod
+    @abstractmethod
+    def renewal(version: str, versions: Mapping[str, str], ttl_seconds: float) -> bytes:
+        """Serialise a heartbeat without nonce, of endpoints by name and version."""
 
     @abstractmethod
     def _begin(self, subscription: Subscription, request: Any) -> None:
@@ -255,18 +289,3 @@ class Variant(ABC):
     @abstractmethod
     def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Response | None:
         """Make the response for `changes` and record it; None if there is nothing to say after all."""
-
-
-def error_of(request: Any) -> str | None:
-    """The text of a NACK; None for everything else."""
-    if not request.HasField("error_detail"):
-        return None
-    return str(request.error_detail.message) or f"code {request.error_detail.code}"
-
-
-def _client(request: Any) -> Client:
-    node = request.node
-    if not node.id:
-        raise PeerError("the first message of a stream must carry a node with an id")
-    where = node.locality
-    return Client(node.id, node.cluster, Locality(where.region, where.zone, where.sub_zone))
