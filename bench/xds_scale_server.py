@@ -28,7 +28,7 @@ from xds_server.snapshot.snapshot import SnapshotStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from xds_server.discovery.variant import Client
+    from xds_server.discovery.client import Client
     from xds_server.snapshot.snapshot import Snapshot
 
 _MAX_STREAMS: Final = 100_000

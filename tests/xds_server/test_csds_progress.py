@@ -10,9 +10,9 @@ import pytest
 
 from fleet.endpoint import Locality
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
+from xds_server.discovery.client import Client
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.status import ClientStatus, TypeStatus
-from xds_server.discovery.variant import Client
 
 NODE = Client("node-1", "fleet", Locality())
 

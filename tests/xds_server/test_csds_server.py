@@ -14,10 +14,10 @@ from envoy.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.endpoint import Locality
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
+from xds_server.discovery.client import Client
 from xds_server.discovery.csds import MAX_BYTES, MAX_CLIENTS, ClientStatusService
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.status import ClientStatus, TypeStatus
-from xds_server.discovery.variant import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

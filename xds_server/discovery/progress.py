@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fleet.endpoint import Locality
+    from xds_server.discovery.client import Client
     from xds_server.discovery.status import ClientStatus, DiscoveryObserver, TypeStatus
-    from xds_server.discovery.variant import Client
 
 State = Literal["not_sent", "stale", "error", "synced"]
 """In CSDS's words: stale is sent without an answer, error is refused."""

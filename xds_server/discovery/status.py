@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Locality
+    from xds_server.discovery.client import Client
     from xds_server.discovery.subscription import Answer, Subscription
-    from xds_server.discovery.variant import Client, Variant
+    from xds_server.discovery.variant import Variant
 
 logger = logging.getLogger(__name__)
 

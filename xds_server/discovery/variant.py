@@ -19,8 +19,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT
-from xds_server.discovery.client import Client as Client
-from xds_server.discovery.client import client_of, error_of
+from xds_server.discovery.client import Client, client_of, error_of
 from xds_server.discovery.heartbeat import Heartbeats
 from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
 from xds_server.discovery.rules import Rules

@@ -1,0 +1,38 @@
+"""What a request of either variant says of its sender."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.endpoint import Locality
+from fleet.errors import PeerError
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is at the other end of a stream, as its first message says."""
+
+    node_id: str
+    cluster: str
+    locality: Locality
+
+
+def client_of(request: Any) -> Client:
+    """Read the node of a stream's first message.
+
+    Raises:
+        PeerError: it has none.
+    """
+    node = request.node
+    if not node.id:
+        raise PeerError("the first message of a stream must carry a node with an id")
+    where = node.locality
+    return Client(node.id, node.cluster, Locality(where.region, where.zone, where.sub_zone))
+
+
+def error_of(request: Any) -> str | None:
+    """The text of a NACK; None for everything else."""
+    if not request.HasField("error_detail"):
+        return None
+    return str(request.error_detail.message) or f"code {request.error_detail.code}"
