@@ -1,8 +1,9 @@
-"""`warmroute bootstrap`: print the bootstrap with which an Envoy finds its configuration."""
+"""`warmroute bootstrap`: print the bootstrap with which an Envoy, or a gRPC client, finds xds_server."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import yaml
@@ -11,6 +12,7 @@ from fleet.endpoint import Locality
 from fleet.settings import load_settings
 from fleet.settings.address import split_host_port
 from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.snapshot.proxyless import grpc_bootstrap
 
 HELP = "print an Envoy bootstrap that knows only its node and where xds_server is"
 
@@ -25,6 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--region", default="", help="where this Envoy stands")
     parser.add_argument("--zone", default="", help="where this Envoy stands")
     parser.add_argument("--sub-zone", default="", help="where this Envoy stands: its host or NVLink island")
+    parser.add_argument(
+        "--grpc", action="store_true", help="for gRPC's own xDS client: JSON for GRPC_XDS_BOOTSTRAP"
+    )
     parser.add_argument("--delta", action="store_true", help="incremental xDS instead of state of the world")
     parser.add_argument(
         "--admin",
@@ -36,17 +41,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print YAML.
+    """Print YAML for an Envoy, JSON for gRPC.
 
     Raises:
         SettingsError: the settings cannot be used.
     """
     settings = load_settings(args.settings)
+    address, place = settings.xds.address, Locality(args.region, args.zone, args.sub_zone)
+    if args.grpc:
+        told = grpc_bootstrap(
+            ads_address=address, node_id=args.node_id, node_cluster=args.node_cluster, locality=place
+        )
+        print(json.dumps(told, indent=2))
+        return 0
     made = bootstrap(
-        ads_address=settings.xds.address,
+        ads_address=address,
         node_id=args.node_id,
         node_cluster=args.node_cluster,
-        locality=Locality(args.region, args.zone, args.sub_zone),
+        locality=place,
         delta=args.delta,
         admin_address=args.admin,
     )

@@ -1,5 +1,6 @@
 """The command: verbs are found, good settings pass, bad ones end with what to mend and status 2."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,14 @@ def test_an_unknown_verb_is_refused() -> None:
     with pytest.raises(SystemExit) as left:
         main(["nonsense"])
     assert left.value.code == 2
+
+
+def test_bootstrap_for_grpc_is_json_that_names_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
+    assert main(["bootstrap", str(path), "--grpc", "--node-id", "me", "--zone", "z"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["xds_servers"][0]["server_uri"] == "127.0.0.1:7"
+    assert (told["node"]["id"], told["node"]["locality"]["zone"]) == ("me", "z")
