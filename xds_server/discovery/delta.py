@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from envoy.service.discovery.v3 import discovery_pb2
 
-from fleet.names import TYPE_ENDPOINT
 from xds_server.discovery.client import error_of
-from xds_server.discovery.heartbeat import living
 from xds_server.discovery.plan import Response, remembering
 from xds_server.discovery.variant import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from xds_server.discovery.subscription import Answer, Changes, Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
@@ -33,24 +31,17 @@ class Delta(Variant):
         return _decode(message)
 
     @staticmethod
-    def compose(
-        type_url: str,
-        version: str,
-        resources: Sequence[Resource],
-        removed: Sequence[str],
-        *,
-        ttl_seconds: float = 0.0,
-    ) -> bytes:
+    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
         """Serialise a response without nonce."""
-        ttl_seconds = ttl_seconds if type_url == TYPE_ENDPOINT else 0.0
-        wrapped = [living(entry.name, entry.version, ttl_seconds, entry.body) for entry in resources]
-        return _serialised(type_url, version, wrapped, removed)
-
-    @staticmethod
-    def renewal(version: str, versions: Mapping[str, str], ttl_seconds: float) -> bytes:
-        """Serialise a heartbeat without nonce."""
-        renewed = [living(name, held, ttl_seconds) for name, held in versions.items()]
-        return _serialised(TYPE_ENDPOINT, version, renewed, ())
+        wrapped = [
+            discovery_pb2.Resource(name=entry.name, version=entry.version, resource=entry.body)
+            for entry in resources
+        ]
+        return bytes(
+            discovery_pb2.DeltaDiscoveryResponse(
+                system_version_info=version, type_url=type_url, resources=wrapped, removed_resources=removed
+            ).SerializeToString()
+        )
 
     def _begin(self, subscription: Subscription, request: Any) -> None:
         subscription.begin(request.resource_names_subscribe, request.initial_resource_versions)
@@ -68,12 +59,3 @@ class Delta(Variant):
         subscription.record(changes)
         version = snapshot.version(subscription.type_url)
         return self._send(subscription, version, changes.changed, (*changes.missing, *changes.gone))
-
-
-def _serialised(
-    type_url: str, version: str, resources: Sequence[discovery_pb2.Resource], removed: Sequence[str]
-) -> bytes:
-    response = discovery_pb2.DeltaDiscoveryResponse(
-        system_version_info=version, type_url=type_url, resources=resources, removed_resources=removed
-    )
-    return bytes(response.SerializeToString())

@@ -56,7 +56,6 @@ class Response:
     version: str
     """Of the type, as the client hears it."""
     data: bytes
-    heartbeat: bool = False
 
 
 @dataclass(slots=True)

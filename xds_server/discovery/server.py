@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import logging
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -57,8 +56,7 @@ class DiscoveryService:
 
     `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
     clusters outlive what refers to them (both: `variant.py`); `max_names` bounds the names of one
-    subscription. `admission` bounds how fast new streams get their first answer. `ttl_seconds` is how long
-    a client may use endpoints without a heartbeat, 0 for ever: see `heartbeat.py` for what that costs.
+    subscription. `admission` bounds how fast new streams get their first answer.
     """
 
     def __init__(
@@ -72,7 +70,6 @@ class DiscoveryService:
         linger_seconds: float = 5.0,
         max_names: int = DEFAULT_MAX_NAMES,
         admission: Admission | None = None,
-        ttl_seconds: float = 0.0,
     ) -> None:
         self._store = store
         self._metrics = DiscoveryMetrics.of(registry)
@@ -86,11 +83,7 @@ class DiscoveryService:
         self._numbers = itertools.count(1)
         # Nonces are unlike those of an earlier process, so that a client's old one never matches.
         self._boot = uuid.uuid4().hex[:8]
-        self._ttl_seconds = ttl_seconds
-        self._plans = {
-            kind: Plans(partial(kind.compose, ttl_seconds=ttl_seconds), f"{self._boot}-{kind.name}")
-            for kind in (Sotw, Delta)
-        }
+        self._plans = {kind: Plans(kind.compose, f"{self._boot}-{kind.name}") for kind in (Sotw, Delta)}
         self._draining = False
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -141,7 +134,6 @@ class DiscoveryService:
             max_names=self._max_names,
             lingers=True,
             plans=self._plans[variant],
-            ttl_seconds=self._ttl_seconds,
         )
         stream = DiscoveryStream(
             machine,

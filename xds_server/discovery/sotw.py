@@ -10,16 +10,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from envoy.service.discovery.v3 import discovery_pb2
-from google.protobuf import any_pb2
 
-from fleet.names import TYPE_ENDPOINT
 from xds_server.discovery.client import error_of
-from xds_server.discovery.heartbeat import living
 from xds_server.discovery.plan import Response, remembering
 from xds_server.discovery.variant import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from xds_server.discovery.subscription import Answer, Changes, Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
@@ -39,30 +36,13 @@ class Sotw(Variant):
         return _decode(message)
 
     @staticmethod
-    def compose(
-        type_url: str,
-        version: str,
-        resources: Sequence[Resource],
-        removed: Sequence[str],
-        *,
-        ttl_seconds: float = 0.0,
-    ) -> bytes:
+    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
         """Serialise a response without nonce; `removed` is not told."""
         del removed
-        bodies = [resource.body for resource in resources]
-        if ttl_seconds and type_url == TYPE_ENDPOINT:
-            names = (resource.name for resource in resources)
-            bodies = [
-                _packed(living(name, version, ttl_seconds, body))
-                for name, body in zip(names, bodies, strict=True)
-            ]
-        return _serialised(type_url, version, bodies)
-
-    @staticmethod
-    def renewal(version: str, versions: Mapping[str, str], ttl_seconds: float) -> bytes:
-        """Serialise a heartbeat without nonce: here a resource's version is that of its type."""
-        return _serialised(
-            TYPE_ENDPOINT, version, [_packed(living(name, version, ttl_seconds)) for name in versions]
+        return bytes(
+            discovery_pb2.DiscoveryResponse(
+                version_info=version, type_url=type_url, resources=[resource.body for resource in resources]
+            ).SerializeToString()
         )
 
     def _begin(self, subscription: Subscription, request: Any) -> None:
@@ -110,14 +90,3 @@ class Sotw(Variant):
             text = "\n".join(f"{entry.name} {entry.version}" for entry in kept.values())
             version = f"{version}+{sha256(text.encode()).hexdigest()[:8]}"
         return (*new.values(), *kept.values()), version
-
-
-def _packed(resource: discovery_pb2.Resource) -> any_pb2.Any:
-    packed = any_pb2.Any()
-    packed.Pack(resource)
-    return packed
-
-
-def _serialised(type_url: str, version: str, bodies: Sequence[any_pb2.Any]) -> bytes:
-    response = discovery_pb2.DiscoveryResponse(version_info=version, type_url=type_url, resources=bodies)
-    return bytes(response.SerializeToString())

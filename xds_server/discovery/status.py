@@ -110,7 +110,6 @@ class DiscoveryMetrics:
     streams: Gauge
     rejected: Counter
     delayed: Counter
-    heartbeats: Counter
     peer_errors: Counter
     faults: Counter
 
@@ -136,7 +135,6 @@ class DiscoveryMetrics:
             streams=Gauge("warmroute_xds_streams", "Discovery streams open", registry=registry),
             rejected=plain("streams_rejected", "Streams refused: too many, or draining"),
             delayed=plain("streams_delayed", "Streams whose first response waited for its turn"),
-            heartbeats=plain("heartbeats", "Renewals of the endpoints' time to live written"),
             peer_errors=plain("peer_errors", "Streams ended because the client broke the protocol"),
             faults=plain("faults", "Streams ended by a fault of our own"),
         )

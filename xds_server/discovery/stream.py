@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
-from xds_server.discovery.heartbeat import PERIODS
 
 if TYPE_CHECKING:
     from xds_server.discovery.admission import Admission
@@ -43,7 +42,6 @@ class DiscoveryStream:
         self._hold_timer: asyncio.TimerHandle | None = None
         self._linger_seconds = linger_seconds
         self._linger_timer: asyncio.TimerHandle | None = None
-        self._beat_timer: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
         """Ask the stream to end, even while the client does not read."""
@@ -62,7 +60,6 @@ class DiscoveryStream:
             asyncio.create_task(self._ended.wait()),
         ]
         unsubscribe = self._store.subscribe(self._on_snapshot)
-        self._beat_later()
         try:
             done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if done == {reader} and reader.exception() is None:
@@ -72,8 +69,6 @@ class DiscoveryStream:
             unsubscribe()
             self._cancel_hold()
             self._cancel_linger()
-            if self._beat_timer is not None:
-                self._beat_timer.cancel()
             for task in tasks:
                 task.cancel()
             # A cancelled task's outcome is not ours to report; what finished is, below.
@@ -118,10 +113,7 @@ class DiscoveryStream:
                 except grpc.aio.InternalError:
                     return  # The connection is gone.
                 assert self.machine.client is not None
-                if response.heartbeat:
-                    self._record.metrics.heartbeats.inc()
-                else:
-                    self._record.pushed(self.machine.client, response.type_url, response.version)
+                self._record.pushed(self.machine.client, response.type_url, response.version)
                 if response.type_url in (TYPE_LISTENER, TYPE_ROUTE):
                     self._cancel_linger()  # What these let go of lingers from now on.
             if self._half_closed:
@@ -176,13 +168,3 @@ class DiscoveryStream:
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
-
-    def _beat_later(self) -> None:
-        seconds = self.machine.heartbeats.ttl_seconds / PERIODS
-        if seconds:
-            self._beat_timer = asyncio.get_running_loop().call_later(seconds, self._beat)
-
-    def _beat(self) -> None:
-        self.machine.beat()
-        self._wake.set()
-        self._beat_later()

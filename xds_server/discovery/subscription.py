@@ -270,10 +270,6 @@ class Subscription:
         self.given.update(given)
         self._settled = version
 
-    def renewed(self, nonce: str) -> None:
-        """Note a heartbeat: later requests carry its nonce, which answers nothing."""
-        self.nonce = nonce
-
     def sent(self, nonce: str, version: str, *, newest_only: bool) -> None:
         """Note a response; `newest_only` forgets older ones that were not answered."""
         if newest_only:

@@ -12,21 +12,19 @@ Short way
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT
-from xds_server.discovery.client import Client, client_of, error_of
-from xds_server.discovery.heartbeat import Heartbeats
+from xds_server.discovery.client import Client, client_of
 from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
 from xds_server.discovery.rules import Rules
 from xds_server.discovery.subscription import Answer, Changes, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
@@ -40,7 +38,7 @@ class Variant(ABC):
 
     `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS.
     Without `lingers` nothing waits for `let_go`. Without `plans` nothing is shared with other streams,
-    and every change goes by the rules. `ttl_seconds`: see `heartbeat.py`; `plans` must carry the same.
+    and every change goes by the rules.
     """
 
     name: str
@@ -55,7 +53,6 @@ class Variant(ABC):
         max_names: int = DEFAULT_MAX_NAMES,
         lingers: bool = False,
         plans: Plans | None = None,
-        ttl_seconds: float = 0.0,
     ) -> None:
         self.client: Client | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -65,8 +62,6 @@ class Variant(ABC):
         self._snapshot: Snapshot | None = None
         self._rules = Rules(self.subscriptions, lingers=lingers)
         self._plans = plans
-        self._body = plans.body if plans else partial(self.compose, ttl_seconds=ttl_seconds)
-        self.heartbeats = Heartbeats(ttl_seconds)
         self._clean: Snapshot | None = None
         """The snapshot under which nothing is due, held or lingering."""
         self._plan: Plan | None = None
@@ -101,7 +96,6 @@ class Variant(ABC):
         """
         plan = self._plan
         if plan is not None and message == plan.ack:
-            self.heartbeats.answered(plan.nonce, taken=True)
             return self.subscriptions[TYPE_ENDPOINT].answer(plan.nonce, None)
         try:
             request = self.decode(message)
@@ -132,15 +126,9 @@ class Variant(ABC):
             self._begin(subscription, request)
             self.subscriptions[type_url] = subscription
             self._clean = None
-            if type_url == TYPE_ENDPOINT:
-                self.heartbeats.taken.update(subscription.given)
             return None
         key = subscription.key
         answer = self._continue(subscription, request)
-        if answer is not None:
-            self.heartbeats.answered(request.response_nonce, taken=answer.error is None)
-        elif request.HasField("error_detail") and request.response_nonce == self.heartbeats.nonce != "":
-            answer = Answer(type_url, subscription.acked_version, error_of(request))
         if subscription.key is not key:
             self._plan = None
         if self._clean is not None and not subscription.settled(self._clean.version(type_url)):
@@ -159,26 +147,10 @@ class Variant(ABC):
             if plan is not None:
                 self._clean = snapshot
                 return plan.response
-        response = self._by_the_rules(snapshot) or self._heartbeat()
-        waits = self.holding() or self.lingering() or self.heartbeats.due
-        if response is None and self._plans is not None and not waits:
+        response = self._by_the_rules(snapshot)
+        if response is None and self._plans is not None and not self.holding() and not self.lingering():
             self._clean = snapshot
         return response
-
-    def beat(self) -> None:
-        """Make a heartbeat due."""
-        self.heartbeats.due, self._clean = True, None
-
-    def _heartbeat(self) -> Response | None:
-        endpoints = self.subscriptions.get(TYPE_ENDPOINT)
-        versions = self.heartbeats.to_renew(endpoints)
-        if endpoints is None or not versions:
-            return None
-        nonce, version = self._next_nonce(), endpoints.acked_version
-        endpoints.renewed(nonce)
-        self.heartbeats.nonce = nonce
-        body = self.renewal(version, versions, self.heartbeats.ttl_seconds)
-        return Response(TYPE_ENDPOINT, version, body + nonce_field(nonce), heartbeat=True)
 
     def _step(self, endpoints: Subscription, before: Snapshot, snapshot: Snapshot) -> Plan | None:
         """Take a clean stream to `snapshot` by a shared plan; None: it needs the rules."""
@@ -190,7 +162,6 @@ class Variant(ABC):
         endpoints.follow(plan.given, plan.version)
         if plan.response is not None:
             endpoints.sent(plan.nonce, plan.version, newest_only=self.newest_only)
-            self.heartbeats.offered(plan.nonce, plan.given)
             self._plan, self._plan_number = plan, plan.number
         return plan
 
@@ -229,10 +200,8 @@ class Variant(ABC):
     ) -> Response:
         nonce, type_url = self._next_nonce(), subscription.type_url
         subscription.sent(nonce, version, newest_only=self.newest_only)
-        if type_url == TYPE_ENDPOINT:
-            self.heartbeats.offered(nonce, {entry.name: entry.version for entry in resources}, removed)
-        body = self._body(type_url, version, resources, removed)
-        return Response(type_url, version, body + nonce_field(nonce))
+        body = self.compose if self._plans is None else self._plans.body
+        return Response(type_url, version, body(type_url, version, resources, removed) + nonce_field(nonce))
 
     def _drain(self) -> list[Response]:
         responses = []
@@ -262,20 +231,8 @@ class Variant(ABC):
 
     @staticmethod
     @abstractmethod
-    def compose(
-        type_url: str,
-        version: str,
-        resources: Sequence[Resource],
-        removed: Sequence[str],
-        *,
-        ttl_seconds: float = 0.0,
-    ) -> bytes:
-        """Serialise a response without nonce; `ttl_seconds` is for endpoints."""
-
-    @staticmethod
-    @abstractmethod
-    def renewal(version: str, versions: Mapping[str, str], ttl_seconds: float) -> bytes:
-        """Serialise a heartbeat without nonce, of endpoints by name and version."""
+    def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
+        """Serialise a response without nonce."""
 
     @abstractmethod
     def _begin(self, subscription: Subscription, request: Any) -> None:
