@@ -155,6 +155,31 @@ async def test_other_files_and_idle_looks_read_nothing(tmp_path: Path, watch: Ca
     await watched.until(lambda: len(watched.told) == 2)
 
 
+async def test_where_no_notices_are_to_be_had_the_file_is_still_looked_at(
+    tmp_path: Path,
+    watch: Callable[..., Watched],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A host whose inotify instances are used up: one line says so, and changes are taken all the same."""
+
+    async def refused(*_: object, **__: object) -> AsyncIterator[None]:
+        raise RuntimeError("Too many open files")
+        yield
+
+    monkeypatch.setattr("watchfiles.awatch", refused)
+    path = tmp_path / "list.yaml"
+    path.write_text(ONE)
+    watched = watch(path, look_seconds=0.02)
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80"])
+    path.write_text(TWO)
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80", "10.0.0.2:80"])
+    path.write_text(ONE)
+    await watched.until(lambda: watched.newest == ["10.0.0.1:80"])
+    assert [record.message.count("Too many open files") for record in caplog.records] == [1]
+    assert watched.errors == 0
+
+
 async def test_a_file_and_a_directory_that_come_later_are_found(
     tmp_path: Path, watch: Callable[..., Watched]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +14,12 @@ from fleet.settings import load_endpoints
 from fleet.settings.membership import endpoint_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from fleet.settings import FileDiscoverySettings, PoolSettings
     from xds_server.endpoints.source import Found, TroubleReport
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 5.0
 """The file is looked at this often even without a notice: a network file system gives none, and neither does
@@ -40,25 +44,43 @@ class FileSource:
         self._trouble = trouble
         self._look_seconds = look_seconds
         self._read: _Signature | None = None
+        self._unwatched = False
 
     async def run(self, found: Found) -> None:
         """Watch until cancelled. A file that is missing or wrong tells nothing: an empty one is `[]`."""
         await self._look(found, first=True)
         while True:
-            # The directory, not the file: editors and Kubernetes replace the file or a link to it.
-            with contextlib.suppress(FileNotFoundError):
-                async for _ in watchfiles.awatch(
-                    self._path.parent,
-                    recursive=False,
-                    step=50,
-                    debounce=200,
-                    rust_timeout=round(self._look_seconds * 1000),
-                    yield_on_timeout=True,
-                ):
-                    await self._look(found)
-            # No such directory, or no more: it may still come.
+            async for _ in self._notices():
+                await self._look(found)
+            # Nothing is told of now, or there is no such directory: it may still come.
             await asyncio.sleep(self._look_seconds)
             await self._look(found)
+
+    async def _notices(self) -> AsyncIterator[None]:
+        """One item a change in the directory, or a look that is due; ends when it cannot be watched (now)."""
+        try:
+            # The directory, not the file: editors and Kubernetes replace the file or a link to it.
+            async for _ in watchfiles.awatch(
+                self._path.parent,
+                recursive=False,
+                step=50,
+                debounce=200,
+                rust_timeout=round(self._look_seconds * 1000),
+                yield_on_timeout=True,
+            ):
+                self._unwatched = False
+                yield
+        except FileNotFoundError:
+            return
+        except (OSError, RuntimeError) as error:  # as of a host whose inotify instances are used up
+            if not self._unwatched:
+                logger.warning(
+                    "%s cannot be watched (%s): it is looked at every %g s",
+                    self.name,
+                    error,
+                    self._look_seconds,
+                )
+            self._unwatched = True
 
     async def _look(self, found: Found, *, first: bool = False) -> None:
         # Before reading: a write in between makes the next look read again.
