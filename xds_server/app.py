@@ -49,6 +49,8 @@ COALESCE_SECONDS: Final = 0.05
 """Changes of the membership that come together, such as a pool's probes, make one update."""
 IDLE_SECONDS: Final = 1.0
 """Without any change the signals still age, ramps go on and drains end."""
+IDLE_SHARE: Final = 0.25
+"""Of the time after which a signal is stale: those who pick read ages as the newest tick has told them."""
 STATIC: Final = "static"
 
 
@@ -185,7 +187,7 @@ class XdsServer:
         """Wait for a changed membership, for a changed load at least a tick after the last, or until idle."""
         tick_seconds = self._settings.xds.tick_seconds
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(tick_seconds, IDLE_SECONDS)):
+            async with asyncio.timeout(self._idle_seconds()):
                 await self._wake.wait()
                 while not self._urgent and (wait := ticked_at + tick_seconds - self._clock()) > 0:
                     self._wake.clear()
@@ -194,6 +196,13 @@ class XdsServer:
                             await self._wake.wait()
                 if self._urgent:
                     await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
+
+    def _idle_seconds(self) -> float:
+        tick_seconds = self._settings.xds.tick_seconds
+        if self._control is not None:
+            return tick_seconds  # Workers hear with it what the others have in flight.
+        stale_after = self._settings.signals.stale_after_seconds
+        return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after))
 
     def _hear(self) -> None:
         self._wake.set()

@@ -1,15 +1,18 @@
 """xds_server as a whole: ready after the first full sync, and not ready any more once it drains."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from fleet.settings import parse_settings
+from fleet.load import fresh
+from fleet.settings import Settings, parse_settings
 from fleet.store import FleetStore
 from xds_server.app import XdsServer
 
@@ -49,3 +52,49 @@ async def test_draining_stays_not_serving_while_ticks_go_on(tmp_path: Path) -> N
             assert await status() == kinds.NOT_SERVING
         assert not server.ready
     await server.stop()
+
+
+STEADY = """
+pools: [{{name: p, endpoints: [{{address: "{address}"}}], joining: {{probe: none}}}}]
+listeners: [{{name: l, address: "127.0.0.1:9", pool: p}}]
+signals: {{scrape_interval_seconds: 0.1, scrape_timeout_seconds: 0.1, stale_after_seconds: 0.9}}
+xds: {{address: "unix:{path}/xds.sock", tick_seconds: 0.02}}
+"""
+
+
+async def test_signals_that_stand_still_do_not_grow_stale_for_those_who_pick(tmp_path: Path) -> None:
+    """Nothing changes, so nothing wakes a tick: the view in force is replaced before its loads are stale."""
+    app = web.Application()
+    app.router.add_get("/metrics", _page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0]
+    settings = parse_settings(STEADY.format(address=f"{host}:{port}", path=tmp_path))
+    store = FleetStore()
+    server = XdsServer(settings, store, CollectorRegistry(), TracerProvider(), control=False)
+    await server.start()
+    try:
+        await until(lambda: store.view is not None and _queue(store, settings) is not None)
+        for _ in range(3):
+            async with asyncio.timeout(10):
+                before = store.view
+                while store.view is before:
+                    assert _queue(store, settings) == 3.0
+                    await asyncio.sleep(0.01)
+    finally:
+        await server.stop()
+        await runner.cleanup()
+
+
+async def _page(_: web.Request) -> web.Response:
+    return web.Response(text="vllm:num_requests_waiting 3\n")
+
+
+def _queue(store: FleetStore, settings: Settings) -> float | None:
+    """What a worker in this process knows of the queue now."""
+    assert store.view is not None
+    (load,) = store.view.loads.values()
+    known = fresh(load, time.monotonic(), settings.signals.stale_after_seconds).queue_depth
+    return None if known is None else known.value
