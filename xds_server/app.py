@@ -28,7 +28,7 @@ from xds_server.snapshot.saver import Saver
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.standing import Standing
 from xds_server.status import StatusViews
-from xds_server.trace import trace_update
+from xds_server.trace import TracedNacks, trace_update
 from xds_server.weigh import Weigher, WeightUpdate
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class XdsServer:
         self._saver = Saver(registry)
         self._standing = Standing(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
-        progress = Progress(settings.limits.xds_streams)
+        progress = Progress(settings.limits.xds_streams, following=TracedNacks(self._tracer))
         self._discovery = DiscoveryService(
             self._snapshots, registry, settings.limits.xds_streams, observer=progress
         )
