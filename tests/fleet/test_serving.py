@@ -209,3 +209,30 @@ sys.exit(run(main()))
         if count == 2:
             os.kill(process.pid, signal.SIGTERM)
         assert process.wait(10) == (7 if count == 1 else 128 + signal.SIGTERM)
+
+
+async def test_pings_on_a_quiet_connection_are_answered_however_many_they_are(tmp_path: Path) -> None:
+    """By gRPC's default two pings too many within minutes end a connection: Envoys ping every few seconds."""
+    address = f"unix:{tmp_path / 'a.sock'}"
+    server = GrpcServer("quiet", address)
+    await server.start()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
+    settings, ping, go_away = 4, 6, 7
+    wanted = [number.to_bytes(8, "big") for number in range(20)]
+    # RFC 9113, sections 3.4, 4.1 and 6.7: preface, empty SETTINGS, then PING frames.
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, settings, 0, 0, 0, 0, 0)))
+    answered: list[bytes] = []
+    try:
+        async with asyncio.timeout(10):
+            for payload in wanted:
+                writer.write(bytes((0, 0, 8, ping, 0, 0, 0, 0, 0)) + payload)
+                while payload not in answered:
+                    header = await reader.readexactly(9)
+                    held = await reader.readexactly(int.from_bytes(header[:3], "big"))
+                    assert header[3] != go_away, held
+                    if header[3] == ping and header[4] == 1:
+                        answered.append(held)
+    finally:
+        writer.close()
+        await server.stop(0)
+    assert answered == wanted
