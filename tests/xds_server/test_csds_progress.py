@@ -65,6 +65,19 @@ def test_a_client_that_refuses_lags_until_it_takes_something(world: SimpleNamesp
     assert (shown.state, shown.lag_seconds, shown.nacked_at) == ("synced", 0.0, 1001.0)
 
 
+def test_an_ack_of_what_came_back_covers_what_was_refused_in_between(world: SimpleNamespace) -> None:
+    world.progress.pushed(NODE, TYPE_ENDPOINT, "good")
+    world.progress.acked(NODE, TYPE_ENDPOINT, "good")
+    world.progress.pushed(NODE, TYPE_ENDPOINT, "bad")
+    world.progress.nacked(NODE, TYPE_ENDPOINT, "bad", "no")
+    world.progress.pushed(NODE, TYPE_ENDPOINT, "good")
+    world.progress.acked(NODE, TYPE_ENDPOINT, "good")
+    world.now = 100.0
+    world.progress.pushed(NODE, TYPE_ENDPOINT, "next")
+    world.now = 101.0
+    assert one(world.progress, status("next", "good")).lag_seconds == 1.0
+
+
 def test_an_answer_may_be_noted_before_its_push(world: SimpleNamespace) -> None:
     world.progress.acked(NODE, TYPE_ENDPOINT, "v1")
     world.progress.pushed(NODE, TYPE_ENDPOINT, "v1")

@@ -100,7 +100,7 @@ class Progress:
         """Note a response."""
         held = self._of(client, type_url)
         # An answer can be quicker than the note that its question was sent.
-        if version != held.acked:
+        if version != held.acked or held.waiting:
             if len(held.waiting) >= _MAX_WAITING:
                 del held.waiting[1]  # The oldest says since when.
             held.waiting.append((version, self._clock()))
