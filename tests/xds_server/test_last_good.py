@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import stat
+import threading
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -207,6 +209,24 @@ async def test_a_refused_file_costs_one_line_and_is_counted(
     folder = Disk(tmp_path)
     assert await folder.saver.load(folder.settings) is None
     assert folder.metric("refused", reason="unreadable") == 1
+
+
+async def test_a_start_does_not_wait_for_a_pipe_or_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path / "state")
+    os.mkfifo(disk.path)
+    async with asyncio.timeout(10):
+        assert await disk.saver.load(disk.settings) is None
+    assert disk.metric("refused", reason="damaged") == 1
+    free = threading.Event()
+    monkeypatch.setattr("xds_server.snapshot.saver.read", lambda *_: free.wait(20))
+    saver = Saver(CollectorRegistry(), load_seconds=0.05)
+    try:
+        async with asyncio.timeout(10):
+            assert await saver.load(disk.settings) is None
+    finally:
+        free.set()
 
 
 async def test_a_disk_that_fails_is_counted_told_once_and_tried_again(

@@ -167,8 +167,9 @@ def read(path: Path, settings: Settings) -> LastGood | None:
         RefusedError: there is one that is not used.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        # Not to wait for somebody to write, should the name be a pipe's.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            content = file.read(_MAX_BYTES + 1) or b""
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -15,6 +15,7 @@ from xds_server.snapshot.last_good import REFUSALS, LastGood, RefusedError, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from prometheus_client import CollectorRegistry
 
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 SAVE_SECONDS: Final = 3.0
 """Least time between two writes. A killed server loses no more than this."""
+LOAD_SECONDS: Final = 3.0
+"""Most that a start waits for the disk: a network file system may never answer."""
 
 
 class Saver:
@@ -34,9 +37,11 @@ class Saver:
         registry: CollectorRegistry,
         wall: Callable[[], float] = time.time,
         save_seconds: float = SAVE_SECONDS,
+        load_seconds: float = LOAD_SECONDS,
     ) -> None:
         self._wall = wall
         self._save_seconds = save_seconds
+        self._load_seconds = load_seconds
         self._offered: tuple[LastGood, Settings] | None = None
         self._on_disk: LastGood | None = None
         self._wake = asyncio.Event()
@@ -62,13 +67,19 @@ class Saver:
         if path is None:
             return None
         try:
-            state = await asyncio.to_thread(read, path, settings)
+            state = await self._read(path, settings)
         except RefusedError as error:
             self._refused.labels(error.reason).inc()
             logger.warning("%s: the last good state is not used: %s", path, error)
             return None
         self._on_disk = state
         return state
+
+    async def _read(self, path: Path, settings: Settings) -> LastGood | None:
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(read, path, settings), self._load_seconds)
+        except TimeoutError:
+            raise RefusedError("unreadable", f"not read in {self._load_seconds:g} s") from None
 
     def start(self) -> None:
         """Begin to write."""
