@@ -168,7 +168,7 @@ def read(path: Path, settings: Settings) -> LastGood | None:
     """
     try:
         # Not to wait for somebody to write, should the name be a pipe's.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             content = file.read(_MAX_BYTES + 1) or b""
     except FileNotFoundError:
         return None
