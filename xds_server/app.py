@@ -246,7 +246,7 @@ class XdsServer:
         self._store.publish(FleetView(roster.active, update.weights, loads))
 
     def _take_roster(self) -> Roster | None:
-        """Who is served now; None while a pool is unknown that never had anybody."""
+        """Who is served now; None while nobody of any pool is known."""
         found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
         self._standing.unknown(unknown)
         before = self._roster
@@ -258,7 +258,7 @@ class XdsServer:
 
     def _publish(self, roster: Roster, update: WeightUpdate) -> None:
         told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *told)
+        snapshot = build_snapshot(roster.settings, *told, roster.unheard)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
         if not self._snapshots.set(snapshot, for_group):
             return

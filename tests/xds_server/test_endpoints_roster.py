@@ -24,9 +24,28 @@ def shown(membership: Membership) -> dict[str, str]:
     return {pool.name: "".join(e.address for e in pool.endpoints) for pool in membership.pools}
 
 
-def test_nothing_is_served_while_a_pool_is_unknown_that_never_had_anybody() -> None:
+def test_nothing_is_served_while_every_pool_is_unknown() -> None:
     given = settings("p", "q")
-    assert assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), None) is None
+    assert assemble(given, members(p="", q=""), NOBODY, frozenset("pq"), None) is None
+
+
+def test_a_pool_unknown_from_the_start_on_holds_up_no_other_pool_and_is_not_told_as_empty() -> None:
+    given = settings("p", "q")
+    first = assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), None)
+    assert first is not None
+    assert (shown(first.membership), first.unheard) == ({"p": "a"}, frozenset("q"))
+    assert assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), first) is first
+    changed = settings("p", "q")
+    after_reload = assemble(changed, members(p="ab", q=""), NOBODY, frozenset("q"), first)
+    assert after_reload is not None
+    assert (after_reload.settings is changed, after_reload.unheard) == (True, frozenset("q"))
+    heard = assemble(changed, members(p="ab", q="c"), NOBODY, NOBODY, after_reload)
+    assert heard is not None
+    assert (shown(heard.membership), heard.unheard) == ({"p": "ab", "q": "c"}, NOBODY)
+
+
+def test_a_pool_known_to_be_empty_is_told_as_empty() -> None:
+    given = settings("p", "q")
     roster = assemble(given, members(p="a", q=""), NOBODY, NOBODY, None)
     assert roster is not None
     assert shown(roster.membership) == {"p": "a", "q": ""}, "known to be empty is told as empty"

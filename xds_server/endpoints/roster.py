@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Every pool of the settings in force, each of them known."""
+    """Who is served in the pools of the settings in force."""
 
     settings: Settings
-    """The newest settings of whose pools each is known, or was served before."""
+    """The newest settings of whose pools each is known, was served before, or is unheard from the start."""
     membership: Membership
     """Who Envoys are told of."""
     active: Membership
     """Who gets new requests: who is weighed and picked."""
     leaving: frozenset[str]
     """The others: they finish what they have begun."""
+    unheard: frozenset[str] = frozenset()
+    """Pools of which nothing has been known since the start: they stand in no membership."""
 
 
 def assemble(
@@ -34,15 +36,18 @@ def assemble(
 ) -> Roster | None:
     """Make the roster; `before` itself when nothing differs, None while there is none that could be served.
 
-    A pool of which nothing is known keeps whom it had. One that never had anybody keeps the settings from
-    before in force, so that a new pool whose source is broken holds up no other pool.
+    A pool of which nothing is known keeps whom it had. One that never had anybody holds up no other pool:
+    a new one keeps the settings from before in force; one that is unknown from the start on is unheard, and
+    its Envoys keep what an earlier xds_server told them.
     """
     told = {pool.name: pool for pool in membership.pools if pool.name not in unknown}
     kept = {pool.name: pool for pool in before.active.pools} if before is not None else {}
-    if before is not None and any(pool.name not in told.keys() | kept.keys() for pool in settings.pools):
+    heard = told.keys() | kept.keys()
+    if before is not None and any(pool.name not in heard | before.unheard for pool in settings.pools):
         settings = before.settings
-    names = [pool.name for pool in settings.pools]
-    if any(name not in told and name not in kept for name in names):
+    unheard = frozenset(pool.name for pool in settings.pools) - heard
+    names = [pool.name for pool in settings.pools if pool.name in heard]
+    if unheard and not names:
         return None
     taken = {endpoint.address for name in names if name in told for endpoint in told[name].endpoints}
     pools = tuple(told[name] if name in told else _without(kept[name], taken) for name in names)
@@ -52,6 +57,7 @@ def assemble(
         and before.settings is settings
         and before.membership.pools == pools
         and before.leaving == leaving
+        and before.unheard == unheard
     ):
         return before
     whole = Membership(pools)
@@ -60,7 +66,7 @@ def assemble(
         # The same object as long as nobody comes or goes: others compare by identity.
         whole = before.membership if before.membership == whole else whole
         active = before.active if before.active == active else active
-    return Roster(settings, whole, active, leaving)
+    return Roster(settings, whole, active, leaving, unheard)
 
 
 def _without(pool: Pool, addresses: frozenset[str] | set[str]) -> Pool:

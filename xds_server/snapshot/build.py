@@ -28,6 +28,7 @@ def build_snapshot(
     weights: Mapping[str, int],
     unhealthy: frozenset[str],
     draining: frozenset[str] = frozenset(),
+    unheard: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """Build all resources: those of the settings once, endpoints and weights anew each time.
 
@@ -37,6 +38,8 @@ def build_snapshot(
         weights: address to weight, 1 to 10,000; an address that is missing counts as its peers' mean.
         unhealthy: addresses to mark UNHEALTHY.
         draining: addresses to mark DRAINING: they finish what they have begun and get nothing new.
+        unheard: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy that
+            has endpoints for them keeps these.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -47,7 +50,7 @@ def build_snapshot(
     snapshot = Snapshot.of(
         [*_of_settings(_Same(settings)), *load_assignments(membership, weights, unhealthy, draining)]
     )
-    check(snapshot)
+    check(snapshot, unheard)
     return snapshot
 
 

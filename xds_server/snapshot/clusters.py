@@ -59,6 +59,9 @@ _HEALTH_INTERVAL_SECONDS: Final = 0.25
 _HEALTH_TIMEOUT_SECONDS: Final = 0.25
 _HEALTH_FAILURES: Final = 2
 
+# A pool of which nothing is known has no assignment yet, and a new Envoy waits for it before it serves any.
+_FIRST_ENDPOINTS_SECONDS: Final = 5.0
+
 _KEEPALIVE_INTERVAL_SECONDS: Final = 30.0
 _KEEPALIVE_TIMEOUT_SECONDS: Final = 10.0
 
@@ -81,7 +84,7 @@ def _pool_cluster(pool: PoolSettings) -> Cluster:
     return Cluster(
         name=pool.name,
         type=ClusterDiscoveryType.EDS,
-        eds_cluster_config=ClusterEdsClusterConfig(eds_config=over_ads()),
+        eds_cluster_config=ClusterEdsClusterConfig(eds_config=over_ads(_FIRST_ENDPOINTS_SECONDS)),
         connect_timeout=seconds(pool.connect_timeout_seconds),
         load_balancing_policy=_pick_then_weights(),
         circuit_breakers=_no_circuit_breaking(),

@@ -43,9 +43,13 @@ def seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-def over_ads() -> ConfigSource:
-    """Where everything but the bootstrap comes from."""
-    return ConfigSource(ads=AggregatedConfigSource(), resource_api_version=ApiVersion.V3)
+def over_ads(first_fetch_seconds: float | None = None) -> ConfigSource:
+    """Where everything but the bootstrap comes from; an Envoy waits so long for it at first (None: 15 s)."""
+    return ConfigSource(
+        ads=AggregatedConfigSource(),
+        resource_api_version=ApiVersion.V3,
+        initial_fetch_timeout=None if first_fetch_seconds is None else seconds(first_fetch_seconds),
+    )
 
 
 def address_of(address: str) -> Address:
