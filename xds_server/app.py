@@ -173,14 +173,14 @@ class XdsServer:
             ticked_at = self._clock()
             try:
                 self.tick()
+                if self.ready:
+                    await self._announce_ready()
                 failing = False
             except Exception:  # the edge of a tick: what Envoys hold stays in force
                 self._faults.inc()
                 if not failing:
                     logger.exception("ticks fail from here on; Envoys keep what they have")
                 failing = True
-            if self.ready:
-                await self._announce_ready()
             await self._next_tick(ticked_at)
 
     async def _next_tick(self, ticked_at: float) -> None:

@@ -202,6 +202,7 @@ async def test_a_type_that_nobody_serves_costs_an_ads_client_nothing(
     await client.ask(TYPE_CLUSTER)
     await client.hear(TYPE_CLUSTER)
     assert running.value("peer_errors_total") == 0
+    assert running.value("unserved_requests_total") == 1
 
 
 async def test_bytes_that_are_no_request_are_the_clients_error(serve: Any) -> None:

@@ -111,6 +111,7 @@ class DiscoveryMetrics:
     rejected: Counter
     delayed: Counter
     peer_errors: Counter
+    unserved: Counter
     faults: Counter
 
     @classmethod
@@ -136,6 +137,7 @@ class DiscoveryMetrics:
             rejected=plain("streams_rejected", "Streams refused: too many, or draining"),
             delayed=plain("streams_delayed", "Streams whose first response waited for its turn"),
             peer_errors=plain("peer_errors", "Streams ended because the client broke the protocol"),
+            unserved=plain("unserved_requests", "Requests for types that nobody serves here, unanswered"),
             faults=plain("faults", "Streams ended by a fault of our own"),
         )
 
@@ -152,6 +154,10 @@ class Record:
         """Note a response that was handed to the transport."""
         self.metrics.pushes[type_url].inc()
         self._observer.pushed(client, type_url, version)
+
+    def unserved(self) -> None:
+        """Note a request for a type that nobody serves here."""
+        self.metrics.unserved.inc()
 
     def answered(self, client: Client, answer: Answer) -> None:
         """Note an ACK or NACK; a NACK is logged once per content, however many clients send it."""

@@ -88,6 +88,7 @@ class DiscoveryStream:
             self._wake.set()
 
     async def _receive(self, context: Any) -> None:
+        unserved = 0
         while True:
             try:
                 message = await context.read()
@@ -99,6 +100,9 @@ class DiscoveryStream:
             if answer is not None:
                 assert self.machine.client is not None
                 self._record.answered(self.machine.client, answer)
+            if self.machine.unserved_requests > unserved:
+                unserved = self.machine.unserved_requests
+                self._record.unserved()
             if not self.machine.clean:
                 self._wake.set()
 
