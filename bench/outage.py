@@ -124,11 +124,7 @@ def main(given: Sequence[str] | None = None) -> int:
     outcomes, faults, status = processes.run(outage(args.seconds, args.rate, args.seed))
     result, all_felt = result_of(outcomes, faults)
     wanted = wanted_of(result, all_felt)
-    for line in report.lines(wanted):
-        report.progress(line)
-    if args.json:
-        report.print_json({**result, "status": status}, wanted)
-    return report.exit_code(wanted)
+    return report.finish({**result, "status": status}, wanted, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -221,11 +221,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(given)
     result, wanted = result_of(processes.run(quiet(args.seconds, args.changes, args.seed)))
-    for line in report.lines(wanted):
-        report.progress(line)
-    if args.json:
-        report.print_json(result, wanted)
-    return report.exit_code(wanted)
+    return report.finish(result, wanted, as_json=args.json)
 
 
 if __name__ == "__main__":

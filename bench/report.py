@@ -66,6 +66,15 @@ def print_json(result: dict[str, Any], wanted: Sequence[Wanted]) -> None:
     sys.stdout.flush()
 
 
+def finish(result: dict[str, Any], wanted: Sequence[Wanted], *, as_json: bool) -> int:
+    """Tell which targets are met, print the object if asked for, and return the exit status."""
+    for line in lines(wanted):
+        progress(line)
+    if as_json:
+        print_json(result, wanted)
+    return exit_code(wanted)
+
+
 def progress(text: str) -> None:
     """One plain line on standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -145,11 +145,7 @@ def main(given: Sequence[str] | None = None) -> int:
         f" {result['reference_wait_p50_seconds'] * 1e3:.0f} and"
         f" {result['reference_wait_p99_seconds'] * 1e3:.0f} ms"
     )
-    for line in report.lines(wanted):
-        report.progress(line)
-    if args.json:
-        report.print_json(result, wanted)
-    return report.exit_code(wanted)
+    return report.finish(result, wanted, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -272,11 +272,7 @@ def main(given: Sequence[str] | None = None) -> int:
             f" (noise {cell['noise'] * 100:.1f}; by cluster"
             f" {', '.join(f'{off * 100:.1f}' for off in cell['furthest_off_by_cluster'])})"
         )
-    for line in report.lines(wanted):
-        report.progress(line)
-    if args.json:
-        report.print_json(result, wanted)
-    return report.exit_code(wanted)
+    return report.finish(result, wanted, as_json=args.json)
 
 
 if __name__ == "__main__":

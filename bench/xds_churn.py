@@ -125,11 +125,7 @@ def main(given: Sequence[str] | None = None) -> int:
     args = parser.parse_args(given)
     result = processes.run(xds_churn(args.cycles, args.variant))
     wanted = wanted_of(result)
-    for line in report.lines(wanted):
-        report.progress(line)
-    if args.json:
-        report.print_json(result, wanted)
-    return report.exit_code(wanted)
+    return report.finish(result, wanted, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -177,12 +177,8 @@ def main(given: Sequence[str] | None = None) -> int:
             f" p99 {held['last_receipt_p99_seconds'] * 1e3:.1f} ms,"
             f" {held['memory_bytes_per_client'] / 1024:.0f} KiB a client"
         )
-    for line in report.lines(wanted):
-        report.progress(line)
-    if args.json:
-        told = {"endpoints": args.endpoints, "clients": args.clients, "variant": args.variant}
-        report.print_json({**told, **result}, wanted)
-    return report.exit_code(wanted)
+    told = {"endpoints": args.endpoints, "clients": args.clients, "variant": args.variant}
+    return report.finish({**told, **result}, wanted, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ from fleet.settings.address import split_host_port
 from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.proxyless import grpc_bootstrap
 
-HELP = "print an Envoy bootstrap that knows only its node and where xds_server is"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""

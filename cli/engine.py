@@ -13,8 +13,6 @@ from fleet.errors import WarmrouteError
 if TYPE_CHECKING:
     from simulator.http import ServerConfig
 
-HELP: str = "run a simulated inference engine that speaks as vLLM does"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""

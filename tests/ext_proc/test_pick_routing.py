@@ -226,6 +226,12 @@ def test_the_index_never_exceeds_its_limit() -> None:
     assert world.router.index.held("10.0.0.0:80") == 20
 
 
+def test_no_more_blocks_of_a_prompt_are_looked_up_than_the_limit_says() -> None:
+    world = World(view_of(pool_of(count=1)), limits={"prompt_blocks": 5})
+    world.router.route(whole(chat("z" * 100_000)))
+    assert world.router.index.held("10.0.0.0:80") == 5
+
+
 def test_settings_are_taken_over_at_once() -> None:
     world = World(view_of(pool_of()))
     world.router.route(whole(chat(LONG)))

@@ -59,13 +59,15 @@ class Scripted:
 class Kept:
     """A keeper on a clock that a test sets; file sources are scripted, by path."""
 
-    def __init__(self, given: Settings, **more: Any) -> None:
+    def __init__(self, given: Settings, last_good: Membership | None = None) -> None:
         self.now = 1000.0
         self.sources: dict[str, Scripted] = {}
         self.registry = CollectorRegistry()
         self.changes = 0
         self.fault: Exception | None = None
-        self.keeper = EndpointKeeper(given, self.registry, lambda: self.now, factory=self._make, **more)
+        self.keeper = EndpointKeeper(given, self.registry, lambda: self.now, factory=self._make)
+        if last_good is not None:
+            self.keeper.stand_in(last_good)
         self.keeper.on_change = self._changed
 
     def _changed(self) -> None:

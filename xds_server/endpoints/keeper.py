@@ -49,8 +49,6 @@ class EndpointKeeper:
 
     `on_change` is called when the membership may have changed by what a source or probe said. What changes
     by time alone (the end of a drain, the ramp) shows at the next call of `membership` and `ramp`.
-
-    With `last_good`, its endpoints stand in for sources that have not been heard, and come in without probe.
     """
 
     def __init__(
@@ -59,7 +57,6 @@ class EndpointKeeper:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
         *,
-        last_good: Membership | None = None,
         factory: Factory = make,
     ) -> None:
         self._settings = settings
@@ -79,8 +76,6 @@ class EndpointKeeper:
         self._synced = asyncio.Event()
         self._over_limit = 0
         self.on_change: Callable[[], None] = _nothing
-        if last_good is not None:
-            self.stand_in(last_good)
 
     def stand_in(self, last_good: Membership) -> None:
         """Take the last good state; before `start` only."""

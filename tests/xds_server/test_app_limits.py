@@ -1,0 +1,81 @@
+"""The limits of the settings reach the parts that keep them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from aiohttp import web
+from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+
+from fleet.names import TYPE_CLUSTER
+from fleet.settings import parse_settings
+from fleet.store import FleetStore
+from xds_server.app import XdsServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def started(folder: Path, engine: str, limits: str) -> tuple[XdsServer, CollectorRegistry]:
+    registry = CollectorRegistry()
+    settings = parse_settings(
+        f"pools: [{{name: p, endpoints: [{{address: '{engine}'}}], joining: {{probe: none}}}}]\n"
+        "listeners: [{name: l, address: '127.0.0.1:9', pool: p}]\n"
+        f"xds: {{address: 'unix:{folder}/xds.sock', state_path: ''}}\n"
+        f"limits: {limits}\n"
+    )
+    server = XdsServer(settings, FleetStore(), registry, TracerProvider(), control=False)
+    await server.start()
+    return server, registry
+
+
+async def first_answer(channel: Any) -> Any:
+    call = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources()
+    request = discovery_pb2.DiscoveryRequest(type_url=TYPE_CLUSTER)
+    request.node.id = "e"
+    await call.write(request)
+    assert await call.read() is not grpc.aio.EOF
+    return call
+
+
+async def test_one_stream_more_than_the_limit_is_refused(tmp_path: Path) -> None:
+    server, _ = await started(tmp_path, "127.0.0.1:1", "{xds_streams: 1}")
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/xds.sock") as channel:
+        call = await first_answer(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await first_answer(channel)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        call.cancel()
+    await server.stop()
+
+
+@pytest.mark.parametrize(("limit", "refused"), [(1024, True), (65_536, False)])
+async def test_a_metrics_page_beyond_the_limit_is_not_read(
+    tmp_path: Path, unused_tcp_port: int, limit: int, refused: bool
+) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="vllm:num_requests_waiting 7\n" + "# filler\n" * 1000)
+
+    application = web.Application()
+    application.router.add_get("/metrics", page)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", unused_tcp_port).start()
+    server, registry = await started(
+        tmp_path, f"127.0.0.1:{unused_tcp_port}", f"{{metrics_page_bytes: {limit}}}"
+    )
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/xds.sock") as channel:
+        await first_answer(channel)  # comes after the first full sync
+    failures = sum(
+        sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "warmroute_scrape_failures_total"
+    )
+    assert (failures > 0) is refused
+    await server.stop()
+    await runner.cleanup()
