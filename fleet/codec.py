@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 from fleet.errors import PeerError
-from fleet.load import LOAD_FIELDS, Load, Signal, signal
+from fleet.load import PICK_FIELDS, Load, Signal, signal
 from fleet.store import FleetView, Traffic
 from fleet.wire import control_pb2
 
@@ -29,6 +29,7 @@ def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
                 region=place.region,
                 zone=place.zone,
                 sub_zone=place.sub_zone,
+                fault_domains=endpoint.fault_domains,
             )
     return update
 
@@ -46,6 +47,7 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
                         models=tuple(entry.models),
                         engine=entry.engine,
                         locality=Locality(entry.region, entry.zone, entry.sub_zone),
+                        fault_domains=tuple(entry.fault_domains),
                     )
                     for entry in pool.endpoints
                 ),
@@ -67,7 +69,7 @@ def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
         )
         if (load := view.loads.get(address)) is None:
             continue
-        for name in LOAD_FIELDS:
+        for name in PICK_FIELDS:
             held: Signal | None = getattr(load, name)
             if held is not None:
                 age = max(0.0, now - held.observed_at)
@@ -95,7 +97,7 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
             **{
                 field.name: signal(sent.value, now - sent.age_seconds, sent.source)
                 for field, sent in entry.ListFields()
-                if field.name in LOAD_FIELDS
+                if field.name in PICK_FIELDS
             }
         )
     return FleetView(membership, weights, loads, elsewhere)

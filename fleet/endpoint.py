@@ -26,9 +26,17 @@ class Endpoint:
     address: str
     pool: str
     models: tuple[str, ...] = ()
-    engine: str = "vllm"
+    engine: str = "auto"
     metrics_url: str = ""
     locality: Locality = Locality()
+    node: str = ""
+    """The host whose GPUs the engine uses, as its GPU agent names it; the address' host by default."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs or indices of its GPUs; empty: all of its node's."""
+    gpu_metrics_url: str = ""
+    """A DCGM exporter's page; empty: none."""
+    fault_domains: tuple[str, ...] = ()
+    """What fails as one with it, its node included."""
 
     @property
     def host(self) -> str:

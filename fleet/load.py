@@ -37,19 +37,94 @@ class Load:
     """Requests waiting in the engine."""
     running: Signal | None = None
     """Requests being computed in the engine."""
+    latency_p50_seconds: Signal | None = None
+    """Median time to first token over the window, as the engine tells it; else to the first byte that Envoy
+    saw."""
     latency_p99_seconds: Signal | None = None
-    """P99 of the time to first token over the window."""
+    """P99 of the same."""
     prefix_hit_ratio: Signal | None = None
     """Share of prompt tokens found in the prefix cache over the window, 0 to 1."""
     kv_capacity_tokens: Signal | None = None
     """Tokens that the KV cache holds."""
     prefill_tokens_per_second: Signal | None = None
     """Prefill rate seen over the window, cached tokens not counted."""
+    prompt_tokens_per_second: Signal | None = None
+    """Prompt tokens taken in over the window, cached ones included."""
+    generation_tokens_per_second: Signal | None = None
+    """Tokens generated over the window."""
+    prompt_tokens_mean: Signal | None = None
+    """Mean length of the prompts that finished in the window."""
+    prompt_tokens_variance: Signal | None = None
+    """Variance of the same, in tokens squared."""
+    generation_tokens_mean: Signal | None = None
+    """Mean length of the answers that finished in the window."""
+    preemptions_per_second: Signal | None = None
+    """Requests that lost their place in the KV cache."""
+    batch_limit: Signal | None = None
+    """The most requests that the engine computes at once."""
+    kv_fragmentation_ratio: Signal | None = None
+    """Share of the KV cache in use that holds no token, 0 to 1."""
+    progress_total: Signal | None = None
+    """Sum of the engine's counters that grow while it works: only whether it moves means anything."""
+
+    gpu_memory_used_ratio: Signal | None = None
+    """Of the fullest of the endpoint's GPUs, against its own memory, 0 to 1."""
+    gpu_memory_total_bytes: Signal | None = None
+    """Of all its GPUs."""
+    gpu_utilisation_ratio: Signal | None = None
+    """Mean of its GPUs, 0 to 1."""
+    gpu_temperature_celsius: Signal | None = None
+    """Of the hottest."""
+    gpu_power_ratio: Signal | None = None
+    """Power over the enforced limit, of the GPU nearest to it."""
+    gpu_throttled_ratio: Signal | None = None
+    """Share of its GPUs whose clocks hardware holds down, 0 to 1."""
+    gpu_health_score: Signal | None = None
+    """1.0 fine, 0.9 transient faults, 0.4 isolated, 0.0 drained; of the worst GPU."""
+
+    first_byte_p50_seconds: Signal | None = None
+    """As Envoy saw it, of answers that are no errors."""
+    first_byte_p99_seconds: Signal | None = None
+    duration_p99_seconds: Signal | None = None
+    """From the request's start to the last byte of its answer, as Envoy saw it."""
+    requests_per_second: Signal | None = None
+    """Finished through Envoy over the window."""
+    error_ratio: Signal | None = None
+    """Share of 5xx answers and failed connections over `signals.error_window_seconds`; 4xx is no error."""
+
+    in_flight: Signal | None = None
+    """Requests of ours on their way, over all ext_proc workers."""
+    picked_duration_p99_seconds: Signal | None = None
+    """End to end, of requests that ext_proc picked it for; the slowest worker's."""
+
+    stalled: Signal | None = None
+    """1 when it hangs while requests of ours wait; 0 when it works."""
+    trust_ratio: Signal | None = None
+    """1 while its answers are good; falls with failures, grows back with successes, never 0."""
     reachable: Signal | None = None
     """1 when the engine's metrics page answered, 0 when its port refused the connection."""
 
 
 LOAD_FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Load))
+PICK_FIELDS: tuple[str, ...] = (
+    "memory_used_ratio",
+    "queue_depth",
+    "running",
+    "latency_p50_seconds",
+    "latency_p99_seconds",
+    "prefix_hit_ratio",
+    "kv_capacity_tokens",
+    "prefill_tokens_per_second",
+    "generation_tokens_per_second",
+    "batch_limit",
+    "gpu_memory_used_ratio",
+    "gpu_health_score",
+    "error_ratio",
+    "stalled",
+    "trust_ratio",
+    "reachable",
+)
+"""What picks look at: these travel to ext_proc workers that run apart."""
 
 
 def same_values(one: Load, other: Load) -> bool:

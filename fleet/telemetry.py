@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from fleet.otlp import repair_otlp_modules
 
 if TYPE_CHECKING:
-    from fleet.settings.model import TelemetrySettings
+    from fleet.settings.telemetry import TelemetrySettings
 
 logger = logging.getLogger(__name__)
 

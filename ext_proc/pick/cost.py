@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ext_proc.pick.backlog import Backlog
     from ext_proc.pick.candidates import Candidates
-    from fleet.settings.model import CostSettings, PickSettings
+    from fleet.settings.picks import CostSettings, PickSettings
 
 TIE_SHARE: Final = 0.01
 COLD_SLACK: Final = 0.25

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.pick import Picker
     from fleet.endpoint import Pool
     from fleet.load import Load
-    from fleet.settings.model import PickSettings
+    from fleet.settings.picks import PickSettings
 
 
 class PoolState:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.backlog import Backlog
     from ext_proc.pick.candidates import Candidates
     from ext_proc.pick.pick import Picker
-    from fleet.settings.model import PickSettings
+    from fleet.settings.picks import PickSettings
 
 PICKERS: Final[dict[str, Callable[[Candidates, Backlog, PickSettings], Picker]]] = {
     "cost": CostPicker,

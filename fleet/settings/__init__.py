@@ -1,42 +1,57 @@
 """The settings: one strict YAML file, checked as a whole before anything starts."""
 
 from fleet.settings.load import load_endpoints, load_settings, parse_settings
-from fleet.settings.model import (
-    CostSettings,
+from fleet.settings.model import ExtProcSettings, LimitSettings, Settings, XdsSettings
+from fleet.settings.picks import CostSettings, PickSettings
+from fleet.settings.pools import (
     DiscoverySettings,
     DnsDiscoverySettings,
     EndpointSettings,
-    ExtProcSettings,
     FileDiscoverySettings,
-    HeadroomSettings,
     JoiningSettings,
-    LimitSettings,
     ListenerSettings,
     PoolSettings,
-    Settings,
-    SignalSettings,
+)
+from fleet.settings.signals import SignalSettings
+from fleet.settings.skew import SkewSettings
+from fleet.settings.telemetry import AdminSettings, TelemetrySettings
+from fleet.settings.topology import LinkSettings, TopologySettings
+from fleet.settings.weights import (
+    BalancedSettings,
+    FaultSettings,
+    HeadroomSettings,
+    P99Settings,
+    PredictiveSettings,
+    SilentZoneSettings,
     StabiliserSettings,
     WeightSettings,
-    XdsSettings,
 )
-from fleet.settings.topology import LinkSettings, TopologySettings
 
 __all__ = [
+    "AdminSettings",
+    "BalancedSettings",
     "CostSettings",
     "DiscoverySettings",
     "DnsDiscoverySettings",
     "EndpointSettings",
     "ExtProcSettings",
+    "FaultSettings",
     "FileDiscoverySettings",
     "HeadroomSettings",
     "JoiningSettings",
     "LimitSettings",
     "LinkSettings",
     "ListenerSettings",
+    "P99Settings",
+    "PickSettings",
     "PoolSettings",
+    "PredictiveSettings",
     "Settings",
     "SignalSettings",
+    "SilentZoneSettings",
+    "SkewSettings",
     "StabiliserSettings",
+    "TelemetrySettings",
     "TopologySettings",
     "WeightSettings",
     "XdsSettings",

@@ -11,7 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fleet.errors import SettingsError
 from fleet.settings.check import contradictions
-from fleet.settings.model import EndpointSettings, Settings
+from fleet.settings.model import Settings
+from fleet.settings.pools import EndpointSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

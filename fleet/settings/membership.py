@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 
 if TYPE_CHECKING:
-    from fleet.settings.model import EndpointSettings, PoolSettings, Settings
+    from fleet.settings.model import Settings
+    from fleet.settings.pools import EndpointSettings, PoolSettings
 
 
 def membership(settings: Settings) -> Membership:
@@ -23,6 +24,7 @@ def membership(settings: Settings) -> Membership:
 def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
     """An endpoint as its settings and its pool's defaults have it."""
     place = entry.locality
+    node = entry.node or entry.address.rpartition(":")[0].strip("[]")
     return Endpoint(
         address=entry.address,
         pool=pool.name,
@@ -30,4 +32,8 @@ def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
         engine=entry.engine or pool.engine,
         metrics_url=entry.metrics_url or f"http://{entry.address}/metrics",
         locality=Locality(place.region, place.zone, place.sub_zone),
+        node=node,
+        gpus=entry.gpus,
+        gpu_metrics_url=entry.gpu_metrics_url or "",
+        fault_domains=(node, *entry.fault_domains),
     )

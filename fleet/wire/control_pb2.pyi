@@ -63,20 +63,22 @@ class Pool(_message.Message):
     def __init__(self, name: _Optional[str] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone")
+    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     SUB_ZONE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_DOMAINS_FIELD_NUMBER: _ClassVar[int]
     address: str
     models: _containers.RepeatedScalarFieldContainer[str]
     engine: str
     region: str
     zone: str
     sub_zone: str
-    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ...) -> None: ...
+    fault_domains: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LoadUpdate(_message.Message):
     __slots__ = ("endpoints",)
@@ -85,7 +87,7 @@ class LoadUpdate(_message.Message):
     def __init__(self, endpoints: _Optional[_Iterable[_Union[EndpointLoad, _Mapping]]] = ...) -> None: ...
 
 class EndpointLoad(_message.Message):
-    __slots__ = ("weight", "memory_used_ratio", "queue_depth", "running", "latency_p99_seconds", "prefix_hit_ratio", "kv_capacity_tokens", "prefill_tokens_per_second", "reachable", "in_flight_elsewhere")
+    __slots__ = ("weight", "memory_used_ratio", "queue_depth", "running", "latency_p99_seconds", "prefix_hit_ratio", "kv_capacity_tokens", "prefill_tokens_per_second", "reachable", "in_flight_elsewhere", "latency_p50_seconds", "generation_tokens_per_second", "batch_limit", "gpu_memory_used_ratio", "gpu_health_score", "error_ratio", "stalled", "trust_ratio")
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_RATIO_FIELD_NUMBER: _ClassVar[int]
     QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +98,14 @@ class EndpointLoad(_message.Message):
     PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     REACHABLE_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_P50_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BATCH_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_USED_RATIO_FIELD_NUMBER: _ClassVar[int]
+    GPU_HEALTH_SCORE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_RATIO_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
+    TRUST_RATIO_FIELD_NUMBER: _ClassVar[int]
     weight: int
     memory_used_ratio: Signal
     queue_depth: Signal
@@ -106,7 +116,15 @@ class EndpointLoad(_message.Message):
     prefill_tokens_per_second: Signal
     reachable: Signal
     in_flight_elsewhere: int
-    def __init__(self, weight: _Optional[int] = ..., memory_used_ratio: _Optional[_Union[Signal, _Mapping]] = ..., queue_depth: _Optional[_Union[Signal, _Mapping]] = ..., running: _Optional[_Union[Signal, _Mapping]] = ..., latency_p99_seconds: _Optional[_Union[Signal, _Mapping]] = ..., prefix_hit_ratio: _Optional[_Union[Signal, _Mapping]] = ..., kv_capacity_tokens: _Optional[_Union[Signal, _Mapping]] = ..., prefill_tokens_per_second: _Optional[_Union[Signal, _Mapping]] = ..., reachable: _Optional[_Union[Signal, _Mapping]] = ..., in_flight_elsewhere: _Optional[int] = ...) -> None: ...
+    latency_p50_seconds: Signal
+    generation_tokens_per_second: Signal
+    batch_limit: Signal
+    gpu_memory_used_ratio: Signal
+    gpu_health_score: Signal
+    error_ratio: Signal
+    stalled: Signal
+    trust_ratio: Signal
+    def __init__(self, weight: _Optional[int] = ..., memory_used_ratio: _Optional[_Union[Signal, _Mapping]] = ..., queue_depth: _Optional[_Union[Signal, _Mapping]] = ..., running: _Optional[_Union[Signal, _Mapping]] = ..., latency_p99_seconds: _Optional[_Union[Signal, _Mapping]] = ..., prefix_hit_ratio: _Optional[_Union[Signal, _Mapping]] = ..., kv_capacity_tokens: _Optional[_Union[Signal, _Mapping]] = ..., prefill_tokens_per_second: _Optional[_Union[Signal, _Mapping]] = ..., reachable: _Optional[_Union[Signal, _Mapping]] = ..., in_flight_elsewhere: _Optional[int] = ..., latency_p50_seconds: _Optional[_Union[Signal, _Mapping]] = ..., generation_tokens_per_second: _Optional[_Union[Signal, _Mapping]] = ..., batch_limit: _Optional[_Union[Signal, _Mapping]] = ..., gpu_memory_used_ratio: _Optional[_Union[Signal, _Mapping]] = ..., gpu_health_score: _Optional[_Union[Signal, _Mapping]] = ..., error_ratio: _Optional[_Union[Signal, _Mapping]] = ..., stalled: _Optional[_Union[Signal, _Mapping]] = ..., trust_ratio: _Optional[_Union[Signal, _Mapping]] = ...) -> None: ...
 
 class Signal(_message.Message):
     __slots__ = ("value", "age_seconds", "source")

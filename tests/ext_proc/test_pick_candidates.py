@@ -8,7 +8,7 @@ from ext_proc.pick import PICKERS, Candidates, LoadColumns, PoolShape, PoolState
 from ext_proc.prompt.decode import Unreadable
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
-from fleet.settings.model import PickSettings
+from fleet.settings.picks import PickSettings
 
 
 def pool(*models: tuple[str, ...]) -> Pool:

@@ -13,7 +13,7 @@ from ext_proc.pick.candidates import neutral
 from ext_proc.pick.rendezvous import scores
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
-from fleet.settings.model import CostSettings, PickSettings
+from fleet.settings.picks import CostSettings, PickSettings
 
 SETTINGS = PickSettings()
 NOW = 100.0

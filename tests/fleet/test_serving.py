@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from fleet.admin import AdminServer
 from fleet.serving import GrpcServer, prepare_socket_directory
-from fleet.settings.model import TelemetrySettings
+from fleet.settings.telemetry import TelemetrySettings
 from fleet.telemetry import shut_down, tracer_provider
 
 
@@ -131,7 +131,7 @@ def test_a_silent_collector_with_a_full_queue_does_not_hold_up_the_exit(unused_t
     code = """
 import asyncio, socket
 from fleet.serving import run
-from fleet.settings.model import TelemetrySettings
+from fleet.settings.telemetry import TelemetrySettings
 from fleet.telemetry import shut_down, tracer_provider
 silent = socket.create_server(("127.0.0.1", PORT))
 async def main():

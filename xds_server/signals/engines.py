@@ -24,5 +24,8 @@ class EngineReader(Protocol):
         ...
 
 
-ENGINES: Final[dict[str, Callable[[str, SignalSettings], EngineReader]]] = {"vllm": VllmReader}
+ENGINES: Final[dict[str, Callable[[str, SignalSettings], EngineReader]]] = {
+    "auto": VllmReader,
+    "vllm": VllmReader,
+}
 """Engine kind to a maker of readers, given the endpoint's address and the signal settings."""

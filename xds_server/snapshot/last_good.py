@@ -25,7 +25,7 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import WarmrouteError
 from fleet.settings import EndpointSettings
 from fleet.settings.membership import endpoint_of
-from fleet.settings.model import LocalitySettings
+from fleet.settings.pools import LocalitySettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,144 @@
+"""Pools, their endpoints and where these are found; the listeners before them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fleet.settings.address import IpAddress
+from fleet.settings.strict import Name, Seconds, Strict
+
+EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
+"""Whose metric names an endpoint uses; `auto`: found out from its page."""
+Text = Annotated[str, Field(max_length=256)]
+
+
+class LocalitySettings(Strict):
+    """Where an endpoint stands, in Envoy's terms."""
+
+    region: str = ""
+    zone: str = ""
+    sub_zone: str = ""
+
+
+class EndpointSettings(Strict):
+    """One engine replica; what is left out comes from its pool."""
+
+    address: IpAddress
+    models: tuple[str, ...] | None = None
+    engine: EngineKind | None = None
+    metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    """Default: http://ADDRESS/metrics."""
+    node: Text = ""
+    """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
+    gpus: tuple[Text, ...] = ()
+    """UUIDs or indices of the GPUs that the engine uses; empty: all of its node's."""
+    gpu_metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    """A DCGM exporter's page, for nodes without a GPU agent."""
+    fault_domains: tuple[Text, ...] = ()
+    """What fails as one with it (NVLink island, rack, power feed), beside its node."""
+    locality: LocalitySettings = LocalitySettings()
+
+
+class FileDiscoverySettings(Strict):
+    """A watched file with a list of endpoints, in the fields of `pools.endpoints`."""
+
+    path: Annotated[str, Field(min_length=1, pattern=r"^/[^\x00]*$", max_length=4096)]
+
+
+class DnsDiscoverySettings(Strict):
+    """A name that is resolved again and again: A and AAAA with one port, or SRV."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?$",
+            max_length=253,
+        ),
+    ]
+    """Absolute, with or without the last dot: no search domain is tried."""
+    kind: Literal["a", "srv"] = "a"
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Of kind `a`; SRV records carry their own."""
+    min_ttl_seconds: Seconds = 5.0
+    max_ttl_seconds: Seconds = 60.0
+    nameservers: tuple[IpAddress, ...] = ()
+    """Empty: those of the system."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if (self.kind == "a") != (self.port is not None):
+            raise ValueError("allowed: a port with kind a, none with kind srv")
+        if self.min_ttl_seconds > self.max_ttl_seconds:
+            raise ValueError("allowed: min_ttl_seconds of at most max_ttl_seconds")
+        return self
+
+
+class DiscoverySettings(Strict):
+    """One source of endpoints: exactly one of its fields is given."""
+
+    file: FileDiscoverySettings | None = None
+    dns: DnsDiscoverySettings | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.file is None) == (self.dns is None):
+            raise ValueError("allowed: exactly one of file and dns")
+        return self
+
+
+class JoiningSettings(Strict):
+    """How endpoints come into a pool and leave it."""
+
+    probe: Literal["models", "health", "none"] = "models"
+    """What must answer before a new endpoint is served: GET /v1/models, GET /health, or nothing."""
+    probe_interval_seconds: Seconds = 1.0
+    probe_timeout_seconds: Seconds = 1.0
+    slow_start_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    """A new endpoint's weight grows to its full value in this time; 0: at once."""
+    slow_start_from: Annotated[float, Field(gt=0, le=1)] = 0.1
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 5.0
+    """An endpoint that is no longer found stays this long, without new requests."""
+
+
+class PoolSettings(Strict):
+    """Engines that serve the same models behind one Envoy cluster."""
+
+    name: Name
+    models: tuple[str, ...] = ()
+    """Empty: every model is taken as served."""
+    engine: EngineKind = "auto"
+    endpoints: tuple[EndpointSettings, ...] = ()
+    discovery: tuple[DiscoverySettings, ...] = ()
+    """Further sources of endpoints; of an address found twice, the one listed first counts."""
+    joining: JoiningSettings = JoiningSettings()
+    connect_timeout_seconds: Seconds = 1.0
+    idle_timeout_seconds: Seconds = 4.0
+    """Below the engines' own keep-alive (5 s in vLLM), so that no request meets a closing connection."""
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    retry_on: Annotated[str, Field(pattern=r"^[a-z0-9,-]*$")] = (
+        "connect-failure,refused-stream,reset-before-request"
+    )
+
+    @model_validator(mode="after")
+    def _no_pool_name_of_ours(self) -> Self:
+        if self.name.startswith("warmroute_"):
+            raise ValueError("allowed: pool names that do not begin with warmroute_")
+        return self
+
+
+class ListenerSettings(Strict):
+    """One Envoy listener that sends to one pool."""
+
+    name: Name
+    address: IpAddress
+    pool: Name
+    show_decision: bool = True
+    """Response headers that tell the client the chosen endpoint, matched share and reason."""
+    session_header: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")] = "x-session-id"
+    """The fallback's Maglev hashes it, so that sessions stay put when ext_proc is away."""
+    large_body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 262_144
+    """From this content-length on only the leading part of a body goes to ext_proc."""
+    stream_idle_timeout_seconds: Seconds = 3600.0
+    """A token stream may be silent this long (a long prefill is silence too)."""

@@ -1,0 +1,107 @@
+"""How loads become weights: the strategies, what bounds them, what keeps them calm."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
+from fleet.settings.topology import TopologySettings
+
+
+class HeadroomSettings(Strict):
+    """Constants of `headroom`: 1 / (memory + queue + latency), each normalised to [0, 1]."""
+
+    memory: NotNegative = 0.4
+    queue: NotNegative = 0.3
+    latency: NotNegative = 0.3
+    safe_queue: Positive = 32.0
+    reference_latency_seconds: Seconds = 2.0
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> Self:
+        if self.memory + self.queue + self.latency <= 0:
+            raise ValueError("allowed: at least one of memory, queue and latency above 0")
+        return self
+
+
+class StabiliserSettings(Strict):
+    """What keeps weights from following noise."""
+
+    smoothing_seconds: NotNegative = 3.0
+    """Time constant of the exponential smoothing; 0 switches it off."""
+    dead_band_ratio: Share = 0.1
+    """A weight moves only past this relative change."""
+    minimum_interval_seconds: NotNegative = 1.0
+    """Between two weight updates; membership goes out at once."""
+    floor_share: Share = 0.05
+    """Every endpoint keeps this share of the equal share, so that it can recover."""
+    rise_ratio_per_second: Annotated[float, Field(gt=1, le=1000)] = 2.0
+    """A share grows at most by this factor a second; it may fall faster, because overload does not wait."""
+    ratio_cap: Annotated[float, Field(ge=1, le=10_000)] = 20.0
+    """The best endpoint's share is at most so many times the worst one's, as far as loads decide."""
+    neutral_seconds: NotNegative = 60.0
+    """A new endpoint weighs no more than the mean this long: an empty engine has the best numbers of all."""
+    max_unhealthy_share: Share = 0.5
+    """At most this share of a pool is marked unhealthy."""
+
+
+class P99Settings(Strict):
+    """Constants of `p99`: full score up to tolerance x baseline, then factor x baseline / p99."""
+
+    baseline_seconds: Seconds | None = None
+    """None: the median of the pool."""
+    tolerance_ratio: Annotated[float, Field(ge=1, le=100)] = 1.1
+    factor: Positive = 1.5
+    least_score: Annotated[float, Field(gt=0, le=100)] = 10.0
+
+
+class PredictiveSettings(Strict):
+    """Constants of `predictive`: (1 - memory) x (1 - predicted latency / reference) x topology."""
+
+    reference_seconds: Seconds = 5.0
+    most_latency_share: Annotated[float, Field(ge=0, lt=1)] = 0.99
+
+
+class BalancedSettings(Strict):
+    """Constants of `balanced`: a softmax over latency, free memory and closeness."""
+
+    temperature: Positive = 0.2
+    latency: NotNegative = 0.4
+    free_memory: NotNegative = 0.35
+    closeness: NotNegative = 0.25
+
+
+class SilentZoneSettings(Strict):
+    """Memory so full that an engine is about to fail while its probes still answer."""
+
+    from_ratio: Share = 0.85
+    """From here on weight falls steeply, down to `least_factor` at `full_ratio`."""
+    full_ratio: Share = 0.92
+    least_factor: Share = 0.02
+
+
+class FaultSettings(Strict):
+    """What a GPU's faults do to its endpoints; the classes stand in docs/faults.md."""
+
+    transient_seconds: Seconds = 30.0
+    isolated_seconds: Seconds = 300.0
+
+
+class WeightSettings(Strict):
+    """How loads become weights."""
+
+    strategy: Literal["headroom", "p99", "predictive", "balanced"] = "headroom"
+    memory: Literal["auto", "kv", "gpu", "highest"] = "auto"
+    """Which memory counts: the KV cache's share in use, the GPU's, the higher of the two, or the KV cache's
+    where an engine tells it and the GPU's elsewhere. Engines that reserve the GPU's memory ahead fill it
+    always, so there only the KV cache says anything."""
+    headroom: HeadroomSettings = HeadroomSettings()
+    p99: P99Settings = P99Settings()
+    predictive: PredictiveSettings = PredictiveSettings()
+    balanced: BalancedSettings = BalancedSettings()
+    silent_zone: SilentZoneSettings = SilentZoneSettings()
+    faults: FaultSettings = FaultSettings()
+    stabiliser: StabiliserSettings = StabiliserSettings()
+    topology: TopologySettings = TopologySettings()

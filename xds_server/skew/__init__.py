@@ -1,0 +1,1 @@
+"""When the shape of the load is the trouble: pure detectors over windows, and the diagnosis."""
