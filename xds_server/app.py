@@ -28,6 +28,7 @@ from xds_server.snapshot.saver import Saver
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.standing import Standing
 from xds_server.status import StatusViews
+from xds_server.ticker import Ticker
 from xds_server.trace import TracedNacks, trace_update
 from xds_server.weigh import Weigher, WeightUpdate
 
@@ -45,8 +46,6 @@ logger = logging.getLogger(__name__)
 FIRST_SYNC_MOST_SECONDS: Final = 5.0
 """Envoys wait for the first full sync; one engine or source that hangs must not keep them waiting longer."""
 FIRST_SYNC_STEP_SECONDS: Final = 0.05
-COALESCE_SECONDS: Final = 0.05
-"""Changes of the membership that come together, such as a pool's probes, make one update."""
 IDLE_SECONDS: Final = 1.0
 """Without any change the signals still age, ramps go on and drains end."""
 IDLE_SHARE: Final = 0.25
@@ -71,12 +70,11 @@ class XdsServer:
         self._store = store
         self._clock = clock
         self._tracer = provider.get_tracer("warmroute.xds_server")
-        self._wake = asyncio.Event()
-        self._urgent = False
+        self._ticker = Ticker(clock)
         self._keeper = EndpointKeeper(settings, registry, clock)
-        self._keeper.on_change = self._hurry
+        self._keeper.on_change = self._ticker.hurry
         self._scraper = Scraper(settings.signals, settings.limits, registry, clock)
-        self._scraper.on_change = self._hear
+        self._scraper.on_change = self._ticker.hear
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
         self._standing = Standing(registry)
@@ -141,7 +139,7 @@ class XdsServer:
         self._keeper.reconfigure(settings)
         self._scraper.reconfigure(settings.signals)
         self._weigher.reconfigure(settings.weights, settings.signals)
-        self._hurry()
+        self._ticker.hurry()
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; what they hold stays valid."""
@@ -168,9 +166,7 @@ class XdsServer:
         await self._first_sync()
         failing = False
         while True:
-            self._wake.clear()
-            self._urgent = False
-            ticked_at = self._clock()
+            self._ticker.begin()
             try:
                 self.tick()
                 if self.ready:
@@ -181,21 +177,7 @@ class XdsServer:
                 if not failing:
                     logger.exception("ticks fail from here on; Envoys keep what they have")
                 failing = True
-            await self._next_tick(ticked_at)
-
-    async def _next_tick(self, ticked_at: float) -> None:
-        """Wait for a changed membership, for a changed load at least a tick after the last, or until idle."""
-        tick_seconds = self._settings.xds.tick_seconds
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._idle_seconds()):
-                await self._wake.wait()
-                while not self._urgent and (wait := ticked_at + tick_seconds - self._clock()) > 0:
-                    self._wake.clear()
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(wait):
-                            await self._wake.wait()
-                if self._urgent:
-                    await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
+            await self._ticker.next(self._settings.xds.tick_seconds, self._idle_seconds())
 
     def _idle_seconds(self) -> float:
         tick_seconds = self._settings.xds.tick_seconds
@@ -203,13 +185,6 @@ class XdsServer:
             return tick_seconds  # Workers hear with it what the others have in flight.
         stale_after = self._settings.signals.stale_after_seconds
         return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after))
-
-    def _hear(self) -> None:
-        self._wake.set()
-
-    def _hurry(self) -> None:
-        self._urgent = True
-        self._wake.set()
 
     async def _first_sync(self) -> None:
         """Wait until every source is heard, everybody was probed and scraped once, or the time is over."""

@@ -1,0 +1,51 @@
+"""When to tick: at once for a changed membership, a tick apart for changed loads, rarely when nothing changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COALESCE_SECONDS: Final = 0.05
+"""Changes of the membership that come together, such as a pool's probes, make one update."""
+
+
+class Ticker:
+    """Wakes the tick. All calls come from one event loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._urgent = False
+        self._ticked_at = 0.0
+
+    def hear(self) -> None:
+        """Note a changed load."""
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Note a change that must go out at once."""
+        self._urgent = True
+        self._wake.set()
+
+    def begin(self) -> None:
+        """Take note that a tick begins: what is noted from here on makes the next one."""
+        self._wake.clear()
+        self._urgent = False
+        self._ticked_at = self._clock()
+
+    async def next(self, tick_seconds: float, idle_seconds: float) -> None:
+        """Wait for an urgent change, for a changed load at least a tick after the last, or until idle."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(idle_seconds):
+                await self._wake.wait()
+                while not self._urgent and (wait := self._ticked_at + tick_seconds - self._clock()) > 0:
+                    self._wake.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(wait):
+                            await self._wake.wait()
+                if self._urgent:
+                    await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
