@@ -48,6 +48,9 @@ REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
 ADS_CLUSTER: Final = "warmroute_xds"
 EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
 
+# What Envoys call the access log that they send to xds_server.
+ACCESS_LOG_NAME: Final = "warmroute"
+
 # Of listeners for gRPC's own xDS client. No other name has a slash.
 GRPC_LISTENER_PREFIX: Final = "grpc/"
 

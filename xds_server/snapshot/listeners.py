@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from envoy_data_plane.envoy.config.accesslog.v3 import AccessLog
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation, HeaderMutationRules
-from envoy_data_plane.envoy.config.core.v3 import GrpcService, GrpcServiceEnvoyGrpc
+from envoy_data_plane.envoy.config.core.v3 import ApiVersion, GrpcService, GrpcServiceEnvoyGrpc
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
+from envoy_data_plane.envoy.extensions.access_loggers.grpc.v3 import (
+    CommonGrpcAccessLogConfig,
+    HttpGrpcAccessLogConfig,
+)
 from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import Buffer
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
@@ -29,6 +34,8 @@ from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutatio
 )
 
 from fleet.names import (
+    ACCESS_LOG_NAME,
+    ADS_CLUSTER,
     BUFFER_FILTER,
     DESTINATION_NAMESPACE,
     EXT_PROC_CLUSTER,
@@ -47,6 +54,11 @@ if TYPE_CHECKING:
 _ROUTER_FILTER: Final = "envoy.filters.http.router"
 _BODY_BUFFER_BYTES: Final = 1024 * 1024
 """Envoy's own default: what is kept of a body for a retry, and about the most that ext_proc gets of one."""
+
+_LOG_FLUSH_SECONDS: Final = 0.25
+_LOG_BUFFER_BYTES: Final = 16_384
+"""Of each of Envoy's threads, beyond what a stream's flow-control window takes: while xds_server is away or
+frozen, entries past it are dropped and requests go on."""
 
 
 def listeners(settings: Settings) -> list[Resource]:
@@ -99,6 +111,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
         ],
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
+        access_log=[_access_log()] if settings.signals.access_log else [],
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
 
@@ -127,6 +140,24 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
         disable_immediate_response=True,
         route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
         stat_prefix=listener.name,
+    )
+
+
+def _access_log() -> AccessLog:
+    """What became of each request, in batches, to the xds_server that configures this Envoy."""
+    return AccessLog(
+        name="envoy.access_loggers.http_grpc",
+        typed_config=packed(
+            HttpGrpcAccessLogConfig(
+                common_config=CommonGrpcAccessLogConfig(
+                    log_name=ACCESS_LOG_NAME,
+                    grpc_service=GrpcService(envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=ADS_CLUSTER)),
+                    transport_api_version=ApiVersion.V3,
+                    buffer_flush_interval=seconds(_LOG_FLUSH_SECONDS),
+                    buffer_size_bytes=_LOG_BUFFER_BYTES,
+                )
+            )
+        ),
     )
 
 
