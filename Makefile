@@ -38,7 +38,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m bench
 
 proto: $(STAMP)
-	$(BIN)/python -m grpc_tools.protoc -I fleet/wire=proto/warmroute/v1 --python_out=. --pyi_out=. --grpc_python_out=. fleet/wire/control.proto
+	$(BIN)/python -m grpc_tools.protoc -I fleet/wire=proto/warmroute/v1 --python_out=. --pyi_out=. --grpc_python_out=. fleet/wire/control.proto fleet/wire/gpu.proto
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
