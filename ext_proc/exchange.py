@@ -36,7 +36,6 @@ Replies:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -44,12 +43,21 @@ from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 
 from ext_proc.pick import Pick, Reason
 from ext_proc.reply import UNCHANGED, body_reply, echo, echo_grpc, headers_reply, trailers_reply
+from ext_proc.request import (
+    ATTRIBUTE_CLUSTER,
+    ATTRIBUTE_ENCODING,
+    ATTRIBUTE_ID,
+    ATTRIBUTE_TRACEPARENT,
+    ATTRIBUTES,
+    MAX_ID_CHARS,
+    RouteRequest,
+    headers_of,
+)
 from fleet.names import EXT_PROC_FILTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from envoy.config.core.v3 import base_pb2
     from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 _Mode = processing_mode_pb2.ProcessingMode
@@ -61,8 +69,6 @@ FULL_DUPLEX: Final[int] = _Mode.FULL_DUPLEX_STREAMED
 GRPC: Final[int] = _Mode.GRPC
 UNTOLD: Final = -1
 
-ATTRIBUTE_CLUSTER: Final = "xds.cluster_name"
-ATTRIBUTE_ENCODING: Final = "request.headers['content-encoding']"
 _NEVER_JSON: Final = (
     "multipart/",
     "audio/",
@@ -71,20 +77,6 @@ _NEVER_JSON: Final = (
     "application/octet-stream",
     "application/grpc",
 )
-_HEADERS_READ: Final = frozenset({"content-encoding", "content-type", "upgrade", ":method"})
-
-
-@dataclass(frozen=True, slots=True)
-class RouteRequest:
-    """What an exchange knows of its request at the moment of the decision."""
-
-    body: bytes
-    """At most the limit of inspected bytes."""
-    complete: bool
-    """False when `body` is only the leading part."""
-    cluster: str = ""
-    """The cluster that Envoy's route names; empty when it does not say."""
-    content_encoding: str = ""
 
 
 class State(Enum):
@@ -131,6 +123,17 @@ class Exchange:
         the response has ended unless the response's body is processed too. In the other modes it stays.
         """
         return self._request_mode != FULL_DUPLEX or self._response_mode != NONE
+
+    @property
+    def request_id(self) -> str:
+        """Envoy's id of the request, or the client's; empty when it does not come along."""
+        told = self._attributes.get(ATTRIBUTE_ID) or self._headers.get("x-request-id", "")
+        return told[:MAX_ID_CHARS]
+
+    @property
+    def traceparent(self) -> str:
+        """The client's trace context, as it says; empty without one."""
+        return self._attributes.get(ATTRIBUTE_TRACEPARENT) or self._headers.get("traceparent", "")
 
     def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Take one message; return the replies to write, in order. Raises only what `route` raises."""
@@ -179,10 +182,10 @@ class Exchange:
                 self._held_bytes += len(body)
         elif kind == "request_headers":
             self._headers_seen = True
-            self._headers = _headers_of(message.request_headers.headers)
+            self._headers = headers_of(message.request_headers.headers)
         if self.pick is None and EXT_PROC_FILTER in message.attributes:
             fields = message.attributes[EXT_PROC_FILTER].fields
-            for name in (ATTRIBUTE_CLUSTER, ATTRIBUTE_ENCODING):
+            for name in ATTRIBUTES:
                 if name in fields:
                     self._attributes[name] = fields[name].string_value
         return body
@@ -234,6 +237,8 @@ class Exchange:
                 cluster=self._attributes.get(ATTRIBUTE_CLUSTER, ""),
                 content_encoding=self._headers.get("content-encoding")
                 or self._attributes.get(ATTRIBUTE_ENCODING, ""),
+                request_id=self.request_id,
+                traceparent=self.traceparent,
             )
         )
 
@@ -286,12 +291,3 @@ class Exchange:
     def _news(self) -> Pick | None:
         """The pick as long as it has not been told, then None."""
         return None if self._told else self.pick
-
-
-def _headers_of(sent: base_pb2.HeaderMap) -> dict[str, str]:
-    """Read the few headers that matter: raw_value, then value, as latin-1, which no byte can break."""
-    found: dict[str, str] = {}
-    for header in sent.headers:
-        if header.key in _HEADERS_READ:
-            found[header.key] = header.raw_value.decode("latin-1") if header.raw_value else header.value
-    return found

@@ -15,10 +15,12 @@ from fleet.names import (
     HEADER_PREFIX,
     HEADER_REASON,
     METADATA_ENDPOINT,
+    METADATA_EXPECTED,
     METADATA_MATCHED,
     METADATA_NAMESPACE,
     METADATA_PREFIX,
     METADATA_REASON,
+    METADATA_TRACE,
     REMOVED_REQUEST_HEADERS,
 )
 
@@ -145,8 +147,12 @@ def _set_metadata(reply: pb.ProcessingResponse, pick: Pick) -> None:
     ours[METADATA_REASON].string_value = pick.reason.value
     if pick.prefix:
         ours[METADATA_PREFIX].string_value = pick.prefix
+    if pick.trace:
+        ours[METADATA_TRACE].string_value = pick.trace
     if pick.endpoints:
         ours[METADATA_ENDPOINT].string_value = pick.endpoints[0]
         ours[METADATA_MATCHED].string_value = f"{pick.matched_share:.2f}"
+        if pick.expected_seconds is not None:
+            ours[METADATA_EXPECTED].string_value = f"{pick.expected_seconds:.6f}"
         destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
         destination.string_value = ",".join(pick.endpoints)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from ext_proc.exchange import RouteRequest
+    from ext_proc.request import RouteRequest
     from fleet.endpoint import Membership
     from fleet.load import Load
     from fleet.settings import Settings
@@ -80,7 +80,7 @@ class Router:
         picker = None if model is None else pool.picker(model)
         if model is None or picker is None:
             return Pick.none(Reason.UNKNOWN_MODEL)
-        question, blocks = self._question(prompt.text, identity_of(model, prompt.salt))
+        question, blocks = self._question(prompt.text, identity_of(model, prompt.salt), request)
         pick = picker.pick(question)
         if pick.endpoints:
             self._record(pool, pick, blocks, question.now)
@@ -124,7 +124,7 @@ class Router:
             for pool in self._pools.values()
         }
 
-    def _question(self, text: bytes, identity: bytes) -> tuple[Question, list[int]]:
+    def _question(self, text: bytes, identity: bytes, request: RouteRequest) -> tuple[Question, list[int]]:
         block_bytes = self.settings.ext_proc.pick.block_bytes
         blocks = block_hashes(
             text,
@@ -138,6 +138,7 @@ class Router:
             text_bytes=len(text),
             matched=self.index.matched(blocks) if blocks else {},
             now=self._clock(),
+            explain=request.explain,
         )
         return question, blocks
 

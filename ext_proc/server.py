@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
     from prometheus_client import CollectorRegistry
 
-    from ext_proc.exchange import RouteRequest
+    from ext_proc.request import RouteRequest
     from ext_proc.routing import Router
     from ext_proc.traffic import Token
     from fleet.settings import Settings

@@ -15,6 +15,8 @@ METADATA_ENDPOINT: Final = "endpoint"  # the first of the pick
 METADATA_MATCHED: Final = "matched"  # matched share of the prompt, "0.00" to "1.00"
 METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
 METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
+METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "0.012345"
+METADATA_TRACE: Final = "trace"  # W3C traceparent of a traced request's pick
 
 HEADER_ENDPOINT: Final = "x-warmroute-endpoint"
 HEADER_MATCHED: Final = "x-warmroute-matched"

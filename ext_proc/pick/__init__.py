@@ -2,7 +2,7 @@
 
 from ext_proc.pick.backlog import Backlog
 from ext_proc.pick.candidates import Candidates, LoadColumns, PoolShape
-from ext_proc.pick.pick import Pick, Picker, Question, Reason
+from ext_proc.pick.pick import Considered, Pick, Picker, Question, Reason
 from ext_proc.pick.pool import PoolState
 from ext_proc.pick.strategies import PICKERS
 
@@ -10,6 +10,7 @@ __all__ = [
     "PICKERS",
     "Backlog",
     "Candidates",
+    "Considered",
     "LoadColumns",
     "Pick",
     "Picker",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick.candidates import neutral
-from ext_proc.pick.pick import Pick, Question, Reason
+from ext_proc.pick.pick import Considered, Pick, Question, Reason
 from ext_proc.pick.rendezvous import scores
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 TIE_SHARE: Final = 0.01
 COLD_SLACK: Final = 0.25
+EXPLAINED: Final = 8
+"""Endpoints that the span of a traced request tells of."""
 _PARTITION_FROM: Final = 128
 """From this many candidates on, partial sorting is the faster one."""
 
@@ -82,6 +84,28 @@ class CostPicker:
             expected_seconds=float(wait[first]) + cold_seconds,
             cold_seconds=cold_seconds,
             candidates=len(candidates.addresses),
+            considered=self._considered(order, cost, wait, cold, matched, explain=question.explain),
+        )
+
+    def _considered(
+        self,
+        order: list[int],
+        cost: NDArray[np.float64],
+        wait: NDArray[np.float64],
+        cold: NDArray[np.float64],
+        matched: NDArray[np.float64],
+        *,
+        explain: bool,
+    ) -> tuple[Considered, ...]:
+        if explain and len(order) < EXPLAINED:
+            next_best = _smallest(cost, EXPLAINED).tolist()
+            order = order + [position for position in next_best if position not in order]
+            order = order[:EXPLAINED]
+        addresses, rows = self._candidates.addresses, np.array(order, np.intp)
+        columns = (cost[rows].tolist(), wait[rows].tolist(), cold[rows].tolist(), matched[rows].tolist())
+        return tuple(
+            Considered(addresses[position], each, waits, colds, int(held))
+            for position, each, waits, colds, held in zip(order, *columns, strict=True)
         )
 
     def _matched(self, question: Question) -> tuple[NDArray[np.float64], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,19 @@ class Reason(StrEnum):
     FAULT = "fault"
 
 
+class Considered(NamedTuple):
+    """One endpoint that was compared, with the parts of its cost."""
+
+    address: str
+    cost: float
+    """What was compared: lower is better."""
+    wait_seconds: float
+    """Until its work ahead is done, with the penalties of memory and distance."""
+    cold_seconds: float
+    """Prefill of the part of the prompt that it does not hold."""
+    matched_blocks: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pick:
     """What was decided for one request. Without endpoints there is no pick, and weights decide."""
@@ -58,6 +71,10 @@ class Pick:
     """The part of it that is prefill of what is not warm."""
     candidates: int = 0
     """Endpoints that were compared."""
+    considered: tuple[Considered, ...] = ()
+    """The endpoints of the pick, best first; of a request that is traced, the next best ones too."""
+    trace: str = ""
+    """W3C traceparent of the span of a request that is traced."""
 
     @classmethod
     def none(cls, reason: Reason, prefix: str = "") -> Pick:
@@ -76,6 +93,8 @@ class Question:
     matched: Mapping[str, int]
     """Address to how many leading blocks it holds; absent is none."""
     now: float
+    explain: bool = False
+    """Whether the pick should tell of more endpoints than it names."""
 
     @property
     def prefix(self) -> str:

@@ -85,6 +85,7 @@ def test_buffered_decides_on_the_one_body_message(body: bytes, headers: bool, tr
         "matched": "0.50",
         "reason": "warm",
         "prefix": "00ff00ff00ff00ff",
+        "expected": "0.250000",
     }
     assert bool(seen.set_headers) is headers, "without headers Envoy drops a header mutation"
     assert choice.asked == [RouteRequest(body[:LIMIT], complete=len(body) <= LIMIT)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from ext_proc.exchange import RouteRequest
+from ext_proc.request import RouteRequest
 from ext_proc.routing import Router
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal

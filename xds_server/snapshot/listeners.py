@@ -169,5 +169,6 @@ def request_attributes(listener: ListenerSettings) -> list[str]:
         f"request.headers['{listener.session_header}']",
         "request.headers['content-type']",
         "request.headers['content-encoding']",
+        "request.headers['traceparent']",
         "xds.cluster_name",
     ]
