@@ -1,0 +1,210 @@
+"""Watches the whole fleet for skew: a sample a period, detectors over the window, events that begin, end."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from dataclasses import replace
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from xds_server.skew.detectors import DETECTORS
+from xds_server.skew.diagnosis import diagnose
+from xds_server.skew.event import Actions, SkewEvent
+from xds_server.skew.facts import facts
+from xds_server.skew.latch import Latch, Patience
+from xds_server.skew.layout import Layout
+from xds_server.skew.metrics import SkewMetrics
+from xds_server.skew.sample import take
+from xds_server.skew.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Membership
+    from fleet.load import Load
+    from fleet.settings.skew import SkewSettings
+    from xds_server.skew.diagnosis import Diagnosis
+    from xds_server.skew.finding import Finding
+    from xds_server.skew.layout import Scope
+
+logger = logging.getLogger(__name__)
+
+MOST_LINES: Final = 20
+"""Log lines of one period: when a whole fleet turns, one line says how many more there are."""
+
+
+class SkewWatch:
+    """Told the loads at every tick; does its work once a period. It holds one window and what lasts."""
+
+    def __init__(
+        self, settings: SkewSettings, stale_after_seconds: float, registry: CollectorRegistry
+    ) -> None:
+        self._settings = settings
+        self._stale_after_seconds = stale_after_seconds
+        self._metrics = SkewMetrics(registry)
+        self._membership: Membership | None = None
+        self._active: dict[tuple[str, Scope], SkewEvent] = {}
+        self._over: deque[SkewEvent] = deque(maxlen=settings.recent_events)
+        self._diagnoses: tuple[Diagnosis, ...] | None = None
+        self._due_at = -inf
+        self._observed_at: float | None = None
+        nobody = Layout.of_nobody()
+        self._window = Window(settings.periods, nobody)
+        self._latches = {kind: Latch(nobody.columns) for kind in DETECTORS}
+
+    def reconfigure(self, settings: SkewSettings, stale_after_seconds: float) -> None:
+        """Take other settings; with another window or period the samples begin anew, and events go on."""
+        before, self._settings = self._settings, settings
+        self._stale_after_seconds = stale_after_seconds
+        self._over = deque(self._over, maxlen=settings.recent_events)
+        if (before.periods, before.period_seconds) != (settings.periods, settings.period_seconds):
+            self._window = Window(settings.periods, self._window.layout)
+            self._due_at = -inf
+            self._diagnoses = None
+
+    def observe(self, membership: Membership, loads: Mapping[str, Load], now: float) -> list[SkewEvent]:
+        """Take a tick's loads; returns the events that begin or end with it, mostly none.
+
+        `now` is on the clock of the signals' `observed_at`; a load that is missing is unknown.
+        """
+        if now < self._due_at:
+            return []
+        changes = self._follow(membership, now)
+        self._keep_time(now)
+        self._window.push(take(self._window.layout, loads, now, self._stale_after_seconds))
+        for kind, detector in DETECTORS.items():
+            patience = Patience(
+                detector.begin_periods(self._settings), self._settings.calm_periods, self._settings.periods
+            )
+            finding = detector.find(self._window, self._settings)
+            changes += self._step(kind, finding, patience, now)
+        self._diagnoses = None
+        self._metrics.show(self._window.layout.pools, self._active.values())
+        _log(changes, now)
+        return changes
+
+    def active(self) -> tuple[SkewEvent, ...]:
+        """Return the events that last, oldest first."""
+        return tuple(sorted(self._active.values(), key=lambda event: event.began_at))
+
+    def events(self) -> tuple[SkewEvent, ...]:
+        """Return the events that last and those lately over, newest first."""
+        return tuple(
+            sorted((*self._over, *self._active.values()), key=lambda event: event.began_at, reverse=True)
+        )
+
+    @property
+    def actions(self) -> Actions:
+        """What the events that last ask of others, as of the newest period."""
+        now = self._observed_at or 0.0
+        floor, hinted = 0.0, {"batching_hint": set[str](), "warm_up_hint": set[str]()}
+        for event in self._active.values():
+            action = DETECTORS[event.kind].action
+            if action != "trace_sampling":
+                hinted[action].update(self._addresses(event))
+            elif now - event.began_at < self._settings.trace_boost_seconds:
+                floor = self._settings.trace_sample_ratio
+        return Actions(floor, frozenset(hinted["batching_hint"]), frozenset(hinted["warm_up_hint"]))
+
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """Return the diagnosis of every endpoint, then of every pool, as of the newest period."""
+        if self._diagnoses is None:
+            flags = {kind: latch.active for kind, latch in self._latches.items()}
+            seen = self._observed_at is not None
+            self._diagnoses = diagnose(self._window.layout, facts(self._window, flags)) if seen else ()
+        return self._diagnoses
+
+    def status(self) -> dict[str, Any]:
+        """Plain data for `/api/v1/skew`."""
+        now = self._observed_at or 0.0
+        return {
+            "window_seconds": self._settings.window_seconds,
+            "period_seconds": self._settings.period_seconds,
+            "active": [event.as_json(now) for event in self.active()],
+            "recent": [event.as_json(now) for event in self.events() if event.ended_at is not None],
+            "actions": self.actions.as_json(),
+        }
+
+    def diagnosis(self) -> dict[str, Any]:
+        """Plain data for `/api/v1/diagnosis`."""
+        pools = [entry for entry in self.diagnoses() if entry.address is None]
+        endpoints = [entry for entry in self.diagnoses() if entry.address is not None]
+        causes: dict[str, Counter[str]] = {entry.pool: Counter() for entry in pools}
+        for entry in endpoints:
+            causes[entry.pool][entry.cause] += 1
+        return {
+            "observed": self._observed_at is not None,
+            "pools": [{**entry.as_json(), "endpoints": dict(causes[entry.pool])} for entry in pools],
+            "endpoints": [entry.as_json() for entry in endpoints],
+        }
+
+    def views(self) -> Mapping[str, Callable[[], Any]]:
+        """What the admin server shows: path to view."""
+        return {"/api/v1/skew": self.status, "/api/v1/diagnosis": self.diagnosis}
+
+    def _follow(self, membership: Membership, now: float) -> list[SkewEvent]:
+        """Take over who is there; the events of those who have left end."""
+        if membership is self._membership:
+            return []
+        self._membership = membership
+        layout = Layout.of(membership)
+        if layout.scopes == self._window.layout.scopes:
+            return []
+        here, there = layout.moved_from(self._window.layout)
+        self._window.rearrange(layout)
+        for latch in self._latches.values():
+            latch.rearrange(layout.columns, here, there)
+        staying = set(layout.scopes)
+        return [self._end(key, now) for key in tuple(self._active) if key[1] not in staying]
+
+    def _keep_time(self, now: float) -> None:
+        """Age the window by the periods that nobody observed, and say when the next one is due."""
+        period = self._settings.period_seconds
+        if self._due_at > -inf:
+            self._window.skip(int((now - self._due_at) / period))
+        self._due_at = self._due_at + period if now - self._due_at < period else now + period
+        self._observed_at = now
+
+    def _step(self, kind: str, finding: Finding, patience: Patience, now: float) -> list[SkewEvent]:
+        layout = self._window.layout
+        begins, ends = self._latches[kind].step(finding.only(layout.shared()), patience)
+        scopes = layout.scopes
+        began = [self._begin(kind, scopes[i], _evidence(finding, i), now) for i in begins.tolist()]
+        return began + [self._end((kind, scopes[i]), now) for i in ends.tolist()]
+
+    def _begin(self, kind: str, scope: Scope, evidence: Mapping[str, float], now: float) -> SkewEvent:
+        event = SkewEvent(kind, scope.pool, scope.address, now, evidence, DETECTORS[kind].hint)
+        self._active[kind, scope] = event
+        self._metrics.began(kind)
+        return event
+
+    def _end(self, key: tuple[str, Scope], now: float) -> SkewEvent:
+        event = replace(self._active.pop(key), ended_at=now)
+        self._over.append(event)
+        return event
+
+    def _addresses(self, event: SkewEvent) -> list[str]:
+        if event.address is not None:
+            return [event.address]
+        scopes = self._window.layout.scopes
+        return [scope.address for scope in scopes if scope.pool == event.pool and scope.address is not None]
+
+
+def _evidence(finding: Finding, column: int) -> Mapping[str, float]:
+    """Return the known figures; six digits are what anybody reads."""
+    figures = {name: float(values[column]) for name, values in finding.evidence.items()}
+    return {name: float(f"{value:.6g}") for name, value in figures.items() if isfinite(value)}
+
+
+def _log(changes: list[SkewEvent], now: float) -> None:
+    for event in changes[:MOST_LINES]:
+        if event.ended_at is None:
+            told = ", ".join(f"{name} {value:.4g}" for name, value in event.evidence.items())
+            logger.warning("%s begins at %s: %s; %s", event.kind, event.where, told, event.hint)
+        else:
+            logger.info("%s at %s is over after %.0f s", event.kind, event.where, now - event.began_at)
+    if len(changes) > MOST_LINES:
+        logger.warning("%d more skews begin or end", len(changes) - MOST_LINES)

@@ -1,0 +1,94 @@
+"""The window: the last periods' samples over the whole fleet. Its size is fixed but for the endpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from xds_server.skew.sample import ROW
+
+if TYPE_CHECKING:
+    from xds_server.skew.layout import FloatArray, Layout
+
+PEAK_PERIODS: Final = 120.0
+"""Time constant, in periods (ten minutes by default), with which the highest batch seen is forgotten."""
+
+
+class Window:
+    """A ring of samples. Ages count in periods, 0 is the newest; what was never sampled is unknown."""
+
+    def __init__(self, periods: int, layout: Layout) -> None:
+        self.layout = layout
+        self._ring = np.full((periods, len(ROW), layout.columns), np.nan)
+        self._newest = -1
+        self._peak: FloatArray = np.zeros(layout.columns)
+
+    @property
+    def periods(self) -> int:
+        """Samples that it holds."""
+        return len(self._ring)
+
+    @property
+    def recent_periods(self) -> int:
+        """The newest quarter: what is said to be so now."""
+        return max(3, self.periods // 4)
+
+    def push(self, sample: FloatArray) -> None:
+        """Take the newest sample, shape (figures, columns); the oldest goes."""
+        self._newest = (self._newest + 1) % self.periods
+        self._ring[self._newest] = sample
+        self._peak = np.fmax(self._peak * np.exp(-1.0 / PEAK_PERIODS), sample[ROW["running"]])
+
+    def skip(self, periods: int) -> None:
+        """Let periods pass in which nothing was sampled."""
+        for _ in range(min(periods, self.periods)):
+            self.push(np.full(self._ring.shape[1:], np.nan))
+
+    def rearrange(self, layout: Layout) -> None:
+        """Take another layout; whoever stays keeps what it has."""
+        here, there = layout.moved_from(self.layout)
+        ring = np.full((self.periods, len(ROW), layout.columns), np.nan)
+        ring[:, :, here] = self._ring[:, :, there]
+        peak = np.zeros(layout.columns)
+        peak[here] = self._peak[there]
+        self.layout, self._ring, self._peak = layout, ring, peak
+
+    def newest(self, name: str) -> FloatArray:
+        """Return a figure of the newest sample, shape (columns)."""
+        return self._ages(name, 0, 1).reshape(-1)
+
+    def recent(self, name: str) -> FloatArray:
+        """Return a figure over the newest quarter, shape (periods, columns), newest first."""
+        return self._ages(name, 0, self.recent_periods)
+
+    def older(self, name: str) -> FloatArray:
+        """Return a figure over the older half, in the same form."""
+        return self._ages(name, self.periods - self.periods // 2, self.periods)
+
+    def whole(self, name: str) -> FloatArray:
+        """Return a figure over the whole window, in the same form."""
+        return self._ages(name, 0, self.periods)
+
+    def peak(self) -> FloatArray:
+        """Return the largest batch seen lately in each column's pool, for engines that tell no limit."""
+        endpoints = self.layout.endpoint_count
+        if not endpoints:
+            return np.zeros(0)
+        highest = np.maximum.reduceat(self._peak[:endpoints], self.layout.starts)
+        peak: FloatArray = highest[self.layout.pool_columns() - endpoints]
+        return peak
+
+    def _ages(self, name: str, first: int, end: int) -> FloatArray:
+        at = (self._newest - np.arange(first, end)) % self.periods
+        figures: FloatArray = self._ring[at, ROW[name]]
+        return figures
+
+
+def mean_known(block: FloatArray, least: int = 1) -> FloatArray:
+    """Return the mean over periods of what is known; unknown with fewer than `least` known."""
+    known = ~np.isnan(block)
+    counts = known.sum(axis=0)
+    totals: FloatArray = np.where(known, block, 0.0).sum(axis=0)
+    nothing = np.full_like(totals, np.nan)
+    return np.divide(totals, counts, out=nothing, where=counts >= max(least, 1))
