@@ -1,4 +1,4 @@
-"""When to tick: at once for a changed membership, a tick apart for changed loads, rarely when nothing changes."""
+"""When to tick: at once for changed members, a tick apart for changed loads, rarely when nothing changes."""
 
 from __future__ import annotations
 
