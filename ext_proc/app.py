@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
 
@@ -66,6 +67,14 @@ class ExtProcServer:
         """What the admin server shows."""
         return {"/api/v1/picks": self._router.status}
 
+    def queries(self) -> Mapping[str, Callable[[Query], Any]]:
+        """What the admin server answers to a question."""
+        return {"/api/v1/decisions": self._service.decisions.view}
+
+    def actions(self) -> Mapping[str, Callable[[Any], Any]]:
+        """What the admin server lets an operator change: nothing."""
+        return {}
+
     async def start(self) -> None:
         """Bind and begin. Envoy's health check finds the worker once it knows a fleet."""
         await self._grpc.start()
@@ -79,6 +88,7 @@ class ExtProcServer:
         """Take over changed settings."""
         self._settings = settings
         self._router.reconfigure(settings)
+        self._service.reconfigure(settings)
 
     async def drain(self) -> None:
         """Let Envoy's health check send new requests past us; picks go on meanwhile."""

@@ -12,21 +12,24 @@ import logging
 import random
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from prometheus_client import Counter, Gauge, Histogram
 
+from ext_proc import spans
+from ext_proc.decisions import PickDecisions
 from ext_proc.exchange import Exchange
 from ext_proc.pick import Pick, Reason
+from ext_proc.spans import PickSpans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
     from prometheus_client import CollectorRegistry
 
     from ext_proc.request import RouteRequest
@@ -96,12 +99,14 @@ class Faults:
 class ExchangeStream:
     """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
 
-    __slots__ = ("_exchange", "_pick_seconds", "_service", "_token")
+    __slots__ = ("_asked", "_exchange", "_pick_seconds", "_service", "_span", "_token")
 
     def __init__(self, service: ExtProcService) -> None:
         self._service = service
         self._token: Token | None = None
+        self._span: Span | None = None
         self._pick_seconds = 0.0
+        self._asked: RouteRequest | None = None
         if service.admit():
             self._exchange = Exchange(self._route, body_limit=service.settings.limits.body_bytes)
         else:
@@ -123,6 +128,7 @@ class ExchangeStream:
         replies = self._exchange.on_fault(message)
         if undecided:
             self._service.metrics.picks[Reason.FAULT].inc()
+            self._tell(Pick.none(Reason.FAULT))
         return replies
 
     def close(self) -> None:
@@ -133,17 +139,38 @@ class ExchangeStream:
             self._service.router.finished(token)
 
     def _route(self, request: RouteRequest) -> Pick:
-        started_at = self._service.clock()
+        service = self._service
+        started_at = service.clock()
+        self._asked = request
+        # Begun before the reply is made, because it carries the span's name on to whoever sees the response.
+        span = self._span = service.spans.begin(request.traceparent, service.settings.telemetry)
         try:
-            return self._service.router.route(request)
+            if span is None:
+                return service.router.route(request)
+            pick = service.router.route(replace(request, explain=True))
+            return replace(pick, trace=spans.traceparent_of(span))
         finally:
-            self._pick_seconds = self._service.clock() - started_at
+            self._pick_seconds = service.clock() - started_at
 
     def _decided(self, pick: Pick) -> None:
         # A stream that ends early would tell of an idle, fast endpoint; unknown is better than wrong.
         if pick.endpoints and self._exchange.lasts:
             self._token = self._service.router.started(pick)
-        self._service.note_pick(pick, self._pick_seconds)
+        service = self._service
+        if self._asked is None:
+            # Decided by the exchange alone, which asks nobody.
+            self._span = service.spans.begin(self._exchange.traceparent, service.settings.telemetry)
+        service.note_pick(pick, self._pick_seconds)
+        self._tell(pick)
+
+    def _tell(self, pick: Pick) -> None:
+        """Keep the decision to be explained, and end its span."""
+        request_id = self._exchange.request_id
+        cluster = "" if self._asked is None else self._asked.cluster
+        self._service.decisions.note(pick, self._pick_seconds, request_id, cluster)
+        span, self._span = self._span, None
+        if span is not None:
+            spans.end(span, pick, self._pick_seconds, request_id)
 
 
 class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
@@ -158,15 +185,18 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         *,
         clock: Callable[[], float] = time.perf_counter,
         draw: Callable[[], float] = random.random,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`settings` are those to start with; the router's are followed. `draw` is uniform in [0, 1)."""
+        """`settings` are those to start with; the router's are followed.
+
+        `draw` is uniform in [0, 1), `wall` tells Unix seconds.
+        """
         self.router = router
         self.clock = clock
         self.metrics = Metrics.on(registry)
         self.faults = Faults(self.metrics.faults, clock)
-        self._tracer = tracer
-        self._settings = settings
-        self._draw = draw
+        self.spans = PickSpans(tracer, draw, router.sampling_floor)
+        self.decisions = PickDecisions(settings.limits.decisions, wall)
         self._streams = 0
         self._closing = False
         self._warned_streamed = False
@@ -185,6 +215,10 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
     def register(self, server: grpc.aio.Server) -> None:
         """Offer the service on a server."""
         pb_grpc.add_ExternalProcessorServicer_to_server(self, server)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take over what is not read from the router's settings at each request."""
+        self.decisions.resize(settings.limits.decisions)
 
     def admit(self) -> bool:
         """Count a stream in; False when it is over the limit and goes unrouted."""
@@ -227,7 +261,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
             await asyncio.wait(tasks, timeout=1.0)
 
     def note_pick(self, pick: Pick, seconds: float) -> None:
-        """Count a decision, and make a span of a sampled one."""
+        """Count a decision."""
         self.metrics.picks[pick.reason].inc()
         if seconds:
             self.metrics.pick_seconds.observe(seconds)
@@ -237,20 +271,6 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                 "request_body_mode is STREAMED: headers leave before the body is read, so no request can be"
                 " sent to a warm endpoint; use BUFFERED, BUFFERED_PARTIAL or FULL_DUPLEX_STREAMED"
             )
-        if self._draw() < self.settings.telemetry.pick_sample_ratio:
-            self._trace(pick, seconds)
-
-    def _trace(self, pick: Pick, seconds: float) -> None:
-        ended_at = time.time_ns()
-        span = self._tracer.start_span("warmroute.pick", start_time=ended_at - int(seconds * 1e9))
-        span.set_attribute("warmroute.reason", pick.reason.value)
-        span.set_attribute("warmroute.candidates", pick.candidates)
-        if pick.endpoints:
-            span.set_attribute("warmroute.endpoint", pick.endpoints[0])
-            span.set_attribute("warmroute.matched_share", pick.matched_share)
-        if pick.expected_seconds is not None:
-            span.set_attribute("warmroute.expected_seconds", pick.expected_seconds)
-        span.end(end_time=ended_at)
 
 
 def _over_limit(_request: RouteRequest) -> Pick:

@@ -1,50 +1,123 @@
-"""The admin HTTP server: health, readiness, /metrics and each service's status as JSON."""
+"""The admin HTTP server: health, readiness, /metrics, each service's status as JSON, and the few changes."""
 
 from __future__ import annotations
 
+import inspect
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 
+from fleet.admin_access import Access
+from fleet.errors import WarmrouteError
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
+    View = Callable[[], Any]
+    QueryView = Callable[["Query"], Mapping[str, Any]]
+    Action = Callable[[Any], Any]
+    """Takes a JSON value; may return an awaitable."""
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+DEFAULT_LIMIT: Final = 20
+MAX_LIMIT: Final = 1000
+_MAX_WORD_CHARS: Final = 256
+
+
+class ApiError(WarmrouteError):
+    """A request asks for what cannot be; `path` names the parameter or field."""
+
+    def __init__(self, text: str, *, path: str = "", status: int = 400) -> None:
+        super().__init__(text)
+        self.text = text
+        self.path = path
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a question is about; empty words ask for everything."""
+
+    endpoint: str = ""
+    request: str = ""
+    limit: int = DEFAULT_LIMIT
+
+    @classmethod
+    def of(cls, params: Mapping[str, str]) -> Query:
+        """Read a URL's parameters.
+
+        Raises:
+            ApiError: one is unknown, too long, or no number.
+        """
+        for name, value in params.items():
+            if name not in ("endpoint", "request", "limit"):
+                raise ApiError("unknown; allowed: endpoint, request, limit", path=name)
+            if len(value) > _MAX_WORD_CHARS:
+                raise ApiError(f"longer than {_MAX_WORD_CHARS} characters", path=name)
+        text = params.get("limit", str(DEFAULT_LIMIT))
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+            raise ApiError(f"{text!r}; allowed: 1 to {MAX_LIMIT}", path="limit")
+        return cls(params.get("endpoint", ""), params.get("request", ""), int(text))
 
 
 class AdminServer:
-    """Serves read-only status on one TCP address; the empty address serves nothing."""
+    """Serves one TCP address; the empty address serves nothing."""
 
     def __init__(
         self,
         address: str,
         registry: CollectorRegistry,
         ready: Callable[[], bool],
-        views: Mapping[str, Callable[[], Any]],
+        views: Mapping[str, View],
+        *,
+        queries: Mapping[str, Sequence[QueryView]] | None = None,
+        actions: Mapping[str, Action] | None = None,
+        access: Access | None = None,
     ) -> None:
+        """`queries` are views that take parameters, merged where a path has several; `actions` take POST."""
         self._address = address
         self._registry = registry
         self._ready = ready
+        self._access = access or Access(address)
+        self._faults = Counter(
+            "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
+        )
         self._runner = web.AppRunner(
-            self._application(views), access_log=None, handle_signals=False, shutdown_timeout=1.0
+            self._application(views, queries or {}, actions or {}),
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=1.0,
         )
 
-    def _application(self, views: Mapping[str, Callable[[], Any]]) -> web.Application:
-        application = web.Application()
-        application.router.add_get("/healthz", self._healthz)
-        application.router.add_get("/readyz", self._readyz)
-        application.router.add_get("/metrics", self._metrics)
+    def _application(
+        self,
+        views: Mapping[str, View],
+        queries: Mapping[str, Sequence[QueryView]],
+        actions: Mapping[str, Action],
+    ) -> web.Application:
+        application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
+        router = application.router
+        router.add_get("/healthz", self._healthz)
+        router.add_get("/readyz", self._readyz)
+        router.add_get("/metrics", self._metrics)
         for path, view in views.items():
-            application.router.add_get(path, _json_handler(view))
-        paths = "\n".join(["/healthz", "/readyz", "/metrics", *sorted(views), ""])
-        application.router.add_get("/", _text_handler(paths))
+            router.add_get(path, _view_handler(view))
+        for path, held in queries.items():
+            router.add_get(path, _query_handler(held))
+        for path, action in actions.items():
+            router.add_post(path, _action_handler(action))
+        listed = sorted({*views, *queries, *(f"POST {path}" for path in actions)})
+        router.add_get("/", _text_handler("\n".join(["/healthz", "/readyz", "/metrics", *listed, ""])))
         return application
 
     async def start(self) -> None:
@@ -64,6 +137,25 @@ class AdminServer:
         """Close the listener and its connections."""
         await self._runner.cleanup()
 
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse whom the rules refuse, and tell every failure as JSON."""
+        refused = self._access.refusal(request.method, request.path, request.headers)
+        if refused is not None:
+            headers = {"www-authenticate": "Bearer"} if refused[0] == 401 else None
+            return _error(refused[0], refused[1], headers=headers)
+        try:
+            return await handler(request)
+        except ApiError as error:
+            return _error(error.status, error.text, error.path)
+        except web.HTTPException as error:
+            allow = error.headers.get("allow")
+            return _error(error.status, error.reason, headers={"allow": allow} if allow else None)
+        except Exception:  # the edge of a request: a fault of ours ends this one, and never the service
+            self._faults.inc()
+            logger.exception("an admin request failed")
+            return _error(500, "internal error")
+
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
@@ -77,15 +169,49 @@ class AdminServer:
         )
 
 
-def _text_handler(text: str) -> Callable[[web.Request], Any]:
+def _text_handler(text: str) -> Handler:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(text=text)
 
     return handle
 
 
-def _json_handler(view: Callable[[], Any]) -> Callable[[web.Request], Any]:
+def _view_handler(view: View) -> Handler:
     async def handle(_: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(view()), content_type="application/json")
+        return _json(view())
 
     return handle
+
+
+def _query_handler(views: Sequence[QueryView]) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        query = Query.of(request.query)
+        merged: dict[str, Any] = {}
+        for view in views:
+            merged.update(view(query))
+        return _json(merged)
+
+    return handle
+
+
+def _action_handler(action: Action) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            body = msgspec.json.decode(await request.read() or b"{}")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"not JSON: {error}") from error
+        answer = action(body)
+        return _json(await answer if inspect.isawaitable(answer) else answer)
+
+    return handle
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json", status=status)
+
+
+def _error(status: int, text: str, path: str = "", headers: Mapping[str, str] | None = None) -> web.Response:
+    response = _json({"error": text, **({"path": path} if path else {})}, status)
+    if headers:
+        response.headers.update(headers)
+    return response

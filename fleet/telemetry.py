@@ -1,43 +1,71 @@
-"""OpenTelemetry traces: off, to the console, or by OTLP. A dead collector costs spans, never requests."""
+"""OpenTelemetry traces: off, to the console, or by OTLP. A dead collector costs spans, never requests.
+
+Where OTLP goes, with which headers, certificates and compression, is said by OpenTelemetry's own environment
+variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS`, `..._TIMEOUT`, ...).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from prometheus_client import CollectorRegistry
 
 from fleet.otlp import repair_otlp_modules
+from fleet.span_queue import SpanLosses, SpanQueue, quieten
 
 if TYPE_CHECKING:
     from fleet.settings.telemetry import TelemetrySettings
 
 logger = logging.getLogger(__name__)
 
+EXPORT_TIMEOUT_SECONDS: Final = 1.0
+"""Of one export, where OTEL_EXPORTER_OTLP_TIMEOUT does not say otherwise."""
 
-def tracer_provider(settings: TelemetrySettings, role: str) -> TracerProvider:
+
+def tracer_provider(
+    settings: TelemetrySettings, role: str, registry: CollectorRegistry | None = None
+) -> TracerProvider:
     """Make the provider that a service's composition root hands to its parts.
 
-    OTLP goes where OTEL_EXPORTER_OTLP_ENDPOINT says. The batch processor's queue is bounded; over it
-    spans are dropped.
+    With traces off no span records anything. `registry` takes the count of spans that were lost.
     """
-    resource = Resource.create({"service.name": settings.service_name, "service.namespace": role})
+    losses = SpanLosses(registry or CollectorRegistry())
+    resource = resource_of(settings, role)
+    if settings.traces == "none":
+        return TracerProvider(resource=resource, sampler=ALWAYS_OFF, shutdown_on_exit=False)
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if settings.traces == "console":
-        provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
-    elif settings.traces == "otlp":
-        repair_otlp_modules()
-        # Imported here because it needs the modules just repaired.
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        provider.add_span_processor(SpanQueue(ConsoleSpanExporter(out=sys.stderr), losses))
+        return provider
+    repair_otlp_modules()
+    quieten()
+    # Imported here because it needs the modules just repaired.
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=1)))
+    exporter = OTLPSpanExporter(timeout=export_timeout("TRACES"))
+    provider.add_span_processor(SpanQueue(exporter, losses))
     return provider
+
+
+def resource_of(settings: TelemetrySettings, role: str) -> Resource:
+    """Who tells: OTEL_RESOURCE_ATTRIBUTES adds to it."""
+    return Resource.create({"service.name": settings.service_name, "service.namespace": role})
+
+
+def export_timeout(signal: str) -> float | None:
+    """Seconds for one export; None when the environment says, which the exporter then reads itself."""
+    names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
+    return None if any(name in os.environ for name in names) else EXPORT_TIMEOUT_SECONDS
 
 
 async def shut_down(provider: TracerProvider, timeout_seconds: float = 1.5) -> bool:

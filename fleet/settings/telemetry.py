@@ -17,7 +17,7 @@ class AdminSettings(Strict):
     ext_proc_address: TcpAddress | Literal[""] = "127.0.0.1:19001"
     """For `warmroute ext-proc`, which may run on the same host."""
     token_file: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] = ""
-    """A file with the token that every request must bear; required beyond loopback, and for changes there."""
+    """A file with the token that requests must bear; required beyond loopback."""
 
 
 class TelemetrySettings(Strict):
@@ -28,4 +28,7 @@ class TelemetrySettings(Strict):
     """Beside the page at /metrics."""
     metrics_interval_seconds: Seconds = 10.0
     pick_sample_ratio: Share = 0.01
+    """Of requests whose client does not say `sampled`; their spans make traces of their own."""
+    client_sample_ratio: Share = 1.0
+    """Of requests whose client says `sampled` in its traceparent; their spans continue the client's trace."""
     service_name: Name = "warmroute"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from xds_server.discovery.status import NullObserver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from fleet.endpoint import Locality
     from xds_server.discovery.client import Client
@@ -120,6 +120,10 @@ class Progress:
         """Note a NACK."""
         self._of(client, type_url).nacked_at = self._wall()
         self._following.nacked(client, type_url, version, message)
+
+    def left(self, client: Client, type_urls: Collection[str]) -> None:
+        """Pass on the end of a stream."""
+        self._following.left(client, type_urls)
 
     def of(self, statuses: Iterable[ClientStatus]) -> list[ClientProgress]:
         """Complete what is connected with its times, in the same order."""

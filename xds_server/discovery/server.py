@@ -150,6 +150,8 @@ class DiscoveryService:
         finally:
             del self._streams[number]
             self._metrics.streams.dec()
+            if machine.client is not None:
+                self._record.left(machine.client, machine.subscriptions)
         if status is not None:
             await context.abort(*status)
 

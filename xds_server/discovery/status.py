@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge
 from fleet.names import RESOURCE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -38,6 +38,9 @@ class DiscoveryObserver(Protocol):
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
         """Called when the client refused a response and went on with what it had."""
 
+    def left(self, client: Client, type_urls: Collection[str]) -> None:
+        """Called when a stream has ended on which the client had asked for these types."""
+
 
 class NullObserver:
     """Hears nothing."""
@@ -49,6 +52,9 @@ class NullObserver:
         """Do nothing."""
 
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
+        """Do nothing."""
+
+    def left(self, client: Client, type_urls: Collection[str]) -> None:
         """Do nothing."""
 
 
@@ -154,6 +160,10 @@ class Record:
         """Note a response that was handed to the transport."""
         self.metrics.pushes[type_url].inc()
         self._observer.pushed(client, type_url, version)
+
+    def left(self, client: Client, type_urls: Collection[str]) -> None:
+        """Note the end of a stream."""
+        self._observer.left(client, type_urls)
 
     def unserved(self) -> None:
         """Note a request for a type that nobody serves here."""

@@ -1,0 +1,93 @@
+"""One span for each sampled request, `warmroute.pick`: what was chosen, what it was compared with, and why.
+
+Which requests are sampled
+    A client that says `sampled` in its traceparent: a share of `telemetry.client_sample_ratio` of those; the
+    span is a child of the client's. Everybody else, a client that says `not sampled` included: a share of
+    `telemetry.pick_sample_ratio`, in a trace of its own, which links to the client's where it named one. A
+    floor that the fleet's view tells of raises both shares for as long as something is to be looked at.
+
+A span tells of addresses, numbers and reasons; nothing of what the client wrote.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import trace
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, StatusCode
+
+from ext_proc.pick import Reason
+from fleet import traceparent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.trace import Span, Tracer
+
+    from ext_proc.pick import Pick
+    from fleet.settings.telemetry import TelemetrySettings
+
+_ROOT: Final = trace.set_span_in_context(trace.INVALID_SPAN)
+"""Not whatever span happens to be current."""
+
+
+class PickSpans:
+    """Decides who is sampled, and makes the spans."""
+
+    def __init__(self, tracer: Tracer, draw: Callable[[], float], floor: Callable[[], float]) -> None:
+        """`draw` is uniform in [0, 1); `floor` is the least share to sample now, 0 to 1."""
+        self._tracer = tracer
+        self._draw = draw
+        self._floor = floor
+
+    def begin(self, told: str, settings: TelemetrySettings) -> Span | None:
+        """Begin the span of a request whose client sent `told` as traceparent; None: it is not sampled."""
+        client = traceparent.parse(told) if told else None
+        continues = client is not None and client.trace_flags.sampled
+        ratio = settings.client_sample_ratio if continues else settings.pick_sample_ratio
+        if self._draw() >= max(ratio, self._floor()):
+            return None
+        span = self._start(client, continues=continues)
+        return span if span.is_recording() else None
+
+    def _start(self, client: SpanContext | None, *, continues: bool) -> Span:
+        if client is not None and continues:
+            parent = trace.set_span_in_context(NonRecordingSpan(client))
+            return self._tracer.start_span("warmroute.pick", parent, SpanKind.SERVER)
+        links = None if client is None else [Link(client)]
+        return self._tracer.start_span("warmroute.pick", _ROOT, SpanKind.SERVER, links=links)
+
+
+def traceparent_of(span: Span) -> str:
+    """What lets others continue from a span."""
+    return traceparent.text_of(span.get_span_context())
+
+
+def end(span: Span, pick: Pick, seconds: float, request_id: str) -> None:
+    """Tell the decision and end the span. `seconds` is what the choice took, 0 where nothing was read."""
+    span.set_attribute("warmroute.reason", pick.reason.value)
+    span.set_attribute("warmroute.candidates", pick.candidates)
+    span.set_attribute("warmroute.pick_seconds", seconds)
+    if request_id:
+        span.set_attribute("warmroute.request_id", request_id)
+    if pick.endpoints:
+        span.set_attribute("warmroute.endpoint", pick.endpoints[0])
+        span.set_attribute("warmroute.fallbacks", pick.endpoints[1:])
+        span.set_attribute("warmroute.matched_share", pick.matched_share)
+    if pick.expected_seconds is not None:
+        span.set_attribute("warmroute.expected_seconds", pick.expected_seconds)
+    for rank, entry in enumerate(pick.considered, 1):
+        span.add_event(
+            "candidate",
+            {
+                "warmroute.endpoint": entry.address,
+                "warmroute.rank": rank,
+                "warmroute.cost_seconds": entry.cost,
+                "warmroute.wait_seconds": entry.wait_seconds,
+                "warmroute.cold_seconds": entry.cold_seconds,
+                "warmroute.matched_blocks": entry.matched_blocks,
+            },
+        )
+    if pick.reason is Reason.FAULT:
+        span.set_status(StatusCode.ERROR)
+    span.end()
