@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import isfinite
-from typing import NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Signal(NamedTuple):
@@ -127,20 +131,32 @@ PICK_FIELDS: tuple[str, ...] = (
 """What picks look at: these travel to ext_proc workers that run apart."""
 
 
+_held_by: Final[Callable[[Load], tuple[Signal | None, ...]]] = attrgetter(*LOAD_FIELDS)
+"""Every signal of a load at once: the ticks compare thousands of loads, and this is the cheapest way in."""
+
+
 def same_values(one: Load, other: Load) -> bool:
     """Whether two loads say the same; their ages may differ."""
-    for name in LOAD_FIELDS:
-        here, there = getattr(one, name), getattr(other, name)
-        if (here and here.value) != (there and there.value):
+    these, those = _held_by(one), _held_by(other)
+    if these == those:
+        return True
+    for here, there in zip(these, those, strict=True):
+        if here is not there and (here and here[0]) != (there and there[0]):
             return False
     return True
 
 
 def fresh(load: Load, now: float, stale_after_seconds: float) -> Load:
     """Return the load without the signals older than `stale_after_seconds`: they are unknown now."""
-    stale = {
-        name: None
-        for name in LOAD_FIELDS
-        if (held := getattr(load, name)) is not None and now - held.observed_at > stale_after_seconds
-    }
-    return replace(load, **stale) if stale else load
+    held_by = _held_by(load)
+    for held in held_by:
+        if held is not None and now - held[1] > stale_after_seconds:
+            break
+    else:
+        return load
+    return Load(
+        *[
+            None if held is not None and now - held.observed_at > stale_after_seconds else held
+            for held in held_by
+        ]
+    )
