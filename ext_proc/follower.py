@@ -10,18 +10,19 @@ import asyncio
 import logging
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import grpc
 from prometheus_client import Counter, Gauge
 
-from fleet.codec import decode_loads, decode_membership, encode_traffic
+from fleet.codec import decode_in_flight, decode_loads, decode_membership, encode_traffic
 from fleet.errors import PeerError
 from fleet.serving import CHANNEL_OPTIONS
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -40,6 +41,8 @@ class Following:
 
     def __init__(self) -> None:
         self._membership: Membership | None = None
+        self._elsewhere: Mapping[str, int] = {}
+        self._view: FleetView | None = None
 
     def on_update(
         self, update: control_pb2.FleetUpdate, held: FleetView | None, now: float
@@ -47,16 +50,24 @@ class Following:
         """Turn an update into the view that it leads to; None for a membership without loads yet.
 
         Raises:
-            PeerError: loads before any membership, or loads that do not fit it.
+            PeerError: loads or counts before any membership, or such that do not fit it.
         """
-        if update.WhichOneof("kind") == "membership":
+        kind = update.WhichOneof("kind")
+        if kind == "membership":
             told = decode_membership(update.membership)
             # The same object stays in the view, so that holders see by identity that nothing moved.
             self._membership = held.membership if held is not None and held.membership == told else told
+            self._elsewhere, self._view = {}, None
             return None
         if self._membership is None:
             raise PeerError("loads before any membership")
-        return decode_loads(update.loads, self._membership, now)
+        if kind == "in_flight":
+            self._elsewhere = decode_in_flight(update.in_flight, self._membership)
+        elif kind == "loads":
+            self._view = decode_loads(update.loads, self._membership, now)
+        if self._view is not None:
+            self._view = replace(self._view, in_flight_elsewhere=self._elsewhere)
+        return self._view
 
 
 class Follower:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 from fleet.errors import PeerError
-from fleet.load import PICK_FIELDS, Load, Signal, signal
+from fleet.load import signal
+from fleet.pick_table import ROW_OF, PickTable, TableLoads
 from fleet.store import FleetView, Traffic
 from fleet.wire import control_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+_WIRE: Final = np.dtype("<f8")
+"""How a column's numbers travel."""
 
 
 def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
@@ -58,23 +67,19 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
 
 
 def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
-    """Weights, loads and other workers' requests, in the order of the view's endpoints."""
+    """Weights and loads in the order of the view's endpoints: the same for every worker."""
+    addresses = view.membership.addresses
     update = control_pb2.FleetUpdate()
-    update.loads.SetInParent()
-    for endpoint in view.membership.endpoints:
-        address = endpoint.address
-        sent = update.loads.endpoints.add(
-            weight=view.weights.get(address, 0),
-            in_flight_elsewhere=view.in_flight_elsewhere.get(address, 0),
-        )
-        if (load := view.loads.get(address)) is None:
-            continue
-        for name in PICK_FIELDS:
-            held: Signal | None = getattr(load, name)
-            if held is not None:
-                age = max(0.0, now - held.observed_at)
-                target = getattr(sent, name)
-                target.value, target.age_seconds, target.source = held.value, age, held.source
+    loads = update.loads
+    loads.SetInParent()
+    loads.weights.extend([view.weights.get(address, 0) for address in addresses])
+    loads.sampling_ratio_floor = view.sampling_ratio_floor
+    table = view.table or PickTable.of(addresses, view.loads)
+    ages = np.maximum(now - table.observed_at, 0.0).astype(_WIRE, copy=False)
+    values = table.values.astype(_WIRE, copy=False)
+    for name, row in ROW_OF.items():
+        if not np.isnan(values[row]).all():
+            loads.signals.add(name=name, values=values[row].tobytes(), ages_seconds=ages[row].tobytes())
     return update
 
 
@@ -82,54 +87,90 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
     """Read the inverse of `encode_loads` for the membership that came before it.
 
     Raises:
+        PeerError: a column has not one number for each of the membership's endpoints.
+    """
+    addresses = membership.addresses
+    if len(update.weights) != len(addresses):
+        raise PeerError(f"{len(update.weights)} loads for {len(addresses)} endpoints")
+    shape = len(ROW_OF), len(addresses)
+    values, observed_at = np.full(shape, np.nan), np.full(shape, np.nan)
+    for column in update.signals:
+        row = ROW_OF.get(column.name)
+        if row is not None:
+            told, ages = _column(column.values, len(addresses)), _column(column.ages_seconds, len(addresses))
+            # The border of `signal()`, for a column: what is no count, share or duration is unknown.
+            known = np.isfinite(told) & (told >= 0) & np.isfinite(ages)
+            values[row] = np.where(known, told, np.nan)
+            observed_at[row] = np.where(known, now - np.maximum(ages, 0.0), np.nan)
+    table = PickTable(values, observed_at)
+    floor = update.sampling_ratio_floor
+    return FleetView(
+        membership,
+        {address: weight for address, weight in zip(addresses, update.weights, strict=True) if weight},
+        TableLoads(addresses, table),
+        sampling_ratio_floor=min(floor, 1.0) if isfinite(floor) and floor > 0 else 0.0,
+        table=table,
+    )
+
+
+def _column(sent: bytes, count: int) -> NDArray[np.float64]:
+    if len(sent) != count * _WIRE.itemsize:
+        raise PeerError(f"a column of {len(sent)} bytes for {count} endpoints")
+    return np.frombuffer(sent, _WIRE).astype(np.float64, copy=False)
+
+
+def encode_in_flight(elsewhere: Mapping[str, int], membership: Membership) -> control_pb2.FleetUpdate:
+    """Requests in flight by other workers, in the order of the membership's endpoints."""
+    update = control_pb2.FleetUpdate()
+    update.in_flight.elsewhere.extend([elsewhere.get(address, 0) for address in membership.addresses])
+    update.in_flight.SetInParent()
+    return update
+
+
+def decode_in_flight(update: control_pb2.InFlightUpdate, membership: Membership) -> dict[str, int]:
+    """Read the inverse of `encode_in_flight` for the membership that came before it.
+
+    Raises:
         PeerError: the number of entries is not that of the membership's endpoints.
     """
-    endpoints = membership.endpoints
-    if len(update.endpoints) != len(endpoints):
-        raise PeerError(f"{len(update.endpoints)} loads for {len(endpoints)} endpoints")
-    weights, loads, elsewhere = {}, {}, {}
-    for endpoint, entry in zip(endpoints, update.endpoints, strict=True):
-        if entry.weight:
-            weights[endpoint.address] = entry.weight
-        if entry.in_flight_elsewhere:
-            elsewhere[endpoint.address] = entry.in_flight_elsewhere
-        loads[endpoint.address] = Load(
-            **{
-                field.name: signal(sent.value, now - sent.age_seconds, sent.source)
-                for field, sent in entry.ListFields()
-                if field.name in PICK_FIELDS
-            }
-        )
-    return FleetView(membership, weights, loads, elsewhere)
+    addresses = membership.addresses
+    if len(update.elsewhere) != len(addresses):
+        raise PeerError(f"{len(update.elsewhere)} counts for {len(addresses)} endpoints")
+    return {address: count for address, count in zip(addresses, update.elsewhere, strict=True) if count}
 
 
 def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:
     """A worker's report."""
     request = control_pb2.FollowRequest()
     request.report.SetInParent()
+    add = request.report.endpoints.add
     for seen in traffic:
-        request.report.endpoints.add(
+        add(
             address=seen.address,
             in_flight=seen.in_flight,
             started_total=seen.started_total,
             finished_total=seen.finished_total,
             duration_p99_seconds=seen.duration_p99_seconds,
+            oldest_in_flight_seconds=seen.oldest_in_flight_seconds,
         )
     return request
 
 
 def decode_traffic(report: control_pb2.TrafficReport) -> list[Traffic]:
-    """Read the inverse of `encode_traffic`; a latency that is not finite is unknown."""
+    """Read the inverse of `encode_traffic`; a duration that is not finite is unknown."""
     return [
         Traffic(
             address=entry.address,
             in_flight=entry.in_flight,
             started_total=entry.started_total,
             finished_total=entry.finished_total,
-            duration_p99_seconds=held.value
-            if entry.HasField("duration_p99_seconds")
-            and (held := signal(entry.duration_p99_seconds, 0.0, "traffic")) is not None
-            else None,
+            duration_p99_seconds=_seconds(entry, "duration_p99_seconds"),
+            oldest_in_flight_seconds=_seconds(entry, "oldest_in_flight_seconds"),
         )
         for entry in report.endpoints
     ]
+
+
+def _seconds(entry: control_pb2.EndpointTraffic, name: str) -> float | None:
+    held = signal(getattr(entry, name), 0.0, "traffic") if entry.HasField(name) else None
+    return None if held is None else held.value

@@ -69,6 +69,11 @@ class Membership:
         return tuple(endpoint for pool in self.pools for endpoint in pool.endpoints)
 
     @cached_property
+    def addresses(self) -> tuple[str, ...]:
+        """Every endpoint's address, in the order of the pools."""
+        return tuple(endpoint.address for endpoint in self.endpoints)
+
+    @cached_property
     def by_address(self) -> Mapping[str, Endpoint]:
         """Address to endpoint."""
         return {endpoint.address: endpoint for endpoint in self.endpoints}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fleet.load import Load
+    from fleet.pick_table import PickTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class FleetView:
     """Address to load; `observed_at` is on this process's monotonic clock."""
     in_flight_elsewhere: Mapping[str, int] = field(default_factory=dict)
     """Address to the requests in flight by other ext_proc workers."""
+    sampling_ratio_floor: float = 0.0
+    """At least this share of the requests is traced, whatever the settings say, 0 to 1."""
+    table: PickTable | None = None
+    """The loads as columns, where they came as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Traffic:
     finished_total: int
     duration_p99_seconds: float | None = None
     """End to end, over the worker's window; None without a finished request."""
+    oldest_in_flight_seconds: float | None = None
+    """Age of the oldest request in flight; None without one."""
 
 
 class FleetStore:
@@ -53,6 +60,8 @@ class FleetStore:
         self._view: FleetView | None = None
         self._changed = asyncio.Event()
         self._traffic: dict[str, dict[str, Traffic]] = {}
+        self._in_flight: dict[str, int] = {}
+        """Kept with each report, because every worker asks for it in every tick."""
 
     @property
     def view(self) -> FleetView | None:
@@ -73,21 +82,31 @@ class FleetStore:
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:
         """Replace what `worker` reported before."""
-        self._traffic[worker] = {entry.address: entry for entry in traffic}
+        self.forget_worker(worker)
+        self._traffic[worker] = told = {entry.address: entry for entry in traffic}
+        _move(self._in_flight, told, +1)
 
     def forget_worker(self, worker: str) -> None:
         """Drop a worker's report: its stream has ended, so its requests have too."""
-        self._traffic.pop(worker, None)
+        _move(self._in_flight, self._traffic.pop(worker, {}), -1)
 
     def in_flight(self, except_worker: str = "") -> dict[str, int]:
-        """Address to requests in flight, summed over the workers, without one if named."""
-        totals: dict[str, int] = {}
-        for worker, seen in self._traffic.items():
-            if worker != except_worker:
-                for address, traffic in seen.items():
-                    totals[address] = totals.get(address, 0) + traffic.in_flight
+        """Address to requests in flight, summed over the workers, without one if named; none is no entry."""
+        totals = dict(self._in_flight)
+        _move(totals, self._traffic.get(except_worker, {}), -1)
         return totals
 
     def traffic(self) -> Mapping[str, Mapping[str, Traffic]]:
         """Worker to address to traffic."""
         return self._traffic
+
+
+def _move(totals: dict[str, int], traffic: Mapping[str, Traffic], sign: int) -> None:
+    """Add a worker's requests in flight to the sums, or take them off."""
+    for address, seen in traffic.items():
+        if seen.in_flight:
+            left = totals.get(address, 0) + sign * seen.in_flight
+            if left:
+                totals[address] = left
+            else:
+                del totals[address]

@@ -3,6 +3,9 @@
 A stream's life: the worker says hello; it is told the membership, then loads at each change of the
 fleet's view; a changed membership is told before the loads that refer to it. A worker that reads slowly
 gets the newest view only. When its stream ends, its traffic is forgotten.
+
+Membership and loads are the same for all workers, so they are made bytes once a view, whatever the number of
+workers. What differs, the requests of the others, is a small message of its own.
 """
 
 from __future__ import annotations
@@ -10,34 +13,93 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
-from fleet.codec import decode_traffic, encode_loads, encode_membership
+from fleet.codec import decode_traffic, encode_in_flight, encode_loads, encode_membership
 from fleet.errors import PeerError
-from fleet.store import FleetView
-from fleet.wire import control_pb2, control_pb2_grpc
+from fleet.pick_table import PickTable
+from fleet.wire import control_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.store import FleetStore
+    from fleet.store import FleetStore, FleetView
 
 logger = logging.getLogger(__name__)
+
+
+_SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
+_ENCODED_ANEW_SECONDS: Final = 0.25
+"""Bytes that are older tell ages that are too small."""
+
+
+class Broadcast:
+    """The newest view as bytes, made once for all workers; I/O-free."""
+
+    def __init__(self) -> None:
+        self._membership: tuple[Membership, bytes] | None = None
+        self._view: FleetView | None = None
+        self._told: FleetView | None = None
+        """The view that `serial` counts, with its table."""
+        self._encoded: tuple[int, float, bytes] | None = None
+        self.serial = 0
+        """Rises with each view whose loads differ from those of the one before."""
+
+    def take(self, view: FleetView) -> None:
+        """Look at a view; one that says what the last has said changes nothing."""
+        if view is self._view:
+            return
+        self._view = view
+        table = view.table or PickTable.of(view.membership.addresses, view.loads)
+        if not self._says(view, table):
+            self._told = replace(view, table=table)
+            self.serial += 1
+
+    def membership(self) -> bytes:
+        """Return the membership of the view taken last."""
+        assert self._told is not None
+        membership = self._told.membership
+        if self._membership is None or self._membership[0] is not membership:
+            self._membership = membership, encode_membership(membership).SerializeToString()
+        return self._membership[1]
+
+    def loads(self, now: float) -> bytes:
+        """Return the loads of the view taken last."""
+        assert self._told is not None
+        held = self._encoded
+        if held is None or held[0] != self.serial or now - held[1] > _ENCODED_ANEW_SECONDS:
+            held = self._encoded = self.serial, now, encode_loads(self._told, now).SerializeToString()
+        return held[2]
+
+    def _says(self, view: FleetView, table: PickTable) -> bool:
+        told = self._told
+        return (
+            told is not None
+            and told.table is not None
+            and told.membership is view.membership
+            and told.sampling_ratio_floor == view.sampling_ratio_floor
+            and told.weights == view.weights
+            and told.table.same_as(table)
+        )
 
 
 class WorkerStream:
     """What one worker has been told; I/O-free."""
 
-    def __init__(self) -> None:
+    def __init__(self, broadcast: Broadcast) -> None:
         self.worker: str | None = None
-        self._told: Membership | None = None
+        self._broadcast = broadcast
+        self._membership: Membership | None = None
+        self._serial: int | None = None
+        self._elsewhere: Mapping[str, int] | None = None
 
     def on_request(self, request: control_pb2.FollowRequest, store: FleetStore) -> None:
         """Take a hello or a report.
@@ -53,19 +115,26 @@ class WorkerStream:
         else:
             raise PeerError(f"unexpected {kind or 'empty message'}")
 
-    def updates(self, view: FleetView, store: FleetStore, now: float) -> list[control_pb2.FleetUpdate]:
-        """What the worker must be told of a view."""
+    def updates(self, view: FleetView, store: FleetStore, now: float) -> list[bytes]:
+        """What the worker must be told of a view: serialised `FleetUpdate`s."""
         messages = []
-        if view.membership is not self._told:
-            messages.append(encode_membership(view.membership))
-            self._told = view.membership
+        broadcast = self._broadcast
+        broadcast.take(view)
+        if view.membership is not self._membership:
+            messages.append(broadcast.membership())
+            self._membership = view.membership
+            self._serial = self._elsewhere = None
         elsewhere = store.in_flight(except_worker=self.worker or "")
-        whole = FleetView(view.membership, view.weights, view.loads, elsewhere)
-        messages.append(encode_loads(whole, now))
+        if elsewhere != (self._elsewhere or {}):
+            messages.append(encode_in_flight(elsewhere, view.membership).SerializeToString())
+        self._elsewhere = elsewhere
+        if broadcast.serial != self._serial:
+            messages.append(broadcast.loads(now))
+            self._serial = broadcast.serial
         return messages
 
 
-class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[misc]  # untyped base
+class ControlService:
     """Serves `FleetControl` from a store."""
 
     def __init__(
@@ -73,6 +142,7 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
     ) -> None:
         self._store = store
         self._clock = clock
+        self._broadcast = Broadcast()
         self._streams: set[str] = set()
         self._serial = 0
         self._workers = Gauge("warmroute_workers", "ext_proc workers that follow", registry=registry)
@@ -83,16 +153,19 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
         )
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the service to a server."""
-        control_pb2_grpc.add_FleetControlServicer_to_server(self, server)
+        """Add the service to a server; by hand, as generated code would serialise for each worker."""
+        follow = grpc.stream_stream_rpc_method_handler(
+            self.follow, request_deserializer=control_pb2.FollowRequest.FromString
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Follow": follow}),))
 
-    async def Follow(  # noqa: N802 - the name that the generated code calls
+    async def follow(
         self,
         request_iterator: AsyncIterator[control_pb2.FollowRequest],
         context: grpc.aio.ServicerContext[Any, Any],
-    ) -> AsyncIterator[control_pb2.FleetUpdate]:
-        """One worker's stream."""
-        stream = WorkerStream()
+    ) -> AsyncIterator[bytes]:
+        """One worker's stream; yields serialised `FleetUpdate`s."""
+        stream = WorkerStream(self._broadcast)
         try:
             stream.on_request(await anext(request_iterator), self._store)
         except StopAsyncIteration:
@@ -121,9 +194,7 @@ class ControlService(control_pb2_grpc.FleetControlServicer):  # type: ignore[mis
             logger.info("worker %s has left", key)
             await asyncio.gather(reader, return_exceptions=True)
 
-    async def _updates(
-        self, stream: WorkerStream, reader: asyncio.Task[None]
-    ) -> AsyncIterator[control_pb2.FleetUpdate]:
+    async def _updates(self, stream: WorkerStream, reader: asyncio.Task[None]) -> AsyncIterator[bytes]:
         told = None
         while not reader.done():
             view = self._store.view

@@ -27,26 +27,30 @@ class TrafficReport(_message.Message):
     def __init__(self, endpoints: _Optional[_Iterable[_Union[EndpointTraffic, _Mapping]]] = ...) -> None: ...
 
 class EndpointTraffic(_message.Message):
-    __slots__ = ("address", "in_flight", "started_total", "finished_total", "duration_p99_seconds")
+    __slots__ = ("address", "in_flight", "started_total", "finished_total", "duration_p99_seconds", "oldest_in_flight_seconds")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     STARTED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DURATION_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_IN_FLIGHT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     address: str
     in_flight: int
     started_total: int
     finished_total: int
     duration_p99_seconds: float
-    def __init__(self, address: _Optional[str] = ..., in_flight: _Optional[int] = ..., started_total: _Optional[int] = ..., finished_total: _Optional[int] = ..., duration_p99_seconds: _Optional[float] = ...) -> None: ...
+    oldest_in_flight_seconds: float
+    def __init__(self, address: _Optional[str] = ..., in_flight: _Optional[int] = ..., started_total: _Optional[int] = ..., finished_total: _Optional[int] = ..., duration_p99_seconds: _Optional[float] = ..., oldest_in_flight_seconds: _Optional[float] = ...) -> None: ...
 
 class FleetUpdate(_message.Message):
-    __slots__ = ("membership", "loads")
+    __slots__ = ("membership", "loads", "in_flight")
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     membership: MembershipUpdate
     loads: LoadUpdate
-    def __init__(self, membership: _Optional[_Union[MembershipUpdate, _Mapping]] = ..., loads: _Optional[_Union[LoadUpdate, _Mapping]] = ...) -> None: ...
+    in_flight: InFlightUpdate
+    def __init__(self, membership: _Optional[_Union[MembershipUpdate, _Mapping]] = ..., loads: _Optional[_Union[LoadUpdate, _Mapping]] = ..., in_flight: _Optional[_Union[InFlightUpdate, _Mapping]] = ...) -> None: ...
 
 class MembershipUpdate(_message.Message):
     __slots__ = ("pools",)
@@ -81,57 +85,27 @@ class Endpoint(_message.Message):
     def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LoadUpdate(_message.Message):
-    __slots__ = ("endpoints",)
-    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
-    endpoints: _containers.RepeatedCompositeFieldContainer[EndpointLoad]
-    def __init__(self, endpoints: _Optional[_Iterable[_Union[EndpointLoad, _Mapping]]] = ...) -> None: ...
+    __slots__ = ("weights", "signals", "sampling_ratio_floor")
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_RATIO_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    weights: _containers.RepeatedScalarFieldContainer[int]
+    signals: _containers.RepeatedCompositeFieldContainer[SignalColumn]
+    sampling_ratio_floor: float
+    def __init__(self, weights: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[_Union[SignalColumn, _Mapping]]] = ..., sampling_ratio_floor: _Optional[float] = ...) -> None: ...
 
-class EndpointLoad(_message.Message):
-    __slots__ = ("weight", "memory_used_ratio", "queue_depth", "running", "latency_p99_seconds", "prefix_hit_ratio", "kv_capacity_tokens", "prefill_tokens_per_second", "reachable", "in_flight_elsewhere", "latency_p50_seconds", "generation_tokens_per_second", "batch_limit", "gpu_memory_used_ratio", "gpu_health_score", "error_ratio", "stalled", "trust_ratio")
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_USED_RATIO_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_DEPTH_FIELD_NUMBER: _ClassVar[int]
-    RUNNING_FIELD_NUMBER: _ClassVar[int]
-    LATENCY_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    PREFIX_HIT_RATIO_FIELD_NUMBER: _ClassVar[int]
-    KV_CAPACITY_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    REACHABLE_FIELD_NUMBER: _ClassVar[int]
-    IN_FLIGHT_ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
-    LATENCY_P50_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    BATCH_LIMIT_FIELD_NUMBER: _ClassVar[int]
-    GPU_MEMORY_USED_RATIO_FIELD_NUMBER: _ClassVar[int]
-    GPU_HEALTH_SCORE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_RATIO_FIELD_NUMBER: _ClassVar[int]
-    STALLED_FIELD_NUMBER: _ClassVar[int]
-    TRUST_RATIO_FIELD_NUMBER: _ClassVar[int]
-    weight: int
-    memory_used_ratio: Signal
-    queue_depth: Signal
-    running: Signal
-    latency_p99_seconds: Signal
-    prefix_hit_ratio: Signal
-    kv_capacity_tokens: Signal
-    prefill_tokens_per_second: Signal
-    reachable: Signal
-    in_flight_elsewhere: int
-    latency_p50_seconds: Signal
-    generation_tokens_per_second: Signal
-    batch_limit: Signal
-    gpu_memory_used_ratio: Signal
-    gpu_health_score: Signal
-    error_ratio: Signal
-    stalled: Signal
-    trust_ratio: Signal
-    def __init__(self, weight: _Optional[int] = ..., memory_used_ratio: _Optional[_Union[Signal, _Mapping]] = ..., queue_depth: _Optional[_Union[Signal, _Mapping]] = ..., running: _Optional[_Union[Signal, _Mapping]] = ..., latency_p99_seconds: _Optional[_Union[Signal, _Mapping]] = ..., prefix_hit_ratio: _Optional[_Union[Signal, _Mapping]] = ..., kv_capacity_tokens: _Optional[_Union[Signal, _Mapping]] = ..., prefill_tokens_per_second: _Optional[_Union[Signal, _Mapping]] = ..., reachable: _Optional[_Union[Signal, _Mapping]] = ..., in_flight_elsewhere: _Optional[int] = ..., latency_p50_seconds: _Optional[_Union[Signal, _Mapping]] = ..., generation_tokens_per_second: _Optional[_Union[Signal, _Mapping]] = ..., batch_limit: _Optional[_Union[Signal, _Mapping]] = ..., gpu_memory_used_ratio: _Optional[_Union[Signal, _Mapping]] = ..., gpu_health_score: _Optional[_Union[Signal, _Mapping]] = ..., error_ratio: _Optional[_Union[Signal, _Mapping]] = ..., stalled: _Optional[_Union[Signal, _Mapping]] = ..., trust_ratio: _Optional[_Union[Signal, _Mapping]] = ...) -> None: ...
+class SignalColumn(_message.Message):
+    __slots__ = ("name", "values", "ages_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    AGES_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    values: bytes
+    ages_seconds: bytes
+    def __init__(self, name: _Optional[str] = ..., values: _Optional[bytes] = ..., ages_seconds: _Optional[bytes] = ...) -> None: ...
 
-class Signal(_message.Message):
-    __slots__ = ("value", "age_seconds", "source")
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    value: float
-    age_seconds: float
-    source: str
-    def __init__(self, value: _Optional[float] = ..., age_seconds: _Optional[float] = ..., source: _Optional[str] = ...) -> None: ...
+class InFlightUpdate(_message.Message):
+    __slots__ = ("elsewhere",)
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    elsewhere: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, elsewhere: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -45,7 +45,8 @@ class FleetControlServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Follow(self, request_iterator, context):
-        """One stream a worker. Down: the membership first and on each change, loads once a tick.
+        """One stream a worker. Down: the membership first and on each change, then loads and the other workers'
+        requests in flight, each when it changes, looked at once a tick.
         Up: a hello first, then reports. The server drops a worker's reports when its stream ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -1,6 +1,8 @@
 """The store between the services: no view is missed, counts follow the workers that are there."""
 
 import asyncio
+import random
+from collections import Counter
 
 from fleet.store import FleetStore, FleetView, Traffic
 
@@ -33,3 +35,21 @@ async def test_in_flight_is_summed_over_workers_and_forgotten_with_them() -> Non
     assert store.in_flight(except_worker="two") == {"a:1": 2, "b:1": 1}
     store.forget_worker("one")
     assert store.in_flight() == {"a:1": 5}
+
+
+def test_sums_are_those_of_the_newest_reports_whatever_came_before() -> None:
+    """They are kept between reports: an endpoint that nobody has anything on is no entry."""
+    rng, store, held = random.Random(1), FleetStore(), {}
+    for _ in range(300):
+        worker = f"w{rng.randrange(3)}"
+        if rng.random() < 0.2:
+            store.forget_worker(worker)
+            held.pop(worker, None)
+        else:
+            held[worker] = {f"h:{n}": rng.randrange(3) for n in range(4) if rng.random() < 0.7}
+            store.report(worker, [Traffic(a, count, 9, 0) for a, count in held[worker].items()])
+        for left_out in ("", "w1"):
+            sums = Counter[str]()
+            for name, counts in held.items():
+                sums.update(counts if name != left_out else {})
+            assert store.in_flight(left_out) == {a: count for a, count in sums.items() if count}

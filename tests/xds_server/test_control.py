@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
@@ -11,14 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ext_proc.follower import Follower, Following
-from fleet.codec import encode_loads, encode_membership
+from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.load import Load, Signal
 from fleet.serving import GrpcServer
 from fleet.store import FleetStore, FleetView, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
-from xds_server.control import ControlService, WorkerStream
+from xds_server.control import Broadcast, ControlService, WorkerStream
 
 A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
 MEMBERSHIP = Membership((Pool("p", (A, B)),))
@@ -137,17 +138,80 @@ async def test_an_unchanged_membership_stays_the_same_object() -> None:
     assert first.membership is second.membership
 
 
+def kinds(messages: list[bytes]) -> list[str | None]:
+    return [control_pb2.FleetUpdate.FromString(message).WhichOneof("kind") for message in messages]
+
+
+def hello(broadcast: Broadcast, store: FleetStore, name: str = "w") -> WorkerStream:
+    stream = WorkerStream(broadcast)
+    stream.on_request(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=name)), store)
+    return stream
+
+
 async def test_the_membership_is_told_once_and_before_the_loads_that_need_it() -> None:
-    stream, store = WorkerStream(), FleetStore()
-    stream.on_request(control_pb2.FollowRequest(hello=control_pb2.Hello(worker="w")), store)
-    kinds = [update.WhichOneof("kind") for update in stream.updates(VIEW, store, 0.0)]
-    assert kinds == ["membership", "loads"]
-    assert [update.WhichOneof("kind") for update in stream.updates(VIEW, store, 1.0)] == ["loads"]
+    store = FleetStore()
+    stream = hello(Broadcast(), store)
+    assert kinds(stream.updates(VIEW, store, 0.0)) == ["membership", "loads"]
+    later = FleetView(MEMBERSHIP, VIEW.weights, {A.address: Load(queue_depth=Signal(3.0, 1.0, "scrape"))})
+    assert kinds(stream.updates(later, store, 1.0)) == ["loads"]
     changed = FleetView(Membership((Pool("p", (A,)),)))
-    assert [update.WhichOneof("kind") for update in stream.updates(changed, store, 2.0)] == [
-        "membership",
-        "loads",
-    ]
+    assert kinds(stream.updates(changed, store, 2.0)) == ["membership", "loads"]
+
+
+async def test_a_view_that_says_nothing_new_is_not_told() -> None:
+    store, broadcast = FleetStore(), Broadcast()
+    stream = hello(broadcast, store)
+    stream.updates(VIEW, store, 0.0)
+    assert stream.updates(replace(VIEW), store, 1.0) == []
+    assert kinds(stream.updates(replace(VIEW, sampling_ratio_floor=0.5), store, 2.0)) == ["loads"]
+    assert kinds(stream.updates(replace(VIEW, weights={A.address: 11}), store, 3.0)) == ["loads"]
+    late = hello(broadcast, store, "late")
+    assert kinds(late.updates(replace(VIEW, weights={A.address: 11}), store, 4.0)) == ["membership", "loads"]
+
+
+async def test_the_others_requests_are_told_when_they_change_only() -> None:
+    store = FleetStore()
+    stream = hello(Broadcast(), store)
+    stream.updates(VIEW, store, 0.0)
+    store.report("other", [Traffic(A.address, 2, 2, 0)])
+    store.report("w", [Traffic(A.address, 9, 9, 0)])
+    told = stream.updates(replace(VIEW), store, 1.0)
+    assert kinds(told) == ["in_flight"]
+    assert list(control_pb2.FleetUpdate.FromString(told[0]).in_flight.elsewhere) == [2, 0]
+    assert stream.updates(replace(VIEW), store, 2.0) == []
+    store.forget_worker("other")
+    assert kinds(stream.updates(replace(VIEW), store, 3.0)) == ["in_flight"]
+
+
+async def test_all_workers_are_sent_the_same_bytes() -> None:
+    store, broadcast = FleetStore(), Broadcast()
+    one, two = hello(broadcast, store, "one"), hello(broadcast, store, "two")
+    first, second = one.updates(VIEW, store, 0.0), two.updates(VIEW, store, 0.1)
+    assert [id(message) for message in first] == [id(message) for message in second]
+
+
+async def test_a_worker_that_comes_late_is_told_the_age_that_signals_have_by_then() -> None:
+    store, broadcast = FleetStore(), Broadcast()
+    hello(broadcast, store, "one").updates(VIEW, store, 0.0)
+    told = hello(broadcast, store, "two").updates(VIEW, store, 5.0)
+    (column,) = control_pb2.FleetUpdate.FromString(told[1]).loads.signals
+    assert struct.unpack("<2d", column.ages_seconds)[0] == 5.0
+
+
+def test_counts_and_loads_make_one_view_in_either_order() -> None:
+    counts = encode_in_flight({A.address: 4}, MEMBERSHIP)
+    for updates in ([counts, encode_loads(VIEW, 0.0)], [encode_loads(VIEW, 0.0), counts]):
+        following = Following()
+        following.on_update(encode_membership(MEMBERSHIP), None, 0.0)
+        views = [following.on_update(update, None, 0.0) for update in updates]
+        assert views[-1] is not None
+        assert views[-1].in_flight_elsewhere == {A.address: 4}
+        assert views[-1].weights == {A.address: 10}
+
+
+def test_counts_before_a_membership_are_the_peers_fault() -> None:
+    with pytest.raises(PeerError):
+        Following().on_update(encode_in_flight({}, MEMBERSHIP), None, 0.0)
 
 
 def test_loads_before_a_membership_are_the_peers_fault() -> None:
