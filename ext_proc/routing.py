@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from prometheus_client import Gauge
 from xxhash import xxh3_64_intdigest
 
-from ext_proc.pick import Pick, PoolState, Question, Reason
+from ext_proc.pick import LoadColumns, Pick, PoolState, Question, Reason
 from ext_proc.prefix.index import PrefixIndex
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Unreadable, read_prompt
 from ext_proc.traffic import Token, TrafficCounter
-from fleet.load import fresh
+from fleet.pick_table import ROW_OF, PickTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry
 
     from ext_proc.request import RouteRequest
     from fleet.endpoint import Membership
-    from fleet.load import Load
     from fleet.settings import Settings
     from fleet.store import FleetView
 
@@ -56,6 +58,7 @@ class Router:
         self._pool_of: dict[str, PoolState] = {}
         self._membership: Membership | None = None
         self._view: FleetView | None = None
+        self._table: PickTable | None = None
         self._refreshed_at = 0.0
         self._index_limits: dict[str, int] = {}
         held = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
@@ -85,6 +88,11 @@ class Router:
         if pick.endpoints:
             self._record(pool, pick, blocks, question.now)
         return pick
+
+    def sampling_floor(self) -> float:
+        """The least share of requests to trace now, as the fleet's view tells."""
+        view = self._source.view
+        return 0.0 if view is None else view.sampling_ratio_floor
 
     def started(self, pick: Pick) -> Token:
         """Count a request that is on its way to the first endpoint of its pick."""
@@ -160,7 +168,7 @@ class Router:
     def _note_in_flight(self, address: str) -> None:
         pool = self._pool_of.get(address)
         if pool is not None:
-            pool.backlog.set_in_flight(address, self.traffic.in_flight(address))
+            pool.backlog.set_in_flight(address, self.traffic.in_flight(address), self._clock())
 
     def _follow(self) -> bool:
         """Take over a new view; False as long as there is none. Cheap when nothing is new."""
@@ -174,11 +182,18 @@ class Router:
             return True
         if view.membership is not self._membership:
             self._take_membership(view.membership)
-        pick = self.settings.ext_proc.pick
-        loads = {address: fresh(load, now, stale_after) for address, load in view.loads.items()}
+        if view is not self._view or self._table is None:
+            self._table = view.table or PickTable.of(view.membership.addresses, view.loads)
+        signals = self._table.fresh(now, stale_after)
+        pick, begin = self.settings.ext_proc.pick, 0
         for pool in self._pools.values():
-            pool.refresh(loads, view.weights, view.in_flight_elsewhere, pick)
-        self._resize_index(loads)
+            end = begin + len(pool.shape.addresses)
+            columns = LoadColumns.of(
+                pool.shape, signals[:, begin:end], view.weights, view.in_flight_elsewhere
+            )
+            pool.refresh(columns, pick, now)
+            begin = end
+        self._resize_index(view.membership.addresses, signals[ROW_OF["kv_capacity_tokens"]])
         self._view, self._refreshed_at = view, now
         return True
 
@@ -198,17 +213,13 @@ class Router:
         for address in self._pool_of:
             self._note_in_flight(address)
 
-    def _resize_index(self, loads: dict[str, Load]) -> None:
+    def _resize_index(self, addresses: tuple[str, ...], capacities: NDArray[np.float64]) -> None:
         """Give each endpoint as many blocks as its KV cache holds, as far as that is known."""
         pick, most = self.settings.ext_proc.pick, self.settings.limits.index_blocks_per_endpoint
-        for address in self._pool_of:
-            load = loads.get(address)
-            capacity = None if load is None else load.kv_capacity_tokens
-            if capacity is None:
-                limit = self._index_limits.get(address, most)
-            else:
-                limit = int(capacity.value * pick.cost.bytes_per_token / pick.block_bytes)
-            limit = max(1, min(limit, most))
-            if self._index_limits.get(address) != limit:
+        blocks = np.clip(capacities * (pick.cost.bytes_per_token / pick.block_bytes), 1, most)
+        for address, fitting in zip(addresses, blocks.tolist(), strict=True):
+            held = self._index_limits.get(address)
+            limit = min(held or most, most) if isnan(fitting) else int(fitting)
+            if held != limit:
                 self.index.resize(address, limit)
                 self._index_limits[address] = limit

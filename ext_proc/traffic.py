@@ -40,31 +40,43 @@ class Token:
 
 
 class _Seen:
-    __slots__ = ("_durations", "address", "finished_total", "in_flight", "started_total")
+    __slots__ = ("_durations", "_ends", "_p99", "address", "finished_total", "open", "started_total")
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.in_flight = 0
+        self.open: dict[Token, None] = {}
+        """Those in flight, oldest first."""
         self.started_total = 0
         self.finished_total = 0
+        self._ends: NDArray[np.float64] | None = None
         self._durations: NDArray[np.float64] | None = None
+        self._p99: tuple[int, float, float | None] | None = None
+        """Finished requests when it was computed, the end of the oldest one in it, and the percentile."""
 
     def finish(self, now: float, duration: float) -> None:
-        if self._durations is None:
-            self._durations = np.full((DURATIONS_KEPT, 2), -np.inf)
-        self._durations[self.finished_total % DURATIONS_KEPT] = now, duration
-        self.in_flight -= 1
+        if self._ends is None or self._durations is None:
+            self._ends, self._durations = np.full(DURATIONS_KEPT, -np.inf), np.zeros(DURATIONS_KEPT)
+        slot = self.finished_total % DURATIONS_KEPT
+        self._ends[slot], self._durations[slot] = now, duration
         self.finished_total += 1
 
     def p99(self, since: float) -> float | None:
         """Nearest-rank percentile of the durations that ended at `since` or later."""
-        if self._durations is None:
+        if self._ends is None or self._durations is None:
             return None
-        inside = self._durations[self._durations[:, 0] >= since, 1]
-        if not inside.size:
-            return None
-        inside.sort()
-        return float(inside[ceil(_QUANTILE * inside.size) - 1])
+        held = self._p99
+        # As long as nothing has ended since and nothing has left the window, it is what it was.
+        if held is not None and held[0] == self.finished_total and held[1] >= since:
+            return held[2]
+        inside = self._ends >= since
+        count = int(np.count_nonzero(inside))
+        p99, oldest = None, np.inf
+        if count:
+            rank = ceil(_QUANTILE * count) - 1
+            p99 = float(np.partition(self._durations[inside], rank)[rank])
+            oldest = float(self._ends[inside].min())
+        self._p99 = self.finished_total, oldest, p99
+        return p99
 
 
 class TrafficCounter:
@@ -80,41 +92,45 @@ class TrafficCounter:
         seen = self._seen.get(address)
         if seen is None:
             seen = self._seen[address] = _Seen(address)
-        seen.in_flight += 1
         seen.started_total += 1
-        return Token(seen, self._clock())
+        token = Token(seen, self._clock())
+        seen.open[token] = None
+        return token
 
     def finished(self, token: Token) -> None:
         """Count it off; a second call for the same token changes nothing."""
         if token.ended:
             return
         token.ended = True
+        del token.seen.open[token]
         now = self._clock()
         token.seen.finish(now, max(0.0, now - token.started_at))
 
     def in_flight(self, address: str) -> int:
         """Requests in flight to an endpoint."""
         seen = self._seen.get(address)
-        return 0 if seen is None else seen.in_flight
+        return 0 if seen is None else len(seen.open)
 
     def keep(self, members: Collection[str]) -> None:
         """Drop endpoints that have left and have nothing in flight any more."""
-        gone = [
-            address for address, seen in self._seen.items() if not seen.in_flight and address not in members
-        ]
+        gone = [address for address, seen in self._seen.items() if not seen.open and address not in members]
         for address in gone:
             del self._seen[address]
 
     def snapshot(self) -> list[Traffic]:
         """Report every endpoint that was ever used and has not left."""
-        since = self._clock() - self.window_seconds
+        now = self._clock()
+        since = now - self.window_seconds
         return [
             Traffic(
                 address=seen.address,
-                in_flight=seen.in_flight,
+                in_flight=len(seen.open),
                 started_total=seen.started_total,
                 finished_total=seen.finished_total,
                 duration_p99_seconds=seen.p99(since),
+                oldest_in_flight_seconds=(
+                    max(0.0, now - next(iter(seen.open)).started_at) if seen.open else None
+                ),
             )
             for seen in self._seen.values()
         ]

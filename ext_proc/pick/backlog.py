@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ext_proc.pick.pace import Pace
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,15 +35,22 @@ class Backlog:
         """Seconds on the caller's clock."""
         self.mean_cold_seconds: float | None = None
         """Running mean over recent picks; None before the first."""
+        self.pace = Pace(len(addresses))
+        self.tried_at: NDArray[np.float64] = np.full(len(addresses), -np.inf)
+        """When an endpoint that is not trusted was last tried, on the caller's clock."""
 
     def carried_to(self, addresses: tuple[str, ...], in_flight: Callable[[str], int]) -> Backlog:
         """Return the same backlog over other endpoints: who stays keeps what was sent there."""
         moved = Backlog(addresses)
         moved.mean_cold_seconds = self.mean_cold_seconds
-        for address, position in moved._position.items():
+        sources = [self._position.get(address) for address in addresses]
+        moved.pace.moved_from(self.pace, sources)
+        for position, (address, source) in enumerate(zip(addresses, sources, strict=True)):
             moved.in_flight[position] = count = in_flight(address)
-            if count and address in self._position:
-                moved.free_at[position] = self.free_at[self._position[address]]
+            if source is not None:
+                moved.tried_at[position] = self.tried_at[source]
+                if count:
+                    moved.free_at[position] = self.free_at[source]
         return moved
 
     def add(self, address: str, cold_seconds: float, now: float) -> None:
@@ -51,11 +60,12 @@ class Backlog:
         mean = self.mean_cold_seconds
         self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)
 
-    def set_in_flight(self, address: str, count: int) -> None:
+    def set_in_flight(self, address: str, count: int, now: float) -> None:
         """Take over an endpoint's count; one that is no longer in the pool is of no interest."""
         position = self._position.get(address)
         if position is None:
             return
+        self.pace.note(position, int(self.in_flight[position]), count, now)
         self.in_flight[position] = count
         if count <= 0:
             self.free_at[position] = -np.inf

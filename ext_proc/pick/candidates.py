@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
+
+from fleet.pick_table import ROW_OF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fleet.endpoint import Pool
-    from fleet.load import Load
+
+ISOLATED_SCORE: Final = 0.4
+"""A GPU's health up to which its endpoints get no picks: isolated or drained."""
+STALLED_FROM: Final = 0.5
+TRUSTED_FROM: Final = 0.5
+"""Below it an endpoint gets a trickle only, so that its recovery is seen."""
+_LOAD_ROWS: Final = [ROW_OF[name] for name in ("memory_used_ratio", "queue_depth", "running")]
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class PoolShape:
     """Endpoints that name no model and take every one."""
     only_model: str | None
     """The model, when every endpoint serves exactly this one."""
+    domains: tuple[int, ...]
+    """One bit for each fault domain that some of the endpoints share; empty when that tells nobody apart."""
 
     @classmethod
     def of(cls, pool: Pool) -> PoolShape:
@@ -53,6 +66,7 @@ class PoolShape:
             },
             rows_of_any=np.array(any_model, np.intp),
             only_model=next(iter(common)) if len(common) == 1 else None,
+            domains=_domains(pool),
         )
 
     def model_of(self, named: str | None, *, complete: bool) -> str | None:
@@ -76,16 +90,27 @@ class PoolShape:
         return model in self.rows_by_model
 
 
+def _domains(pool: Pool) -> tuple[int, ...]:
+    """Endpoints with a common bit fail as one. A domain of one endpoint, or of all, tells nobody apart."""
+    members = Counter(domain for endpoint in pool.endpoints for domain in {*endpoint.fault_domains})
+    shared = [domain for domain, count in members.items() if 1 < count < len(pool.endpoints)]
+    bits = {domain: 1 << number for number, domain in enumerate(shared)}
+    if not bits:
+        return ()
+    return tuple(
+        reduce(or_, (bits.get(domain, 0) for domain in endpoint.fault_domains), 0)
+        for endpoint in pool.endpoints
+    )
+
+
 @dataclass(frozen=True)
 class LoadColumns:
-    """A pool's signals at one tick, in the pool's order. NaN is unknown."""
+    """A pool's signals at one tick, in the pool's order."""
 
+    signals: NDArray[np.float64]
+    """One row a signal of `PICK_FIELDS`, fresh ones only; NaN is unknown."""
     weights: NDArray[np.float64]
-    memory_used_ratio: NDArray[np.float64]
-    queue_depth: NDArray[np.float64]
-    running: NDArray[np.float64]
-    prefill_tokens_per_second: NDArray[np.float64]
-    unreachable: NDArray[np.bool_]
+    """NaN where there is none."""
     in_flight_elsewhere: NDArray[np.float64]
     """Requests in flight by other workers; 0 where none is told of."""
 
@@ -93,35 +118,42 @@ class LoadColumns:
     def of(
         cls,
         shape: PoolShape,
-        loads: Mapping[str, Load],
+        signals: NDArray[np.float64],
         weights: Mapping[str, int],
         elsewhere: Mapping[str, int],
     ) -> LoadColumns:
-        """Read the loads; stale signals are the caller's to remove."""
-        nan = float("nan")
-        table = np.full((len(shape.addresses), 6), nan)
-        for position, address in enumerate(shape.addresses):
-            table[position, 0] = weights.get(address, nan)
-            load = loads.get(address)
-            if load is None:
-                continue
-            signals = (
-                load.memory_used_ratio,
-                load.queue_depth,
-                load.running,
-                load.prefill_tokens_per_second,
-                load.reachable,
-            )
-            table[position, 1:] = [nan if held is None else held.value for held in signals]
+        """Put a pool's part of a `PickTable` beside what is told by address."""
+        nan, addresses = float("nan"), shape.addresses
         return cls(
-            weights=table[:, 0],
-            memory_used_ratio=table[:, 1],
-            queue_depth=table[:, 2],
-            running=table[:, 3],
-            prefill_tokens_per_second=table[:, 4],
-            unreachable=table[:, 5] == 0,
-            in_flight_elsewhere=np.array([elsewhere.get(address, 0) for address in shape.addresses], float),
+            signals=signals,
+            weights=np.array([weights.get(address, nan) for address in addresses], np.float64),
+            in_flight_elsewhere=(
+                np.array([elsewhere.get(address, 0) for address in addresses], np.float64)
+                if elsewhere
+                else np.zeros(len(addresses))
+            ),
         )
+
+    def signal(self, name: str) -> NDArray[np.float64]:
+        """Return one signal of every endpoint."""
+        column: NDArray[np.float64] = self.signals[ROW_OF[name]]
+        return column
+
+    def unfit(self) -> NDArray[np.bool_]:
+        """Who cannot serve: refuses connections, hangs, or stands on a GPU that is isolated or drained.
+
+        What is unknown is no evidence, so it leaves nobody out.
+        """
+        gpu = self.signal("gpu_health_score") <= ISOLATED_SCORE
+        result: NDArray[np.bool_] = (
+            (self.signal("reachable") == 0) | (self.signal("stalled") > STALLED_FROM) | gpu
+        )
+        return result
+
+    def distrusted(self) -> NDArray[np.bool_]:
+        """Whose answers are mostly bad."""
+        result: NDArray[np.bool_] = self.signal("trust_ratio") < TRUSTED_FROM
+        return result
 
 
 @dataclass(frozen=True)
@@ -134,37 +166,50 @@ class Candidates:
     position: Mapping[str, int]
     hashes: NDArray[np.uint64]
     weights: NDArray[np.float64]
-    memory_used_ratio: NDArray[np.float64]
-    queue_depth: NDArray[np.float64]
-    prefill_tokens_per_second: NDArray[np.float64]
+    signals: NDArray[np.float64]
     in_flight_elsewhere: NDArray[np.float64]
     load_known: bool
     """Whether memory, queue or running is known for any of them."""
+    domains: tuple[int, ...]
+    """As in `PoolShape`."""
+    trials: tuple[tuple[int, str], ...]
+    """Row in the pool and address of those that are left out for want of trust: one may be tried at times."""
 
     @classmethod
     def of(cls, shape: PoolShape, columns: LoadColumns, model: str) -> Candidates | None:
-        """Those that serve `model` and can be reached; all that serve it when none can. None: nobody does."""
+        """Those that serve `model`, can serve and are trusted.
+
+        When that leaves nobody, those that can serve; then all that serve the model. None: nobody does.
+        """
         serving = shape.rows(model)
         if not serving.size:
             return None
-        reachable = serving[~columns.unreachable[serving]]
-        chosen = reachable if reachable.size else serving
+        fit = serving[~columns.unfit()[serving]]
+        distrusted = columns.distrusted()[fit]
+        chosen, tried = fit[~distrusted], fit[distrusted]
+        if not chosen.size:
+            chosen, tried = (fit if fit.size else serving), tried[:0]
         rows = slice(None) if chosen.size == len(shape.addresses) else chosen
-        addresses = tuple(shape.addresses[position] for position in chosen.tolist())
-        memory, queue = columns.memory_used_ratio[rows], columns.queue_depth[rows]
-        known = (memory, queue, columns.running[rows])
+        positions = chosen.tolist()
+        addresses = tuple(shape.addresses[position] for position in positions)
+        signals = columns.signals[:, rows]
         return cls(
             addresses=addresses,
             rows=rows,
             position={address: position for position, address in enumerate(addresses)},
             hashes=shape.hashes[rows],
             weights=columns.weights[rows],
-            memory_used_ratio=memory,
-            queue_depth=queue,
-            prefill_tokens_per_second=columns.prefill_tokens_per_second[rows],
+            signals=signals,
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
-            load_known=any(not np.isnan(column).all() for column in known),
+            load_known=not np.isnan(signals[_LOAD_ROWS]).all(),
+            domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
+            trials=tuple((row, shape.addresses[row]) for row in tried.tolist()),
         )
+
+    def signal(self, name: str) -> NDArray[np.float64]:
+        """Return one signal of every candidate."""
+        column: NDArray[np.float64] = self.signals[ROW_OF[name]]
+        return column
 
 
 def neutral(column: NDArray[np.float64], default: float) -> NDArray[np.float64]:

@@ -71,6 +71,8 @@ class Pick:
     """The part of it that is prefill of what is not warm."""
     candidates: int = 0
     """Endpoints that were compared."""
+    trial: bool = False
+    """The first endpoint is not trusted, and is tried to see whether it has recovered."""
     considered: tuple[Considered, ...] = ()
     """The endpoints of the pick, best first; of a request that is traced, the next best ones too."""
     trace: str = ""

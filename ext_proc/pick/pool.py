@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ext_proc.pick.backlog import Backlog
-from ext_proc.pick.candidates import Candidates, LoadColumns, PoolShape
+from ext_proc.pick.candidates import Candidates, PoolShape
 from ext_proc.pick.strategies import PICKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from ext_proc.pick.candidates import LoadColumns
     from ext_proc.pick.pick import Picker
     from fleet.endpoint import Pool
-    from fleet.load import Load
     from fleet.settings.picks import PickSettings
 
 
@@ -26,6 +26,7 @@ class PoolState:
         self.backlog = Backlog(self.shape.addresses)
         self._columns: LoadColumns | None = None
         self._settings: PickSettings | None = None
+        self._refreshed_at = 0.0
         self._pickers: dict[str, Picker] = {}
 
     def moved_to(self, pool: Pool, in_flight: Callable[[str], int]) -> PoolState:
@@ -34,16 +35,9 @@ class PoolState:
         moved.backlog = self.backlog.carried_to(moved.shape.addresses, in_flight)
         return moved
 
-    def refresh(
-        self,
-        loads: Mapping[str, Load],
-        weights: Mapping[str, int],
-        elsewhere: Mapping[str, int],
-        settings: PickSettings,
-    ) -> None:
+    def refresh(self, columns: LoadColumns, settings: PickSettings, now: float) -> None:
         """Take over a tick's loads."""
-        self._columns = LoadColumns.of(self.shape, loads, weights, elsewhere)
-        self._settings = settings
+        self._columns, self._settings, self._refreshed_at = columns, settings, now
         self._pickers.clear()
 
     def picker(self, model: str) -> Picker | None:
@@ -54,6 +48,7 @@ class PoolState:
         if held is None and self._columns is not None and self._settings is not None:
             candidates = Candidates.of(self.shape, self._columns, key)
             if candidates is not None:
-                held = PICKERS[self._settings.strategy](candidates, self.backlog, self._settings)
+                make = PICKERS[self._settings.strategy]
+                held = make(candidates, self.backlog, self._settings, self._refreshed_at)
                 self._pickers[key] = held
         return held

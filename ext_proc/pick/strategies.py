@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.pick import Picker
     from fleet.settings.picks import PickSettings
 
-PICKERS: Final[dict[str, Callable[[Candidates, Backlog, PickSettings], Picker]]] = {
+PICKERS: Final[dict[str, Callable[[Candidates, Backlog, PickSettings, float], Picker]]] = {
     "cost": CostPicker,
 }
+"""Each is made once a tick, from the pool's candidates and backlog, the settings and the tick's time."""

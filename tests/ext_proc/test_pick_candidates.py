@@ -8,6 +8,7 @@ from ext_proc.pick import PICKERS, Candidates, LoadColumns, PoolShape, PoolState
 from ext_proc.prompt.decode import Unreadable
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
+from fleet.pick_table import PickTable
 from fleet.settings.picks import PickSettings
 
 
@@ -15,9 +16,13 @@ def pool(*models: tuple[str, ...]) -> Pool:
     return Pool("p", tuple(Endpoint(f"h:{n}", "p", served) for n, served in enumerate(models)))
 
 
+def columns_of(shape: PoolShape, loads: dict[str, Load]) -> LoadColumns:
+    return LoadColumns.of(shape, PickTable.of(shape.addresses, loads).values, {}, {})
+
+
 def candidates(of: Pool, model: str, loads: dict[str, Load] | None = None) -> tuple[str, ...] | None:
     shape = PoolShape.of(of)
-    found = Candidates.of(shape, LoadColumns.of(shape, loads or {}, {}, {}), model)
+    found = Candidates.of(shape, columns_of(shape, loads or {}), model)
     return None if found is None else found.addresses
 
 
@@ -42,9 +47,62 @@ def test_an_unreachable_endpoint_is_left_out() -> None:
     assert candidates(pool(("a",), ("a",), ("a",)), "a", loads) == ("h:1", "h:2")
 
 
-def test_when_none_is_reachable_all_are_candidates() -> None:
-    loads = {"h:0": reachable(0), "h:1": reachable(0)}
+UNFIT = [
+    {"reachable": 0.0},
+    {"stalled": 1.0},
+    {"gpu_health_score": 0.4},
+    {"gpu_health_score": 0.0},
+    {"trust_ratio": 0.49},
+]
+FIT = [
+    {},
+    {"reachable": 1.0},
+    {"stalled": 0.0},
+    {"gpu_health_score": 0.9},
+    {"trust_ratio": 0.5},
+    {"error_ratio": 1.0},
+]
+
+
+def told(signals: dict[str, float]) -> Load:
+    return Load(**{name: Signal(value, 0.0, "x") for name, value in signals.items()})
+
+
+@pytest.mark.parametrize("signals", UNFIT)
+def test_one_that_is_known_not_to_serve_well_is_left_out(signals: dict[str, float]) -> None:
+    loads = {"h:0": told(signals)}
+    assert candidates(pool(("a",), ("a",), ("a",)), "a", loads) == ("h:1", "h:2")
+
+
+@pytest.mark.parametrize("signals", FIT)
+def test_what_is_unknown_or_tolerable_leaves_nobody_out(signals: dict[str, float]) -> None:
+    """Errors make an endpoint dearer; only what they do to trust takes it away."""
+    loads = {"h:0": told(signals)}
     assert candidates(pool(("a",), ("a",)), "a", loads) == ("h:0", "h:1")
+
+
+@pytest.mark.parametrize("signals", UNFIT)
+def test_when_everybody_would_be_left_out_nobody_is(signals: dict[str, float]) -> None:
+    loads = dict.fromkeys(("h:0", "h:1"), told(signals))
+    assert candidates(pool(("a",), ("a",)), "a", loads) == ("h:0", "h:1")
+
+
+def test_when_all_that_can_serve_are_distrusted_they_are_chosen_before_those_that_cannot() -> None:
+    loads = {"h:0": told({"reachable": 0.0}), "h:1": told({"trust_ratio": 0.1})}
+    assert candidates(pool(("a",), ("a",)), "a", loads) == ("h:1",)
+
+
+def test_only_domains_that_tell_endpoints_apart_count() -> None:
+    """One of a single endpoint or of all does not, so a pool of single-engine nodes costs nothing."""
+
+    def shape(*domains: tuple[str, ...]) -> tuple[int, ...]:
+        ends = [Endpoint(f"h:{n}", "p", fault_domains=held) for n, held in enumerate(domains)]
+        return PoolShape.of(Pool("p", tuple(ends))).domains
+
+    assert shape(("n1", "site"), ("n2", "site"), ("n3", "site")) == ()
+    one, two, three = shape(("n1", "site"), ("n1", "site"), ("n2", "site"))
+    assert one & two
+    assert not one & three
 
 
 @pytest.mark.parametrize(
@@ -68,7 +126,7 @@ def test_the_model_of_a_body_that_names_none(
 
 def test_models_that_clients_make_up_do_not_grow_the_table() -> None:
     state = PoolState(pool(("a",), ()))
-    state.refresh({}, {}, {}, PickSettings())
+    state.refresh(columns_of(state.shape, {}), PickSettings(), 0.0)
     first = state.picker("made up 0")
     assert first is not None
     assert all(state.picker(f"made up {n}") is first for n in range(100))

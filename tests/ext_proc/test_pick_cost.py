@@ -8,11 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ext_proc.pick import Backlog, PoolState, Question, Reason
+from ext_proc.pick import Backlog, LoadColumns, PoolState, Question, Reason
 from ext_proc.pick.candidates import neutral
+from ext_proc.pick.cost import CostPicker
 from ext_proc.pick.rendezvous import scores
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
+from fleet.pick_table import PickTable
 from fleet.settings.picks import CostSettings, PickSettings
 
 SETTINGS = PickSettings()
@@ -40,7 +42,9 @@ def state_of(
     state = PoolState(pool_of(count))
     by_position = loads if isinstance(loads, dict) else dict.fromkeys(range(count), loads)
     named = {state.shape.addresses[position]: held for position, held in by_position.items()}
-    state.refresh(named, weights or {}, elsewhere or {}, settings)
+    shape = state.shape
+    signals = PickTable.of(shape.addresses, named).values
+    state.refresh(LoadColumns.of(shape, signals, weights or {}, elsewhere or {}), settings, NOW)
     return state
 
 
@@ -82,10 +86,10 @@ def test_a_saturated_holder_loses_only_its_own_requests_and_gets_them_back() -> 
     state = state_of()
     holder, other = ask({2: 32}), ask({1: 32}, leading=8)
     for _ in range(500):
-        state.backlog.set_in_flight("10.0.0.2:8000", int(state.backlog.in_flight[2]) + 1)
+        state.backlog.set_in_flight("10.0.0.2:8000", int(state.backlog.in_flight[2]) + 1, NOW)
     assert number(choose(state, holder).endpoints[0]) != 2
     assert number(choose(state, other).endpoints[0]) == 1
-    state.backlog.set_in_flight("10.0.0.2:8000", 0)
+    state.backlog.set_in_flight("10.0.0.2:8000", 0, NOW)
     assert number(choose(state, holder).endpoints[0]) == 2
 
 
@@ -96,7 +100,7 @@ def test_a_burst_within_one_scrape_is_spread_by_own_counts() -> None:
         pick = choose(state, ask(leading=3, blocks=512))
         chosen[pick.endpoints[0]] += 1
         state.backlog.add(pick.endpoints[0], pick.cold_seconds, NOW)
-        state.backlog.set_in_flight(pick.endpoints[0], chosen[pick.endpoints[0]])
+        state.backlog.set_in_flight(pick.endpoints[0], chosen[pick.endpoints[0]], NOW)
     assert set(chosen.values()) == {10}
 
 
@@ -104,7 +108,7 @@ def test_own_backlog_drains_with_time() -> None:
     state = state_of(count=2)
     state.backlog.add("10.0.0.0:8000", 5.0, NOW)
     state.backlog.add("10.0.0.0:8000", 5.0, NOW)
-    state.backlog.set_in_flight("10.0.0.0:8000", 2)
+    state.backlog.set_in_flight("10.0.0.0:8000", 2, NOW)
     assert state.backlog.free_at[0] == NOW + 10
     assert number(choose(state, ask({0: 31})).endpoints[0]) == 1
     assert number(choose(state, ask({0: 31}, now=NOW + 10)).endpoints[0]) == 0
@@ -113,24 +117,39 @@ def test_own_backlog_drains_with_time() -> None:
 def test_own_backlog_is_forgotten_when_nothing_is_in_flight() -> None:
     state = state_of(count=2)
     state.backlog.add("10.0.0.0:8000", 50.0, NOW)
-    state.backlog.set_in_flight("10.0.0.0:8000", 0)
+    state.backlog.set_in_flight("10.0.0.0:8000", 0, NOW)
     assert number(choose(state, ask({0: 31})).endpoints[0]) == 0
 
 
 def test_the_larger_of_backlog_and_gauge_holds() -> None:
     state = state_of({0: load(queue_depth=10), 1: load(queue_depth=0)}, count=2)
     state.backlog.add("10.0.0.1:8000", 0.2, NOW)
-    state.backlog.set_in_flight("10.0.0.1:8000", 1)
+    state.backlog.set_in_flight("10.0.0.1:8000", 1, NOW)
     pick = choose(state, ask())
     assert number(pick.endpoints[0]) == 1, "10 waiting x 0.2 s is more than 0.2 s of our own"
     assert pick.expected_seconds == pytest.approx(0.2 + 0.01 + pick.cold_seconds)
 
 
-def test_memory_pressure_counts_linearly_above_its_start() -> None:
-    cost = CostSettings(memory_pressure_from=0.8, memory_pressure_seconds=2.0)
-    loads = {0: load(memory_used_ratio=0.9, queue_depth=0)}
-    pick = choose(state_of(loads, count=1, settings=PickSettings(cost=cost)), ask({0: 32}))
-    assert pick.expected_seconds == pytest.approx(1.0)
+def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
+    """Of two idle engines the fuller one is dearer by the penalty: that much cold work moves it."""
+    cost = CostSettings(memory_pressure_from=0.8, memory_pressure_full=0.9, memory_pressure_seconds=2.0)
+
+    def penalty(used: float) -> float:
+        loads = {0: load(memory_used_ratio=used, queue_depth=0), 1: IDLE}
+        state = state_of(loads, count=2, settings=PickSettings(cost=cost))
+        picker = state.picker("m")
+        assert isinstance(picker, CostPicker)
+        return float(picker.penalty[0] - picker.penalty[1])
+
+    seen = [penalty(used) for used in (0.8, 0.85, 0.9, 1.0)]
+    assert seen == pytest.approx([0.0, 1.0, 2.0, 2.0])
+
+
+def test_the_gpus_memory_counts_where_the_kv_caches_is_unknown() -> None:
+    told = load(memory_used_ratio=0.1, gpu_memory_used_ratio=0.99, queue_depth=0)
+    untold = load(gpu_memory_used_ratio=0.99, queue_depth=0)
+    pick = choose(state_of({0: untold, 1: told}, count=2), ask())
+    assert [number(address) for address in pick.endpoints] == [1, 0]
 
 
 def test_unknown_counts_as_the_peers_mean_not_best_not_worst() -> None:
@@ -188,7 +207,7 @@ def test_two_replicas_agree_on_cold_prefixes_whatever_their_small_differences() 
     """One has a request in flight somewhere that the other does not see."""
     one, two = state_of(count=8), state_of(count=8)
     for address in one.shape.addresses[::2]:
-        one.backlog.set_in_flight(address, 1)
+        one.backlog.set_in_flight(address, 1, NOW)
     agreed = sum(
         choose(one, ask(leading=seed, blocks=200)).endpoints[0]
         == choose(two, ask(leading=seed, blocks=200)).endpoints[0]
@@ -242,7 +261,8 @@ def test_the_list_is_distinct_and_in_the_order_of_cost(count: int, fallbacks: in
     picked = [int(address.split(":")[0].rpartition(".")[2]) for address in choose(state, ask()).endpoints]
     assert len(picked) == len(set(picked)) == min(count, fallbacks + 1)
     waits = [
-        loads[n].queue_depth.value * 0.1 + max(0.0, (loads[n].memory_used_ratio.value - 0.9) / 0.1)
+        loads[n].queue_depth.value * 0.1
+        + 3 * min(1, max(0.0, (loads[n].memory_used_ratio.value - 0.85) / 0.07))
         for n in range(count)
     ]
     slack = 0.25 * 32 * 256 / 4 / 20_000
@@ -264,7 +284,7 @@ def test_backlog_of_one_that_left_and_came_back_is_that_of_its_requests() -> Non
     backlog = Backlog(("a:1", "b:1"))
     backlog.add("a:1", 3.0, NOW)
     gone = backlog.carried_to(("b:1",), lambda _: 0)
-    gone.set_in_flight("a:1", 0)
+    gone.set_in_flight("a:1", 0, NOW)
     back = gone.carried_to(("a:1", "b:1"), {"a:1": 2, "b:1": 0}.__getitem__)
     assert back.in_flight.tolist() == [2, 0]
     assert back.mean_cold_seconds == 3.0
@@ -280,3 +300,99 @@ def test_other_workers_requests_in_flight_count_like_ours() -> None:
     chosen_told = {choose(told, ask(leading=seed)).endpoints[0] for seed in range(40)}
     assert chosen_quiet == {"10.0.0.0:8000", "10.0.0.1:8000"}
     assert chosen_told == {"10.0.0.1:8000"}
+
+
+def test_doubt_makes_dearer_in_proportion_and_unknown_trust_does_not() -> None:
+    loads = {
+        0: load(queue_depth=0, trust_ratio=0.75),
+        1: load(queue_depth=0, trust_ratio=1.0, error_ratio=0.5),
+        2: load(queue_depth=0),
+    }
+    picker = state_of(loads, count=3).picker("m")
+    assert isinstance(picker, CostPicker)
+    assert picker.penalty.tolist() == pytest.approx([0.5, 1.0, 0.0])
+
+
+def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind() -> None:
+    """It needs some requests to earn trust back, and those should fail no client."""
+    state = state_of({0: IDLE, 1: load(queue_depth=0, trust_ratio=0.1), 2: IDLE}, count=3)
+    picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(30)]
+    tried = [tenths for tenths, pick in enumerate(picks) if pick.trial]
+    assert tried == [0, 10, 20]
+    for pick in picks:
+        numbers = [number(address) for address in pick.endpoints]
+        assert (numbers[0] == 1) is pick.trial
+        assert set(numbers[1:]) <= {0, 2}
+        assert len(set(numbers)) == len(numbers)
+
+
+def test_one_that_keeps_what_it_is_tried_with_gets_no_more() -> None:
+    state = state_of({0: IDLE, 1: load(queue_depth=0, trust_ratio=0.1)}, count=2)
+    for count in range(1, 10):
+        if not choose(state, ask(now=NOW + 10 * count)).trial:
+            break
+        state.backlog.set_in_flight("10.0.0.1:8000", count, NOW)
+    assert count == 5
+
+
+def domained(costs: list[float], domains: list[str], settings: PickSettings = SETTINGS) -> PoolState:
+    """One endpoint a cost, in seconds of wait."""
+    ends = tuple(
+        Endpoint(f"10.0.0.{n}:8000", "p", ("m",), fault_domains=(domain,)) for n, domain in enumerate(domains)
+    )
+    state = PoolState(Pool("p", ends))
+    named = {end.address: load(queue_depth=cost) for end, cost in zip(ends, costs, strict=True)}
+    signals = PickTable.of(state.shape.addresses, named).values
+    state.backlog.mean_cold_seconds = 1.0
+    state.refresh(LoadColumns.of(state.shape, signals, {}, {}), settings, NOW)
+    return state
+
+
+def order_of(state: PoolState) -> list[int]:
+    return [number(address) for address in choose(state, ask()).endpoints]
+
+
+def test_fallbacks_stand_in_other_fault_domains() -> None:
+    assert order_of(domained([0, 1, 1.5, 1.6], ["a", "a", "b", "b"])) == [0, 2, 1]
+    assert order_of(domained([0, 1, 1.1, 1.2, 1.3], ["a", "a", "b", "b", "c"])) == [0, 2, 4]
+
+
+def test_a_fallback_elsewhere_that_is_much_dearer_does_not_go_first() -> None:
+    assert order_of(domained([0, 1, 2.5, 2.6], ["a", "a", "b", "b"])) == [0, 1, 2]
+
+
+def test_when_all_share_a_domain_or_none_cost_alone_decides() -> None:
+    assert order_of(domained([0, 1, 2, 3], ["a", "a", "a", "a"])) == [0, 1, 2]
+    assert order_of(domained([0, 1, 2, 3], ["a", "b", "c", "d"])) == [0, 1, 2]
+
+
+def test_without_fallbacks_domains_change_nothing() -> None:
+    assert order_of(domained([0, 1, 2], ["a", "a", "b"], PickSettings(fallbacks=0))) == [0]
+
+
+def test_a_warm_engine_that_hangs_loses_its_prompts_before_any_gauge_moves() -> None:
+    """It holds what it got and finishes nothing, while its peers go on finishing theirs."""
+    state, now = state_of(count=4), NOW
+    addresses = state.shape.addresses
+    hung = addresses[2]
+    open_at: dict[str, list[float]] = {address: [] for address in addresses}
+    chosen: list[str] = []
+    for step in range(200):
+        now = NOW + step / 50
+        for address in addresses:
+            done = [begun for begun in open_at[address] if now - begun > 0.2 and address != hung]
+            open_at[address] = [begun for begun in open_at[address] if begun not in done]
+            state.backlog.set_in_flight(address, len(open_at[address]), now)
+        if step % 12 == 0:
+            refresh(state, now)
+        pick = choose(state, ask({2: 32} if step % 4 == 0 else {}, leading=step * 7919, now=now))
+        chosen.append(pick.endpoints[0])
+        open_at[pick.endpoints[0]].append(now)
+        state.backlog.set_in_flight(pick.endpoints[0], len(open_at[pick.endpoints[0]]), now)
+    assert chosen[:20].count(hung) >= 5, "warm and not yet known to hang"
+    assert chosen[100:].count(hung) == 0
+
+
+def refresh(state: PoolState, now: float) -> None:
+    signals = PickTable.of(state.shape.addresses, dict.fromkeys(state.shape.addresses, IDLE)).values
+    state.refresh(LoadColumns.of(state.shape, signals, {}, {}), SETTINGS, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import ceil
 
 from ext_proc.traffic import DURATIONS_KEPT, TrafficCounter
 
@@ -111,3 +112,33 @@ def test_a_clock_that_steps_back_makes_no_negative_duration() -> None:
     clock.now -= 1
     counter.finished(token)
     assert only(counter).duration_p99_seconds == 0.0
+
+
+def test_the_oldest_request_in_flight_has_its_age() -> None:
+    clock = Clock()
+    counter = TrafficCounter(clock, 30.0)
+    first = counter.started("a:1")
+    clock.now += 2
+    second = counter.started("a:1")
+    clock.now += 1
+    assert only(counter).oldest_in_flight_seconds == 3.0
+    counter.finished(first)
+    assert only(counter).oldest_in_flight_seconds == 1.0
+    counter.finished(second)
+    assert only(counter).oldest_in_flight_seconds is None
+
+
+def test_the_percentile_of_random_durations_is_that_of_sorting_them_all() -> None:
+    """Whatever is kept between two looks, each look tells what ended in the window."""
+    rng, clock = random.Random(3), Clock()
+    counter, ended = TrafficCounter(clock, 5.0), []
+    for _ in range(600):
+        clock.now += rng.random() / 20
+        if rng.random() < 0.7:
+            token = counter.started("a:1")
+            token.started_at = clock.now - rng.expovariate(1.0)
+            counter.finished(token)
+            ended.append((clock.now, clock.now - token.started_at))
+        inside = sorted(seconds for at, seconds in ended[-DURATIONS_KEPT:] if at >= clock.now - 5.0)
+        wanted = inside[ceil(0.99 * len(inside)) - 1] if inside else None
+        assert not ended or only(counter).duration_p99_seconds == wanted
