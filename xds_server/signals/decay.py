@@ -1,0 +1,78 @@
+"""When a number is believed: extremes fade where nothing of ours runs, and what returns waits. Pure.
+
+**Fading.** An engine that was slow, full or queued when we stopped sending there may tell so for ever: with
+no requests its windows do not move, and with that figure it gets no requests. So a value above twice its
+peers' mean, of an endpoint without any request of ours, fades to that mean with a time constant. Only values
+that keep traffic away need this: one that draws traffic is put right by the traffic.
+
+**Returning.** Signals that were silent for longer than stale, and come back, count only when they have been
+there for a while: what an engine tells first after a pause is of before the pause, or of an empty engine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+
+EXTREME_RATIO: Final = 2.0
+"""Against the mean of the endpoint's peers: beyond it a value is extreme."""
+FADING_FIELDS: Final = (
+    "memory_used_ratio",
+    "queue_depth",
+    "running",
+    "latency_p50_seconds",
+    "latency_p99_seconds",
+    "first_byte_p50_seconds",
+    "first_byte_p99_seconds",
+    "duration_p99_seconds",
+    "picked_duration_p99_seconds",
+)
+"""Signals of which more means less traffic. A GPU's own memory and temperature are none: they are true
+whoever uses it."""
+
+
+def fade(values: FloatArray, idle_seconds: FloatArray, pools: IntArray, decay_seconds: float) -> FloatArray:
+    """Return the values, one row an endpoint and one column a signal, with extremes faded. NaN is unknown.
+
+    Args:
+        values: fresh ones only.
+        idle_seconds: for how long nothing of ours has been there; 0 while something is, or unknown.
+        pools: number of each endpoint's pool, from 0; its peers are the others of it.
+        decay_seconds: the time constant; 0 switches fading off.
+    """
+    if not decay_seconds or not idle_seconds.any():
+        return values
+    known = np.isfinite(values)
+    filled = np.where(known, values, 0.0)
+    size = int(pools.max()) + 1
+    sums, counts = np.zeros((size, values.shape[1])), np.zeros((size, values.shape[1]))
+    np.add.at(sums, pools, filled)
+    np.add.at(counts, pools, known)
+    others = counts[pools] - known
+    mean = (sums[pools] - filled) / np.maximum(others, 1)
+    extreme = known & (others > 0) & (filled > EXTREME_RATIO * mean) & (idle_seconds[:, None] > 0)
+    kept = np.exp(-idle_seconds / decay_seconds)[:, None]
+    return np.where(extreme, mean + (filled - mean) * kept, values)
+
+
+class Returning:
+    """Which endpoints' signals have only just come back, one row each."""
+
+    def __init__(self) -> None:
+        self._seen_at: FloatArray = np.empty(0)
+        self._returned_at: FloatArray = np.empty(0)
+
+    def relay(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.relaid`). A newcomer's signals do not return."""
+        self._seen_at = relaid(self._seen_at, source, -np.inf)
+        self._returned_at = relaid(self._returned_at, source, -np.inf)
+
+    def step(self, seen_at: FloatArray, now: float, stale_after: float, returning: float) -> BoolArray:
+        """Take when each endpoint's newest signals are from (-inf: never); return whose do not count yet."""
+        back = np.isfinite(self._seen_at) & (seen_at - self._seen_at > stale_after)
+        self._returned_at = np.where(back, seen_at, self._returned_at)
+        self._seen_at = np.maximum(self._seen_at, seen_at)
+        return now - self._returned_at < returning

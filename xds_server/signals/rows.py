@@ -1,0 +1,32 @@
+"""State of many endpoints as arrays: one row an endpoint, in the order of the membership."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def sources(addresses: Sequence[str], before: Mapping[str, int]) -> IntArray:
+    """Return, for each address, its row `before`, or -1: what `relaid` wants."""
+    return np.array([before.get(address, -1) for address in addresses], np.int64)
+
+
+def relaid(array: npt.NDArray[_Scalar], source: IntArray, fill: object) -> npt.NDArray[_Scalar]:
+    """Return the array with its rows in another order: row i was `source[i]`; `fill` where that is -1.
+
+    Rows that no source names are gone: state is bounded by the membership.
+    """
+    result = np.full((len(source), *array.shape[1:]), fill, array.dtype)
+    kept = source >= 0
+    result[kept] = array[source[kept]]
+    return result

@@ -1,0 +1,78 @@
+"""What ext_proc workers report of each endpoint, summed over the workers, as columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleet.store import Traffic
+
+
+class TrafficColumns:
+    """One row an endpoint. Without any worker, all is unknown (NaN)."""
+
+    def __init__(self) -> None:
+        self.in_flight: FloatArray = np.empty(0)
+        self.started_total: FloatArray = np.empty(0)
+        self.finished_total: FloatArray = np.empty(0)
+        self.duration_p99_seconds: FloatArray = np.empty(0)
+        """The slowest worker's."""
+        self.moving: BoolArray = np.empty(0, np.bool_)
+        """Whether any request is in flight, or has begun since the last look."""
+        self._reports: dict[str, tuple[Mapping[str, Traffic], FloatArray]] = {}
+        """Each worker's newest report and its columns: reports are replaced, never changed."""
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether it is known what is in flight."""
+        return np.isfinite(self.in_flight)
+
+    def relay(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.relaid`)."""
+        self.started_total = relaid(self.started_total, source, np.nan)
+        self._reports = {}
+
+    def read(self, reports: Mapping[str, Mapping[str, Traffic]], rows: Mapping[str, int]) -> None:
+        """Take every worker's newest report; `rows` is address to row."""
+        held: dict[str, tuple[Mapping[str, Traffic], FloatArray]] = {}
+        for worker, report in reports.items():
+            known = self._reports.get(worker)
+            held[worker] = (
+                known if known is not None and known[0] is report else (report, _columns(report, rows))
+            )
+        self._reports = held
+        before = self.started_total
+        if not held:
+            unknown = np.full(len(rows), np.nan)
+            self.in_flight = self.started_total = self.finished_total = self.duration_p99_seconds = unknown
+            self.moving = np.zeros(len(rows), np.bool_)
+            return
+        columns = np.stack([columns for _, columns in held.values()])
+        self.in_flight, self.started_total, self.finished_total = columns[:, :3].sum(axis=0)
+        slowest = columns[:, 3].max(axis=0)
+        self.duration_p99_seconds = np.where(slowest >= 0, slowest, np.nan)
+        begun = np.isfinite(before) & (self.started_total != before)
+        self.moving = (self.in_flight > 0) | begun
+
+
+def _columns(report: Mapping[str, Traffic], rows: Mapping[str, int]) -> FloatArray:
+    """In flight, started, finished, and the p99 duration or -1."""
+    result = np.zeros((4, len(rows)))
+    result[3] = -1.0
+    for address, seen in report.items():
+        row = rows.get(address)
+        if row is not None:
+            slowest = seen.duration_p99_seconds
+            result[:, row] = (
+                seen.in_flight,
+                seen.started_total,
+                seen.finished_total,
+                -1.0 if slowest is None else slowest,
+            )
+    return result

@@ -1,0 +1,69 @@
+"""How much an endpoint's answers are trusted: a factor in (0, 1] for its weight. Pure.
+
+A recent share of faults is kept that halves with every answer, so it follows the newest two or three. While
+it is above a half, trust falls with time, to the floor within two seconds: with time, not by count, because
+what an endpoint gets falls with it. Each good answer multiplies trust, the more the longer the answers have
+been good: a trickle of four brings it from the floor to above a half. 4xx changes nothing. An endpoint of
+which nothing is heard grows back slowly, which lets it be tried (half open).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from xds_server.signals.rows import FloatArray, IntArray, relaid
+
+FLOOR: Final = 0.02
+FALL_SECONDS: Final = 0.45
+"""Time constant of the fall: from 1 to the floor in 1.8 s."""
+HIGH_SHARE: Final = 0.5
+MINIMUM_FAULTS: Final = 3
+"""Faults in a row, or nearly, before trust falls: one or two may be anybody's."""
+GROWTH: Final = 6.0
+"""Of trust by one good answer, when those before it were good as well."""
+HALF_OPEN_SECONDS: Final = 20.0
+"""Time constant of the growth without any answer."""
+QUIET_SECONDS: Final = 2.0
+"""Without an answer for so long nothing is known any more: the fall ends and the slow growth begins."""
+_FADED: Final = 0.05
+"""A recent share below this forgets the faults behind it."""
+
+
+class Trust:
+    """Trust in every endpoint, one row each. `now` in seconds, never earlier than before."""
+
+    def __init__(self) -> None:
+        self.ratio: FloatArray = np.ones(0)
+        self._share: FloatArray = np.zeros(0)
+        self._faults: FloatArray = np.zeros(0)
+        self._heard_at: FloatArray = np.zeros(0)
+        self._stepped_at: float | None = None
+
+    def relay(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.relaid`); newcomers are trusted."""
+        self.ratio = relaid(self.ratio, source, 1.0)
+        self._share = relaid(self._share, source, 0.0)
+        self._faults = relaid(self._faults, source, 0.0)
+        self._heard_at = relaid(self._heard_at, source, -np.inf)
+
+    def step(self, ok: IntArray, faults: IntArray, now: float) -> FloatArray:
+        """Take in the answers since the last step and return each endpoint's trust."""
+        elapsed = 0.0 if self._stepped_at is None else max(0.0, now - self._stepped_at)
+        self._stepped_at = now
+        answers = ok + faults
+        heard = answers > 0
+        share = faults / np.maximum(answers, 1)
+        self._share = np.where(
+            heard, share + (self._share - share) * 0.5 ** np.minimum(answers, 64), self._share
+        )
+        self._faults = np.where(self._share < _FADED, 0.0, self._faults + faults)
+        self._heard_at = np.where(heard, now, self._heard_at)
+        quiet = now - self._heard_at >= QUIET_SECONDS
+        failing = (self._share > HIGH_SHARE) & (self._faults >= MINIMUM_FAULTS) & ~quiet
+        growth = np.clip(1.0 - self._share / HIGH_SHARE, 0.0, 1.0) * np.minimum(ok, 8)
+        ratio = np.where(failing, self.ratio * np.exp(-elapsed / FALL_SECONDS), self.ratio * GROWTH**growth)
+        opened = 1.0 - (1.0 - ratio) * np.exp(-elapsed / HALF_OPEN_SECONDS)
+        self.ratio = np.clip(np.where(quiet, opened, ratio), FLOOR, 1.0)
+        return self.ratio
