@@ -31,6 +31,8 @@ VERBS: Final = {
     "check": ("cli.check", "check a settings file and do nothing else"),
     "bootstrap": ("cli.bootstrap", "print an Envoy bootstrap that knows only its node and where ADS is"),
     "engine": ("cli.engine", "run a simulated engine that stands in for vLLM"),
+    "top": ("cli.top", "show endpoints, weights and health, live or once"),
+    "diagnose": ("cli.diagnose", "name what is the matter with each pool and endpoint, with its evidence"),
     "demo": ("cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
 }
 

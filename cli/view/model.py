@@ -1,0 +1,145 @@
+"""The admin API's answers as frozen values. Unknown is None; fields that a server leaves out are too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ENDPOINTS: Final = "/api/v1/endpoints"
+STATUS: Final = "/api/v1/status"
+WEIGHTS: Final = "/api/v1/weights"
+SKEW: Final = "/api/v1/skew"
+_DEEPEST: Final = 4
+_POOR_TRUST: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRow:
+    """One endpoint at one moment."""
+
+    address: str
+    pool: str = ""
+    state: str = ""
+    weight: int | None = None
+    share: float | None = None
+    """Of its pool's traffic by weight, 0 to 1."""
+    in_flight: float | None = None
+    reason: str | None = None
+    """Why its weight is what it is."""
+    load: Mapping[str, float | None] = field(default_factory=dict)
+    """By the names of `fleet.load.Load`."""
+
+    def signal(self, *names: str) -> float | None:
+        """Return the first of these signals that is known."""
+        return next((value for name in names if (value := self.load.get(name)) is not None), None)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong with it, worst first; empty when nothing is known to be."""
+        found = []
+        if self.signal("stalled"):
+            found.append("stalled")
+        if self.signal("reachable") == 0:
+            found.append("unreachable")
+        if (score := self.signal("gpu_health_score")) is not None and score < 1:
+            found.append(f"gpu={score:.1f}")
+        if (trust := self.signal("trust_ratio")) is not None and trust < _POOR_TRUST:
+            found.append(f"trust={trust:.2f}")
+        return tuple(found)
+
+    @property
+    def health(self) -> str | None:
+        """Return `ok`, what is wrong, or None where nothing tells."""
+        told = (self.signal(name) for name in ("stalled", "reachable", "gpu_health_score", "trust_ratio"))
+        return ",".join(self.faults) or ("ok" if any(value is not None for value in told) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that one round of questions told."""
+
+    rows: Sequence[EndpointRow] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
+    skew: Sequence[str] = ()
+    """One line each of what is skewed now."""
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Names, in the order of the endpoints."""
+        return tuple(dict.fromkeys(row.pool for row in self.rows))
+
+
+def picture(documents: Mapping[str, Any]) -> Picture:
+    """Join the documents, by path, into one picture."""
+    status = documents.get(STATUS)
+    reasons = {told["address"]: told for told in _entries(documents.get(WEIGHTS), "address")}
+    listed = [*_entries(documents.get(ENDPOINTS), "address")]
+    totals: dict[str, float] = {}
+    for entry in listed:
+        pool = str(entry.get("pool") or "")
+        totals[pool] = totals.get(pool, 0.0) + (number(entry.get("weight")) or 0.0)
+    rows = [_row(entry, reasons.get(entry["address"], {}), totals) for entry in listed]
+    skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(documents.get(SKEW), "kind")))
+    return Picture(rows, status if isinstance(status, dict) else {}, skew)
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number, or that of a signal told with its age; None for anything else."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
+
+
+def printable(text: str) -> str:
+    """Put question marks for what would steer a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _row(entry: Mapping[str, Any], told: Mapping[str, Any], totals: Mapping[str, float]) -> EndpointRow:
+    both = {**told, **{name: value for name, value in entry.items() if value is not None}}
+    weight, pool = number(entry.get("weight")), str(entry.get("pool") or "")
+    share = number(both.get("share"))
+    if share is None and weight is not None and totals[pool]:
+        share = weight / totals[pool]
+    load = entry.get("load")
+    reason = both.get("reason")
+    return EndpointRow(
+        address=printable(entry["address"]),
+        pool=printable(pool),
+        state=printable(str(entry.get("state") or "")),
+        weight=None if weight is None else int(weight),
+        share=share,
+        in_flight=number(entry.get("in_flight")),
+        reason=printable(reason) if isinstance(reason, str) else None,
+        load={name: number(value) for name, value in load.items()} if isinstance(load, dict) else {},
+    )
+
+
+def _skew_line(entry: Mapping[str, Any]) -> str:
+    where = entry.get("endpoint") or entry.get("address") or entry.get("pool") or ""
+    why = entry.get("evidence") or entry.get("text") or entry.get("reason") or ""
+    told = f"{str(entry['kind']).replace('_', ' ')} {where}".strip()
+    return printable(f"{told}: {why}" if isinstance(why, str) and why else told)
+
+
+def _entries(document: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the objects with a text under `key`, wherever the document holds them."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(document, dict):
+        if isinstance(document.get(key), str):
+            yield document
+            return
+        document = [
+            {key: name, **value} if isinstance(value, dict) and key == "address" and ":" in name else value
+            for name, value in document.items()
+        ]
+    if isinstance(document, list):
+        for value in document:
+            yield from _entries(value, key, depth + 1)

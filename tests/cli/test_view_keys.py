@@ -1,0 +1,59 @@
+"""Keys: each does what its help says, and nothing that a terminal may send breaks the view."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from cli.view.keys import Screen, decode, press
+
+SORTABLE = ("endpoint", "weight", "p99")
+
+
+def pressed(screen: Screen, data: bytes, rows: int = 30) -> Screen:
+    for key in decode(data):
+        screen = press(screen, key, SORTABLE, rows)
+    return screen
+
+
+def test_s_walks_the_columns_and_begins_anew() -> None:
+    assert pressed(Screen(), b"s").sort == "weight"
+    assert pressed(Screen(), b"sss").sort == "endpoint"
+    assert pressed(Screen(sort="gone"), b"s").sort == "endpoint"
+
+
+def test_reverse_pause_and_quit() -> None:
+    assert pressed(Screen(), b"S").reverse
+    assert pressed(Screen(), b"p").paused
+    assert not pressed(Screen(), b"pp").paused
+    assert pressed(Screen(), b"q").left
+
+
+def test_a_filter_is_typed_mended_and_taken() -> None:
+    typing = pressed(Screen(offset=4), b"/qx\x7fs")
+    assert (typing.editing, typing.filter, typing.left) == ("qs", "", False)
+    taken = pressed(typing, b"\r")
+    assert (taken.editing, taken.filter, taken.offset) == (None, "qs", 0)
+    assert pressed(taken, b"/ab\x1b").filter == "qs", "Esc leaves it as it was"
+    assert pressed(taken, b"\x1b").filter == "", "and outside of typing clears it"
+
+
+def test_scrolling_stays_within_the_rows() -> None:
+    assert pressed(Screen(), b"\x1b[B\x1bOBj", 3).offset == 2
+    assert pressed(Screen(offset=5), b"\x1b[A").offset == 4
+    assert pressed(Screen(), b"k").offset == 0
+    assert pressed(Screen(), b"j", 0).offset == 0
+    assert pressed(Screen(), b"\x1b[6~").offset == 10
+
+
+@pytest.mark.parametrize("data", [b"\x1b[1;5C", b"\x1bOP", b"\x1b[200~", b"\x1bx", b"\xff\xfe", b"\x1b["])
+def test_keys_without_a_meaning_do_nothing(data: bytes) -> None:
+    assert pressed(Screen(), data) == Screen()
+
+
+@given(some.binary(max_size=40), some.integers(0, 3))
+def test_no_input_breaks_the_view(data: bytes, rows: int) -> None:
+    screen = pressed(Screen(), data, rows)
+    assert screen.sort in SORTABLE
+    assert 0 <= screen.offset <= max(0, rows - 1)

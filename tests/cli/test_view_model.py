@@ -1,0 +1,87 @@
+"""The admin API's answers become values; whatever a server leaves out is unknown and stops nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, picture
+
+TOLD = {"reason": "queue 41", "share": 0.6}
+NAMES = ("address", "pool", "weight", "load", "endpoints", "kind", "share", "value", "picks")
+
+
+def test_known_fields_are_read(endpoints: dict[str, Any], status: dict[str, Any]) -> None:
+    now = picture({ENDPOINTS: endpoints, STATUS: status})
+    first, second, third = now.rows
+    assert (first.address, first.pool, first.weight, first.in_flight) == ("10.0.0.1:8000", "chat", 300, 7)
+    assert first.share == pytest.approx(0.75), "of its pool"
+    assert first.health == "ok"
+    assert second.faults == ("stalled", "gpu=0.4", "trust=0.50")
+    assert (third.weight, third.share, third.health, third.reason) == (None, None, None, None)
+    assert now.pools == ("chat", "code")
+    assert now.status["nacks"] == 1
+
+
+def test_a_signal_of_zero_is_known_and_null_is_not(endpoints: dict[str, Any]) -> None:
+    first, second, _ = picture({ENDPOINTS: endpoints}).rows
+    assert first.signal("queue_depth") == 0
+    assert second.signal("running") is None
+    assert second.signal("first_byte_p99_seconds", "latency_p99_seconds") == 3.4
+
+
+def test_signals_may_be_told_with_their_ages() -> None:
+    load = {"queue_depth": {"value": 3, "age_seconds": 1.5, "source": "scrape"}, "running": {"value": None}}
+    (row,) = picture({ENDPOINTS: {"endpoints": [{"address": "a:1", "load": load}]}}).rows
+    assert row.signal("queue_depth") == 3
+    assert row.signal("running") is None
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"weights": [{"address": "10.0.0.1:8000", **TOLD}]},
+        {"pools": [{"name": "chat", "endpoints": [{"address": "10.0.0.1:8000", **TOLD}]}]},
+        {"weights": {"10.0.0.1:8000": TOLD}},
+    ],
+)  # fmt: skip
+def test_reason_and_share_come_from_the_weights_where_endpoints_do_not_tell_them(weights: Any) -> None:
+    told = {"endpoints": [{"address": "10.0.0.1:8000", "pool": "chat", "weight": 5}]}
+    (row,) = picture({ENDPOINTS: told, WEIGHTS: weights}).rows
+    assert (row.reason, row.share) == ("queue 41", 0.6)
+
+
+def test_skew_is_told_in_lines() -> None:
+    told = {"active": [{"kind": "long_tail", "endpoint": "10.0.0.1:8000", "evidence": "p99 4.1 x p50"}]}
+    assert picture({SKEW: told}).skew == ("long tail 10.0.0.1:8000: p99 4.1 x p50",)
+
+
+def test_text_from_afar_does_not_steer_the_terminal() -> None:
+    told = {"endpoints": [{"address": "a\x1b[2J:1", "reason": "x\r\x07y", "weight": 1}]}
+    (row,) = picture({ENDPOINTS: told}).rows
+    assert (row.address, row.reason) == ("a?[2J:1", "x??y")
+
+
+json_values = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=5),
+    lambda inner: (
+        some.lists(inner, max_size=3)
+        | some.dictionaries(
+            some.sampled_from(NAMES),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(json_values, json_values, json_values)
+def test_no_answer_breaks_the_picture(one: Any, other: Any, third: Any) -> None:
+    """A newer or an older server may tell anything."""
+    made = picture({ENDPOINTS: one, STATUS: other, WEIGHTS: third, SKEW: third})
+    for row in made.rows:
+        assert row.share is None or row.share == row.share

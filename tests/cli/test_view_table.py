@@ -1,0 +1,175 @@
+"""How the picture is drawn: on any width whole columns, unknown as a dash, trouble in plain sight."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.view.columns import COLUMNS, SORTABLE, UNKNOWN, duration, matching, ordered
+from cli.view.history import P99, WEIGHT, History, sparkline
+from cli.view.keys import Screen
+from cli.view.model import ENDPOINTS, SKEW, STATUS, EndpointRow, Picture, picture
+from cli.view.table import Moment, live, once
+
+URL = "http://127.0.0.1:19000"
+
+
+@pytest.fixture
+def now(endpoints: dict[str, Any], status: dict[str, Any]) -> Picture:
+    skew = {"active": [{"kind": "long_tail", "pool": "chat", "evidence": "p99 4.1 x p50"}]}
+    return picture({ENDPOINTS: endpoints, STATUS: status, SKEW: skew})
+
+
+def drawn(content: Any, columns: int, *, colours: bool = False, **given: Any) -> str:
+    output = io.StringIO()
+    console = Console(file=output, width=columns, force_terminal=colours, highlight=False, **given)
+    console.print(content)
+    return output.getvalue()
+
+
+def screenful(now: Picture | None, columns: int, rows: int = 40, **given: Any) -> str:
+    return drawn(live(Moment(URL, now, **given), columns, rows), columns)
+
+
+def test_a_wide_terminal_shows_everything(now: Picture) -> None:
+    text = screenful(now, 220)
+    for part in (
+        *("weight updates 4", "pushes 9", "ACKs 8", "NACKs 1", "chat 2/2", "code 0/1"),
+        *("warm 75 75%", "cold 20 20%", "no pick: not_json 5 5%", "long tail chat: p99 4.1 x p50"),
+        *("stalled,gpu=0.4,trust=0.50", "memory 0.97", "3.40s", "234ms", "97%", "2.5%", "75.0%", "██████"),
+    ):
+        assert part in text, part
+    assert "fault" not in text, "reasons without a pick are left out"
+
+
+@pytest.mark.parametrize("columns", [210, 160, 120, 100, 80, 60, 40])
+def test_no_line_is_cut_or_broken_and_what_matters_most_stays(now: Picture, columns: int) -> None:
+    lines = [line.rstrip() for line in screenful(now, columns).splitlines()]
+    assert all(len(line) <= columns for line in lines)
+    assert "…" not in "".join(lines)
+    (row,) = [line for line in lines if line.startswith("10.0.0.2:8000")]
+    assert "100" in row
+    assert "3.40s" in row
+    assert ("stalled" in row) == (columns >= 80)
+
+
+def test_unknown_is_a_dash_and_never_a_zero(now: Picture) -> None:
+    text = drawn(once(now, 200, Screen()), 200)
+    (row,) = [line for line in text.splitlines() if line.startswith("10.0.0.3:8000")]
+    assert row.split()[1:] == ["code", "probing", UNKNOWN, UNKNOWN, "0", *[UNKNOWN] * 10]
+
+
+def test_once_is_one_line_an_endpoint_with_a_heading(now: Picture) -> None:
+    lines = drawn(once(now, 200, Screen()), 200).splitlines()
+    assert len(lines) == 4
+    columns = lines[0].split()
+    assert columns[:4] == ["Endpoint", "Pool", "State", "Weight"]
+    assert len(lines[1].split()) == len(columns), "cells have no blanks, so that awk can read them"
+
+
+def test_the_pool_is_shown_only_where_there_are_several(now: Picture) -> None:
+    one = Picture([row for row in now.rows if row.pool == "chat"])
+    assert "Pool" not in drawn(once(one, 200, Screen()), 200)
+
+
+def test_the_last_picture_stays_under_a_banner_that_says_since_when(now: Picture) -> None:
+    text = screenful(now, 120, trouble="http://x cannot be reached", age_seconds=12.4)
+    assert "NO ANSWER: http://x cannot be reached; what you see is 12 s old; trying again" in text
+    assert "10.0.0.1:8000" in text
+
+
+def test_a_banner_alone_where_nothing_was_ever_told() -> None:
+    text = screenful(None, 80, trouble="no route")
+    assert "NO ANSWER: no route; trying again" in text
+    assert "nothing known yet" in text
+
+
+def test_pools_on_old_knowledge_are_named(now: Picture) -> None:
+    status = {**now.status, "serving_last_good": ["chat"], "unknown_pools": ["code"]}
+    text = screenful(replace(now, status=status), 120)
+    assert "served from the last good state: chat" in text
+    assert "nothing is known of: code" in text
+
+
+@pytest.mark.parametrize("rows", [24, 12, 5])
+def test_more_endpoints_than_rows_are_counted_and_scrolled_to(rows: int) -> None:
+    many = Picture([EndpointRow(f"10.0.0.{n:03}:8000", "chat", weight=n) for n in range(100)])
+    text = screenful(many, 100, rows)
+    shown = [line for line in text.splitlines() if line.startswith("10.0.0.")]
+    assert 3 <= len(shown) < 30
+    assert f"{len(shown)} of 100 rows" in text
+    if rows >= 12:
+        assert len(text.splitlines()) <= rows
+    scrolled = screenful(many, 100, rows, screen=Screen(offset=99))
+    assert "10.0.0.099:8000" in scrolled, "the last row is reached and nothing beyond it"
+
+
+def test_the_sorted_column_is_marked_and_a_filter_is_told(now: Picture) -> None:
+    text = screenful(now, 210, screen=Screen(sort="kv", reverse=True, filter="chat"))
+    assert "KV▼" in text
+    assert "filter: chat (2 of 3)" in text
+    assert "10.0.0.3:8000" not in text
+
+
+def test_a_filter_being_typed_is_seen(now: Picture) -> None:
+    assert "filter: 10.0█" in screenful(now, 120, screen=Screen(editing="10.0"))
+
+
+def test_colours_come_and_no_color_is_honoured(now: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = live(Moment(URL, now), 120, 30)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in drawn(content, 120, colours=True, color_system="standard")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = drawn(content, 120, colours=True, color_system="standard")
+    assert not {code for code in ("[31m", "[32m", "[36m", "[1;31m", "[1;37;41m") if f"\x1b{code}" in plain}
+
+
+def test_unknown_comes_last_whichever_way_rows_are_sorted(now: Picture) -> None:
+    for reverse in (False, True):
+        assert ordered(now.rows, "weight", reverse=reverse)[-1].address == "10.0.0.3:8000"
+    assert [row.weight for row in ordered(now.rows, "weight", reverse=True)] == [300, 100, None]
+    assert ordered(now.rows, "health", reverse=False)[0].address == "10.0.0.2:8000", "the worst first"
+
+
+@pytest.mark.parametrize("key", SORTABLE)
+def test_every_column_sorts_what_it_shows(now: Picture, key: str) -> None:
+    assert len(ordered(now.rows, key, reverse=True)) == 3
+    assert len({column.key for column in COLUMNS}) == len(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", 3), ("CHAT", 2), ("chat stalled", 1), ("memory", 1), ("probing", 1), ("nothing", 0)],
+)
+def test_rows_match_by_every_word(now: Picture, text: str, found: int) -> None:
+    assert len(matching(now.rows, text)) == found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, UNKNOWN), (0.0, "0ms"), (0.0441, "44ms"), (0.9994, "999ms"), (0.9996, "1.00s"), (61, "61s")],
+)
+def test_durations_are_short(seconds: float | None, text: str) -> None:
+    assert duration(seconds).plain == text
+
+
+def test_history_is_the_mean_of_each_span_and_forgets() -> None:
+    history = History(window_seconds=10)
+    for at, weight in ((0.0, 100), (1.0, 300), (6.0, 50), (9.0, None)):
+        rows = [EndpointRow("a:1", share=weight, load={"latency_p99_seconds": 2.0}), EndpointRow("b:1")]
+        history.add(at, Picture(rows))
+    assert history.series("a:1", WEIGHT, 2, 10.0) == [200, 50]
+    assert history.series("b:1", WEIGHT, 2, 10.0) == [None, None]
+    assert history.series("a:1", P99, 5, 10.0) == [2, None, None, 2, 2]
+    assert history.highest(WEIGHT) == 300
+    history.add(10.5, Picture([EndpointRow("b:1")]))
+    assert history.series("a:1", WEIGHT, 2, 10.5) == [None, None], "it left"
+
+
+def test_sparklines_are_on_one_scale() -> None:
+    assert sparkline([0, 1, 2, None, 4], 4) == "▁▃▅ █"
+    assert sparkline([0, 0], 0) == "▁▁"
