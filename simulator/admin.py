@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import asdict, dataclass
+from random import Random
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from fleet.errors import WarmrouteError
+from simulator.metrics import Gauges
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from simulator.driver import EngineDriver
 
-FaultKind = Literal["none", "slow", "frozen", "status", "reset", "out_of_memory"]
+FaultKind = Literal["none", "slow", "frozen", "status", "reset", "out_of_memory", "memory", "zeros", "jitter"]
 
 
 class FaultError(WarmrouteError):
@@ -28,6 +32,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For `slow`: steps take so many times as long."""
     code: Annotated[int, msgspec.Meta(ge=400, le=599)] = 503
     """For `status`: the answer to every inference request."""
+    ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.97
+    """For `memory`: the KV cache use that the page tells. For `jitter`: how far its gauges are off."""
 
 
 NO_FAULT = Fault(kind="none")
@@ -45,10 +51,22 @@ def apply_fault(driver: EngineDriver, fault: Fault) -> None:
     """Bring the engine into the state that the fault means; `status` and `reset` are the server's matter."""
     driver.set_slowdown(fault.factor if fault.kind == "slow" else 1.0)
     driver.set_out_of_memory(out=fault.kind == "out_of_memory")
+    driver.distort = _distortion(fault)
     if fault.kind == "frozen":
         driver.freeze()
     else:
         driver.thaw()
+
+
+def _distortion(fault: Fault) -> Callable[[Gauges], Gauges] | None:
+    if fault.kind == "memory":
+        return lambda gauges: gauges._replace(kv_used_ratio=fault.ratio)
+    if fault.kind == "zeros":
+        return lambda _: Gauges(0, 0, 0.0)
+    if fault.kind == "jitter":
+        random = Random(0)
+        return lambda gauges: Gauges(*(value * (1 + fault.ratio * random.uniform(-1, 1)) for value in gauges))
+    return None
 
 
 @dataclass(slots=True)

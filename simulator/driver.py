@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from simulator.metrics import EngineMetrics
+from simulator.metrics import EngineMetrics, Gauges
 from simulator.model import EngineConfig, EngineModel, EventKind, Handle, Request, State
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class EngineDriver:
         self._timer_due = 0.0
         self._pumped_at = 0.0
         self._streams: dict[Handle, Stream] = {}
+        self.distort: Callable[[Gauges], Gauges] | None = None
+        """Makes of the gauges what the page tells instead."""
         self._start()
 
     def _start(self) -> None:
@@ -151,7 +153,9 @@ class EngineDriver:
     def page(self, model_name: str) -> bytes:
         """The metrics page of this moment."""
         self._pump()
-        return self.metrics.page(self.model, model_name, self.started_at)
+        gauges = Gauges.of(self.model)
+        told = gauges if self.distort is None else self.distort(gauges)
+        return self.metrics.page(self.model, model_name, self.started_at, told)
 
     def close(self) -> None:
         """Stop the timer."""

@@ -4,7 +4,8 @@
     GET  /admin/seen            what arrived, and how many picks named this engine
     GET  /admin/fault           the fault in force
     POST /admin/fault           {"kind": "slow", "factor": 10} | "frozen" | "status" with "code" | "reset"
-                                | "out_of_memory" | "none"
+                                | "out_of_memory" | "none"; with only the page's gauges being wrong:
+                                "memory" with "ratio" | "zeros" | "jitter" with "ratio"
     POST /admin/restart         running requests dropped, cache and counters emptied, fault healed
     POST /admin/reset_cache     warm blocks forgotten
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from aiohttp import web
 
 from fleet.names import HEADER_ENDPOINT
@@ -247,9 +249,7 @@ class EngineServer:
         return json_response(json.dumps({"address": address, **self.seen.as_dict()}).encode(), address)
 
     async def _admin_fault(self, request: web.BaseRequest) -> web.StreamResponse:
-        fault = self.fault
-        body = json.dumps({"kind": fault.kind, "factor": fault.factor, "code": fault.code}).encode()
-        return json_response(body, own_address(request))
+        return json_response(msgspec.json.encode(self.fault), own_address(request))
 
     async def _admin_set_fault(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

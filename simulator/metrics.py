@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +38,19 @@ def decades(most: int) -> tuple[float, ...]:
     return tuple(
         float(lead * 10**power) for power in range(12) for lead in (1, 2, 5) if lead * 10**power <= most
     )
+
+
+class Gauges(NamedTuple):
+    """What the page says of this moment."""
+
+    running: float
+    waiting: float
+    kv_used_ratio: float
+
+    @classmethod
+    def of(cls, model: EngineModel) -> Gauges:
+        """The truth."""
+        return cls(model.running, model.waiting, model.kv_used_ratio)
 
 
 class Histogram:
@@ -123,8 +136,13 @@ class EngineMetrics:
         """A client left before the end."""
         self.success["abort"] += 1
 
-    def page(self, model: EngineModel, model_name: str, started_at: float) -> bytes:
-        """The page in Prometheus' text format. `started_at` is in seconds of Unix time."""
+    def page(
+        self, model: EngineModel, model_name: str, started_at: float, gauges: Gauges | None = None
+    ) -> bytes:
+        """The page in Prometheus' text format. `started_at` is in seconds of Unix time.
+
+        `gauges` stand in the place of what is true: an engine may tell nonsense.
+        """
         name = model_name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         labels = f'engine="0",model_name="{name}"'
         lines = [
@@ -132,7 +150,7 @@ class EngineMetrics:
             "# TYPE process_start_time_seconds gauge",
             f"process_start_time_seconds {started_at!r}",
         ]
-        lines += _gauges(model, labels)
+        lines += _gauges(model, gauges or Gauges.of(model), labels)
         lines += _counters(model, labels)
         lines += _family(
             "request_success_total",
@@ -164,7 +182,7 @@ class EngineMetrics:
         yield "request_prefill_kv_computed_tokens", self.prefill_computed
 
 
-def _gauges(model: EngineModel, labels: str) -> Iterator[str]:
+def _gauges(model: EngineModel, told: Gauges, labels: str) -> Iterator[str]:
     config = model.config
     size = config.num_blocks * config.block_tokens
     cache_labels = (
@@ -174,13 +192,13 @@ def _gauges(model: EngineModel, labels: str) -> Iterator[str]:
         f'num_gpu_blocks_override="{config.num_blocks}",prefix_caching_hash_algo="xxhash"'
     )
     running = "Number of requests in model execution batches."
-    yield from _family("num_requests_running", "gauge", running, {labels: model.running})
+    yield from _family("num_requests_running", "gauge", running, {labels: told.running})
     waiting = "Number of requests waiting to be processed."
-    yield from _family("num_requests_waiting", "gauge", waiting, {labels: model.waiting})
-    reasons = {f'{labels},reason="capacity"': model.waiting, f'{labels},reason="deferred"': 0}
+    yield from _family("num_requests_waiting", "gauge", waiting, {labels: told.waiting})
+    reasons = {f'{labels},reason="capacity"': told.waiting, f'{labels},reason="deferred"': 0}
     yield from _family("num_requests_waiting_by_reason", "gauge", "Waiting requests by reason.", reasons)
     usage = "KV-cache usage. 1 means 100 percent usage."
-    yield from _family("kv_cache_usage_perc", "gauge", usage, {labels: model.kv_used_ratio})
+    yield from _family("kv_cache_usage_perc", "gauge", usage, {labels: told.kv_used_ratio})
     yield from _family(
         "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", {cache_labels: 1}
     )

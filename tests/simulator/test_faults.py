@@ -113,6 +113,41 @@ async def test_out_of_memory_reads_full_and_makes_requests_wait(engine: Any) -> 
     assert (await asking)["usage"]["completion_tokens"] == 16
 
 
+def gauge(page: str, name: str) -> float:
+    (line,) = (line for line in page.splitlines() if line.startswith(f"vllm:{name}{{"))
+    return float(line.rpartition(" ")[2])
+
+
+async def test_memory_and_zeros_change_what_the_page_tells_and_nothing_else(
+    run_engine: Callable[..., Any],
+) -> None:
+    async with run_engine(speed_up=1.0) as engine:
+        async with engine.post(CHAT, {**BODY, "stream": True, "max_tokens": 9_000}) as reply:
+            await reply.content.readany()
+            assert await engine.fault(kind="memory", ratio=0.97) == 200
+            page = (await engine.get("/metrics"))[1]
+            assert gauge(page, "kv_cache_usage_perc") == 0.97
+            assert gauge(page, "num_requests_running") == 1
+            assert engine.server.driver.model.kv_used_ratio < 0.97
+            await engine.fault(kind="zeros")
+            page = (await engine.get("/metrics"))[1]
+            assert gauge(page, "kv_cache_usage_perc") == gauge(page, "num_requests_running") == 0
+            await engine.fault(kind="none")
+            assert gauge((await engine.get("/metrics"))[1], "num_requests_running") == 1
+        await engine.chat("after", max_tokens=1)
+
+
+async def test_jitter_moves_the_gauges_within_its_bounds(run_engine: Callable[..., Any]) -> None:
+    async with run_engine(speed_up=1.0) as engine:
+        async with engine.post(CHAT, {**BODY, "stream": True, "max_tokens": 9_000}) as reply:
+            await reply.content.readany()
+            await engine.fault(kind="jitter", ratio=0.1)
+            pages = [(await engine.get("/metrics"))[1] for _ in range(20)]
+        seen = {gauge(page, "num_requests_running") for page in pages}
+        assert len(seen) == 20
+        assert all(0.9 <= value <= 1.1 for value in seen)
+
+
 async def test_restart_drops_requests_and_forgets_everything(run_engine: Callable[..., Any]) -> None:
     """Cache cold, counters at 0, faults healed, the request under way reset."""
     async with run_engine(speed_up=5.0) as engine:
@@ -153,6 +188,8 @@ async def test_reset_cache_makes_prompts_cold(engine: Any) -> None:
         {"kind": "slow", "factor": 0},
         {"kind": "status", "code": 200},
         {"kind": "slow", "by": 2},
+        {"kind": "memory", "ratio": 1.1},
+        {"kind": "jitter", "ratio": -0.1},
     ],
 )
 async def test_a_fault_that_makes_no_sense_is_refused(engine: Any, fault: dict[str, object]) -> None:
