@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from fleet.admin import AdminServer
+from fleet.admin_access import Access, TokenFile
+from fleet.otlp_metrics import MetricPush
 from fleet.serving import StopSignals, configure_logging, run
 from fleet.store import FleetStore
 from fleet.telemetry import shut_down, tracer_provider
 from fleet.watch import SettingsWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from opentelemetry.trace import TracerProvider
 
+    from fleet.admin import Query
     from fleet.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -34,6 +37,8 @@ class Part(Protocol):
     @property
     def ready(self) -> bool: ...  # noqa: D102
     def views(self) -> Mapping[str, Callable[[], Any]]: ...  # noqa: D102
+    def queries(self) -> Mapping[str, Callable[[Query], Any]]: ...  # noqa: D102
+    def actions(self) -> Mapping[str, Callable[[Any], Any]]: ...  # noqa: D102
     async def start(self) -> None: ...  # noqa: D102
     async def apply(self, settings: Settings) -> None: ...  # noqa: D102
     async def drain(self) -> None: ...  # noqa: D102
@@ -49,15 +54,14 @@ def run_service(path: Path, settings: Settings, role: Role) -> int:
 async def _serve(path: Path, settings: Settings, role: Role) -> int:
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
-    provider = tracer_provider(settings.telemetry, role)
+    provider = tracer_provider(settings.telemetry, role, registry)
     parts = _parts(settings, role, store, registry, provider)
-    address = settings.admin.ext_proc_address if role == "ext-proc" else settings.admin.address
-    views = {path: view for part in parts for path, view in part.views().items()}
+    metrics = MetricPush(settings.telemetry, role, registry)
 
     def ready() -> bool:
         return not stop.requested and all(part.ready for part in parts)
 
-    admin = AdminServer(address, registry, ready, views)
+    admin = _admin(settings, role, parts, registry, ready)
 
     async def apply(changed: Settings) -> None:
         for part in parts:
@@ -68,6 +72,7 @@ async def _serve(path: Path, settings: Settings, role: Role) -> int:
         for part in parts:
             await part.start()
         await admin.start()
+        metrics.start()
         await stop.wait()
         await asyncio.gather(*(part.drain() for part in parts))
     finally:
@@ -77,9 +82,34 @@ async def _serve(path: Path, settings: Settings, role: Role) -> int:
         await admin.stop()
         for part in parts:
             await part.stop()
-        await shut_down(provider)
+        await asyncio.gather(metrics.close(), shut_down(provider))
     logger.info("%s has stopped", role)
     return 0
+
+
+def _admin(
+    settings: Settings,
+    role: Role,
+    parts: Sequence[Part],
+    registry: CollectorRegistry,
+    ready: Callable[[], bool],
+) -> AdminServer:
+    """Make the admin server of all parts; a question that several answer gets one answer."""
+    address = settings.admin.ext_proc_address if role == "ext-proc" else settings.admin.address
+    token = settings.admin.token_file
+    queries: dict[str, list[Callable[[Query], Any]]] = {}
+    for part in parts:
+        for path, query in part.queries().items():
+            queries.setdefault(path, []).append(query)
+    return AdminServer(
+        address,
+        registry,
+        ready,
+        {path: view for part in parts for path, view in part.views().items()},
+        queries=queries,
+        actions={path: action for part in parts for path, action in part.actions().items()},
+        access=Access(address, TokenFile(Path(token)) if token and address else None),
+    )
 
 
 def _parts(

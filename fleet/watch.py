@@ -30,6 +30,9 @@ RESTART_ONLY = (
     ("limits", "xds_streams"),
     ("limits", "metrics_page_bytes"),
     ("telemetry", "traces"),
+    ("admin", "token_file"),
+    ("telemetry", "metrics"),
+    ("telemetry", "metrics_interval_seconds"),
     ("telemetry", "service_name"),
 )
 """Settings that are bound at start-up; a change is noted and waits for the next start. Until then the old

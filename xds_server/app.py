@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
 
@@ -116,6 +117,14 @@ class XdsServer:
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
         return self._status.views()
+
+    def queries(self) -> Mapping[str, Callable[[Query], Any]]:
+        """What the admin server answers to a question."""
+        return {}
+
+    def actions(self) -> Mapping[str, Callable[[Any], Any]]:
+        """What the admin server lets an operator change."""
+        return {}
 
     async def start(self) -> None:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""

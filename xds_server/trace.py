@@ -242,6 +242,9 @@ def _change(change: WeightChange) -> dict[str, str | int | float]:
     }
     if change.old is not None:
         attributes["warmroute.weight_before"] = change.old
+    if change.score is not None:
+        attributes["warmroute.score"] = change.score
+    attributes.update({f"warmroute.factor.{name}": factor for name, factor in change.factors.items()})
     for name in LOAD_FIELDS:
         held = getattr(change.load, name)
         if held is not None:

@@ -83,6 +83,9 @@ def _too_many_endpoints(settings: Settings) -> Iterator[tuple[Path, str]]:
 
 def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
     if settings.allow_plaintext:
+        for name, address in settings.exposed():
+            if name.startswith("admin.") and not settings.admin.token_file:
+                yield tuple(name.split(".")), f"{address!r}; allowed: loopback, or an admin.token_file"
         return
     for path, address in settings.exposed():
         yield (

@@ -136,6 +136,11 @@ class SnapshotStore:
         """The newest snapshot; None until the first full sync, when nothing may be served."""
         return self._snapshot
 
+    @property
+    def groups(self) -> tuple[NodeGroup, ...]:
+        """The groups that have a snapshot of their own, oldest first."""
+        return tuple(self._last_read) if self._for_group is not None else ()
+
     def snapshot_for(self, node: Node | None) -> Snapshot | None:
         """Return the newest snapshot as one client is to have it; None as for `snapshot`.
 

@@ -1,0 +1,167 @@
+"""Weights that an operator has set, each until a moment. They outlive a restart in a small file.
+
+    {"overrides": {"10.0.0.1:8000": {"weight": 100, "expires_at": 1790000000.0}}}
+
+It stands beside the last good state. Without it, or when it is damaged, there are no overrides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS: Final = 86_400.0
+"""What is to last longer belongs into the settings."""
+MAX_OVERRIDES: Final = 10_000
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_SUFFIX: Final = ".overrides"
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class Override(msgspec.Struct, frozen=True):
+    """One endpoint's weight by an operator's word."""
+
+    weight: Annotated[int, msgspec.Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT)]
+    expires_at: float
+    """Unix seconds."""
+
+
+class _File(msgspec.Struct):
+    overrides: dict[str, Override]
+
+
+class OverrideBook:
+    """Who has which weight until when. `now` is in Unix seconds, by which a restart loses no time."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Override] = {}
+        self._active: Mapping[str, int] = _NONE
+        self._next_expiry = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def set(self, weights: Mapping[str, int], expires_at: float) -> None:
+        """Set weights in [1, 10000] until a moment."""
+        for address, weight in weights.items():
+            self._held[address] = Override(weight, expires_at)
+        self._lay_out()
+
+    def clear(self, addresses: Iterable[str]) -> None:
+        """Let these go back to what is computed; unknown ones are ignored."""
+        for address in addresses:
+            self._held.pop(address, None)
+        self._lay_out()
+
+    def active(self, now: float) -> Mapping[str, int]:
+        """Address to weight of all that have not expired; the same object as long as nothing changes."""
+        if now >= self._next_expiry:
+            expired = [address for address, held in self._held.items() if held.expires_at <= now]
+            logger.info("overridden weights have expired: %s", ", ".join(sorted(expired)))
+            self.clear(expired)
+        return self._active
+
+    def until(self, address: str) -> float | None:
+        """When an endpoint's override ends, in Unix seconds; None without one."""
+        held = self._held.get(address)
+        return None if held is None else held.expires_at
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        return msgspec.json.encode(_File(self._held))
+
+    def decode(self, content: bytes, now: float) -> None:
+        """Take over what `encode` gave, without what has expired.
+
+        Raises:
+            msgspec.DecodeError: it is damaged; nothing is taken over.
+        """
+        held = msgspec.json.decode(content, type=_File).overrides
+        self._held = {
+            address: Override(entry.weight, min(entry.expires_at, now + MAX_SECONDS))
+            for address, entry in held.items()
+            if entry.expires_at > now
+        }
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        held = self._held
+        self._active = MappingProxyType({address: entry.weight for address, entry in held.items()})
+        self._next_expiry = min((entry.expires_at for entry in held.values()), default=float("inf"))
+
+
+def override_path(state_path: Path | None) -> Path | None:
+    """Where overrides are kept, by where the last good state is; None for nowhere."""
+    return None if state_path is None else state_path.with_name(state_path.name + _SUFFIX)
+
+
+class OverrideFile:
+    """A book's file. Neither a file that cannot be read nor one that cannot be written stops anything."""
+
+    def __init__(self, book: OverrideBook, path: Path | None) -> None:
+        self._book = book
+        self._path = path
+        self._one_at_a_time = asyncio.Lock()
+
+    async def load(self, now: float) -> None:
+        """Take over what the file holds."""
+        if self._path is None:
+            return
+        try:
+            content = await asyncio.to_thread(_read, self._path)
+            if content is not None:
+                self._book.decode(content, now)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            logger.warning("%s: overridden weights from before are lost: %s", self._path, error)
+        if len(self._book):
+            logger.warning(
+                "weights are overridden by an operator: %s", ", ".join(sorted(self._book.active(now)))
+            )
+
+    async def save(self) -> bool:
+        """Write what the book holds; returns whether a restart will find it."""
+        if self._path is None:
+            return False
+        async with self._one_at_a_time:
+            try:
+                await asyncio.to_thread(_write, self._path, self._book.encode())
+            except OSError as error:
+                logger.warning("%s: overridden weights cannot be kept: %s", self._path, error)
+                return False
+        return True
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        # Not to wait for somebody to write, should the name be a pipe's.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            content = file.read(_MAX_BYTES + 1) or b""
+    except FileNotFoundError:
+        return None
+    if len(content) > _MAX_BYTES:
+        raise OSError(f"larger than {_MAX_BYTES} bytes")
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace the file as a whole."""
+    beside = path.with_name(path.name + ".new")
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

@@ -1,0 +1,148 @@
+"""What operators see of all weights, and how they recompute or override them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fleet.admin import ApiError
+from xds_server.decisions import moment, shown_verdict
+from xds_server.override import MAX_OVERRIDES, MAX_SECONDS
+from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
+from xds_server.weights.topology import Places, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from fleet.endpoint import Locality, Membership
+    from fleet.settings import TopologySettings
+    from xds_server.override import OverrideBook, OverrideFile
+    from xds_server.snapshot.snapshot import NodeGroup
+    from xds_server.weights.verdict import Verdict
+
+MAX_PLACES: Final = 16
+"""Places of Envoys whose factors are shown."""
+
+
+@dataclass(frozen=True)
+class WeightSources:
+    """Where the facts come from; all of one moment."""
+
+    verdicts: Callable[[], Mapping[str, Verdict]]
+    membership: Callable[[], Membership | None]
+    version: Callable[[], str | None]
+    """Of the endpoints, for Envoys without a group."""
+    recompute: Callable[[], None]
+    """Compute and publish now; raises what a tick raises."""
+    groups: Callable[[], Sequence[NodeGroup]] = tuple
+    """Groups of Envoys with weights of their own."""
+    topology: Callable[[], TopologySettings] | None = None
+
+
+class WeightsApi:
+    """`GET /api/v1/weights` and `POST /api/v1/update_weights`."""
+
+    def __init__(
+        self, sources: WeightSources, book: OverrideBook, file: OverrideFile, wall: Callable[[], float]
+    ) -> None:
+        self._sources = sources
+        self._book = book
+        self._file = file
+        self._wall = wall
+
+    def views(self) -> Mapping[str, Callable[[], Any]]:
+        """Path to view."""
+        return {"/api/v1/weights": self.weights}
+
+    def actions(self) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+        """Path to what takes a JSON body."""
+        return {"/api/v1/update_weights": self.update}
+
+    def weights(self) -> dict[str, Any]:
+        """Every endpoint with its verdict; overridden ones with the end of that, near ones with factors."""
+        near = self._factors()
+        shown: dict[str, Any] = {}
+        for address, verdict in self._sources.verdicts().items():
+            until = self._book.until(address)
+            shown[address] = {
+                **shown_verdict(verdict),
+                "overridden_until": None if until is None else moment(until),
+                "by_place": near.get(address, {}),
+            }
+        return {"version": self._sources.version(), "weights": shown}
+
+    async def update(self, body: Any) -> dict[str, Any]:
+        """Recompute now; with `weights`, override first: a number sets, null clears, null for all clears all.
+
+        Raises:
+            ApiError: the body is wrong; nothing has changed.
+        """
+        known = self._sources.verdicts().keys()
+        if self._sources.version() is None or not known:
+            raise ApiError("no weights are served yet", status=503)
+        if not isinstance(body, dict):
+            raise ApiError("allowed: an object, {} to recompute")
+        for field in body:
+            if field not in ("weights", "expires_seconds"):
+                raise ApiError("unknown; allowed: weights, expires_seconds", path=str(field)[:100])
+        saved: bool | None = None
+        if "weights" in body:
+            wanted = _wanted(body["weights"], known, self._book.active(self._wall()).keys())
+            sets = {address: weight for address, weight in wanted.items() if weight is not None}
+            expires_at = self._wall() + _lifetime(body, needed=bool(sets))
+            if len(self._book) + len(sets) > MAX_OVERRIDES:
+                raise ApiError(f"more than {MAX_OVERRIDES} overrides at once", path="weights")
+            self._book.clear(address for address, weight in wanted.items() if weight is None)
+            self._book.set(sets, expires_at)
+            saved = await self._file.save()
+        elif "expires_seconds" in body:
+            raise ApiError("allowed only with weights", path="expires_seconds")
+        self._sources.recompute()
+        answer = self.weights()
+        return answer if saved is None else {**answer, "kept_over_restart": saved}
+
+    def _factors(self) -> dict[str, dict[str, float]]:
+        """Address to place to the factor that Envoys there multiply its weight with."""
+        membership, topology = self._sources.membership(), self._sources.topology
+        places = list(dict.fromkeys(group.locality for group in self._sources.groups()))[:MAX_PLACES]
+        if membership is None or topology is None or not places:
+            return {}
+        localities = list(dict.fromkeys(endpoint.locality for endpoint in membership.endpoints))
+        laid_out, computed = Places.of(localities), Topology(topology())
+        rows = {_place(place): computed.factors(place, laid_out).tolist() for place in places}
+        by_locality = {
+            locality: {name: row[index] for name, row in rows.items()}
+            for index, locality in enumerate(localities)
+        }
+        return {endpoint.address: by_locality[endpoint.locality] for endpoint in membership.endpoints}
+
+
+def _wanted(given: Any, known: Any, overridden: Any) -> dict[str, int | None]:
+    """Check `weights`; null stands for clearing everything."""
+    if given is None:
+        return dict.fromkeys(overridden)
+    if not isinstance(given, dict):
+        raise ApiError("allowed: an object of address to weight, or null to clear all", path="weights")
+    for address, weight in given.items():
+        path = f"weights.{str(address)[:100]}"
+        if address not in known and not (weight is None and address in overridden):
+            raise ApiError("no endpoint has this address", path=path)
+        if weight is None:
+            continue
+        # A JSON true is an int to Python.
+        if type(weight) is not int or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+            raise ApiError(f"allowed: {MIN_WEIGHT} to {MAX_WEIGHT}, or null to clear it", path=path)
+    return dict(given)
+
+
+def _lifetime(body: Mapping[str, Any], *, needed: bool) -> float:
+    given: Any = body.get("expires_seconds")
+    if given is None and not needed:
+        return 0.0
+    if type(given) not in (int, float) or not 0 < given <= MAX_SECONDS:
+        raise ApiError(f"allowed: seconds, above 0 and at most {MAX_SECONDS:g}", path="expires_seconds")
+    return float(given)
+
+
+def _place(locality: Locality) -> str:
+    return f"{locality.region}/{locality.zone}/{locality.sub_zone}".rstrip("/")
