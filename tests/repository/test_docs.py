@@ -152,7 +152,7 @@ async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Pat
         ExtProcServer(settings, store, registry, provider, follow=True),
     ]
     SettingsWatch(root / "none.yaml", settings, parts[0].apply, registry)
-    told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{\w+\})?` \|", operations, flags=re.MULTILINE))
+    told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", operations, flags=re.MULTILINE))
     assert told == set(exposed(registry))
     paths = {path for part in parts for path in part.views()} | {"/healthz", "/readyz", "/metrics"}
     assert set(re.findall(r"^\| `(/[\w/]+)` \|", operations, flags=re.MULTILINE)) == paths

@@ -38,6 +38,11 @@ class Latch:
         self.active[here] = active[there]
         self._streaks[:, here] = streaks[:, there]
 
+    def skip(self, periods: int) -> None:
+        """Let periods pass of which nothing is known."""
+        self._streaks[:2] = 0
+        self._streaks[2] += periods
+
     def step(self, finding: Finding, patience: Patience) -> tuple[IntArray, IntArray]:
         """Take one period's verdicts; returns the columns that begin and those that end.
 

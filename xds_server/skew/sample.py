@@ -53,6 +53,9 @@ ROW: Final[Mapping[str, int]] = {name: row for row, name in enumerate((*SIGNALS,
 LEAST_MEMORY_FOR_ESTIMATE: Final = 0.05
 """Of a cache that is nearly empty, how well it is filled says nothing."""
 
+MOST: Final = 1e18
+"""No figure of an engine is larger, and products of those that pass stay finite."""
+
 _read = attrgetter(*SIGNALS)
 _NOTHING: Final = Load()
 
@@ -65,7 +68,7 @@ def take(layout: Layout, loads: Mapping[str, Load], now: float, stale_after_seco
         for address in layout.addresses
     ]
     told = np.array(rows, dtype=np.float64).reshape(-1, len(SIGNALS)).T
-    told = np.where(np.isfinite(told) & (told >= 0), told, nan)
+    told = np.where((told >= 0) & (told <= MOST), told, nan)
     endpoints = np.concatenate((told, _derived(told)))
     return np.concatenate((endpoints, pooled(endpoints, layout, ROW)), axis=1)
 

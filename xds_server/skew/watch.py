@@ -163,8 +163,10 @@ class SkewWatch:
     def _keep_time(self, now: float) -> None:
         """Age the window by the periods that nobody observed, and say when the next one is due."""
         period = self._settings.period_seconds
-        if self._due_at > -inf:
-            self._window.skip(int((now - self._due_at) / period))
+        if self._due_at > -inf and (missed := int((now - self._due_at) / period)):
+            self._window.skip(missed)
+            for latch in self._latches.values():
+                latch.skip(missed)
         self._due_at = self._due_at + period if now - self._due_at < period else now + period
         self._observed_at = now
 

@@ -90,5 +90,6 @@ def mean_known(block: FloatArray, least: int = 1) -> FloatArray:
     known = ~np.isnan(block)
     counts = known.sum(axis=0)
     totals: FloatArray = np.where(known, block, 0.0).sum(axis=0)
-    nothing = np.full_like(totals, np.nan)
-    return np.divide(totals, counts, out=nothing, where=counts >= max(least, 1))
+    mean: FloatArray = np.full_like(totals, np.nan)
+    np.divide(totals, counts, out=mean, where=counts >= max(least, 1))
+    return mean
