@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from math import inf, nan
+from statistics import pvariance
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds_server.signals.histogram import CounterWindow, HistogramWindow, RatioWindow, bucket_quantile
+from xds_server.signals.histogram import (
+    ENOUGH_OBSERVATIONS,
+    CounterWindow,
+    Growth,
+    HistogramWindow,
+    bucket_quantile,
+    bucket_variance,
+)
 
 BOUNDS = (0.1, 1.0, 10.0, inf)
 
@@ -124,10 +132,75 @@ def test_a_non_finite_vector_is_skipped() -> None:
     assert window.deltas(2.0) == [3.0]
 
 
-def test_a_ratio_is_of_growth_and_unknown_without_any() -> None:
-    window = RatioWindow(30.0)
-    window.observe(900.0, 1000.0, 0.0)
-    window.observe(900.0, 1000.0, 1.0)
-    assert window.ratio(1.0) is None
-    window.observe(925.0, 1100.0, 2.0)
-    assert window.ratio(2.0) == pytest.approx(0.25)
+def test_the_newest_slices_count_first() -> None:
+    """An engine that was slow is fast again two busy seconds later, and not a window later."""
+    window = HistogramWindow(30.0)
+    for second in range(20):
+        window.observe(buckets(0, 0, 15 * second, 15 * second), float(second))
+    slow = window.quantile(0.5, 19.0)
+    assert slow is not None
+    assert slow > 1
+    for second in range(20, 23):
+        fast = 15 * (second - 19)
+        window.observe(buckets(fast, fast, 285 + fast, 285 + fast), float(second))
+    assert window.quantile(0.99, 22.0) == pytest.approx(0.099)
+
+
+def test_few_observations_are_taken_from_the_whole_window() -> None:
+    window = HistogramWindow(30.0)
+    for second in range(20):
+        fast = second // 2
+        window.observe(buckets(fast, fast, fast, second), float(second))
+    assert window.quantile(1.0, 19.0) == 10.0  # half of the nineteen are beyond the bounds
+    assert window.quantile(0.4, 19.0) is not None
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 4), st.integers(0, 30)), min_size=2, max_size=60))
+def test_newest_first_never_has_more_than_the_window_nor_less_than_enough(
+    steps: list[tuple[float, int]],
+) -> None:
+    window = CounterWindow(30.0, 30)
+    now = count = 0.0
+    for seconds, more in steps:
+        now, count = now + seconds, count + more
+        window.observe([count], now)
+    newest, whole = window.growth(now, ENOUGH_OBSERVATIONS), window.growth(now)
+    assert newest is not None
+    assert whole is not None
+    assert newest.deltas[0] <= whole.deltas[0]
+    assert newest.seconds <= whole.seconds
+    assert newest.deltas[0] >= min(ENOUGH_OBSERVATIONS, whole.deltas[0])
+
+
+def test_growth_tells_over_how_long() -> None:
+    window = CounterWindow(10.0)
+    window.observe([0.0, 5.0], 1.0)
+    assert window.growth(1.0) is None
+    window.observe([4.0, 5.0], 3.0)
+    assert window.growth(3.0) == Growth([4.0, 0.0], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((0, 0, 0, 0), None),
+        ((4, 4, 4, 4), 0.0),
+        ((1, 1, 2, 2), ((5.5 - 0.05) / 2) ** 2),  # middles 0.05 and 5.5
+        ((0, 0, 0, 3), 0.0),  # the +Inf bucket is one point
+    ],
+)
+def test_the_variance_is_that_of_the_buckets_middles(
+    counts: tuple[float, ...], expected: float | None
+) -> None:
+    found = bucket_variance(BOUNDS, counts)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+@given(st.lists(st.floats(0, 999), min_size=1, max_size=200))
+def test_the_estimated_variance_is_near_the_true_one(lengths: list[float]) -> None:
+    """Within what buckets of 100 can hide: each length is at most 50 off."""
+    bounds = (*(100.0 * i for i in range(1, 11)), inf)
+    counts = [float(sum(length <= bound for length in lengths)) for bound in bounds]
+    found = bucket_variance(bounds, counts)
+    assert found is not None
+    assert abs(found**0.5 - pvariance(lengths) ** 0.5) <= 50 + 1e-6

@@ -7,6 +7,7 @@ import gzip
 import logging
 import socket
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
 from xds_server.signals import scraper as scraper_module
-from xds_server.signals.engines import ENGINES
 from xds_server.signals.fetch import FetchError, PageFetcher
 from xds_server.signals.scraper import Scraper, phase
 
@@ -105,6 +105,70 @@ async def test_a_gzip_page_is_read() -> None:
     async with serving(handler) as address, scraping(endpoint(address)) as scraper:
         assert await scraper.first_sync(5)
         assert scraper.loads()[address].queue_depth is not None
+
+
+SLOTS = (Path(__file__).parent / "data" / "llama.cpp-slots.json").read_bytes()
+LLAMA = (Path(__file__).parent / "data" / "llama.cpp-metrics.txt").read_bytes()
+
+
+@asynccontextmanager
+async def serving_llama(slots: Handler) -> AsyncIterator[str]:
+    """A llama.cpp behind a path of a proxy."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=LLAMA)
+
+    app = web.Application()
+    app.router.add_get("/one/metrics", metrics)
+    app.router.add_get("/one/slots", slots)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("kind", ["auto", "llama.cpp"])
+async def test_llama_cpps_slots_are_read_beside_its_page(kind: str) -> None:
+    async def slots(_: web.Request) -> web.Response:
+        return web.Response(body=SLOTS)
+
+    async with serving_llama(slots) as address:
+        llama = replace(endpoint(address, f"http://{address}/one/metrics"), engine=kind)
+        async with scraping(llama) as scraper:
+            await until(lambda: scraper.loads()[address].batch_limit is not None)
+            assert scraper.loads()[address].queue_depth is not None
+
+
+async def test_refused_slots_are_not_asked_for_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked = 0
+
+    async def slots(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(status=501)
+
+    registry = CollectorRegistry()
+    async with serving_llama(slots) as address:
+        llama = replace(endpoint(address, f"http://{address}/one/metrics"), engine="llama.cpp")
+        async with scraping(llama, registry=registry) as scraper:
+            await until(lambda: (registry.get_sample_value("warmroute_scrapes_total") or 0) >= 4)
+            load = scraper.loads()[address]
+    assert asked == 1
+    assert load.queue_depth is not None
+    assert load.memory_used_ratio is None
+    assert len([record for record in caplog.records if "slots" in record.getMessage()]) == 1
+
+
+async def test_slots_that_hang_cost_no_page() -> None:
+    signals = FAST.model_copy(update={"scrape_timeout_seconds": 0.1})
+    async with serving_llama(hanging) as address:
+        llama = replace(endpoint(address, f"http://{address}/one/metrics"), engine="llama.cpp")
+        async with scraping(llama, signals=signals) as scraper:
+            assert await scraper.first_sync(5)
+            assert scraper.loads()[address].queue_depth is not None
 
 
 async def not_found(_: web.Request) -> web.Response:
@@ -268,13 +332,14 @@ async def test_a_fault_of_ours_is_counted_and_ends_no_task(
 ) -> None:
     class Broken:
         malformed_lines = 0
+        beside = ""
         reads = 0
 
-        def read(self, page: bytes, now: float) -> Load:
+        def read(self, page: bytes, now: float, beside: bytes | None) -> Load:
             Broken.reads += 1
             raise KeyError("bug")
 
-    monkeypatch.setitem(ENGINES, "vllm", lambda address, settings: Broken())
+    monkeypatch.setattr(scraper_module, "reader_of", lambda *_: Broken())
     registry = CollectorRegistry()
     async with (
         serving(page) as address,

@@ -9,10 +9,10 @@ import pytest
 
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings
-from xds_server.signals.engines import ENGINES
-from xds_server.signals.vllm import VllmReader
+from xds_server.signals.reader import TableReader
+from xds_server.signals.vllm import VLLM
 
-PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
+PAGE = (Path(__file__).parents[2] / "bench" / "data" / "vllm-metrics.txt").read_bytes()
 COUNTERS = """\
 vllm:prefix_cache_queries_total{{engine="{engine}"}} {queries}
 vllm:prefix_cache_hits_total{{engine="{engine}"}} {hits}
@@ -24,8 +24,8 @@ vllm:time_to_first_token_seconds_bucket{{engine="{engine}",le="+Inf"}} {all}
 """
 
 
-def reader() -> VllmReader:
-    return VllmReader("127.0.0.1:8000", SignalSettings())
+def reader() -> TableReader:
+    return TableReader(VLLM, "127.0.0.1:8000", SignalSettings())
 
 
 def counters(engine: int, queries: int, hits: int, tokens: int, seconds: float, fast: int, total: int) -> str:
@@ -39,12 +39,13 @@ def value(held: Signal | None) -> float | None:
 
 
 def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    load = ENGINES["vllm"]("127.0.0.1:8000", SignalSettings()).read(PAGE, 5.0)
+    load = reader().read(PAGE, 5.0)
     assert load == Load(
         memory_used_ratio=Signal(0.0, 5.0, "scrape"),
         queue_depth=Signal(0.0, 5.0, "scrape"),
         running=Signal(0.0, 5.0, "scrape"),
         kv_capacity_tokens=Signal(46592.0, 5.0, "scrape"),
+        progress_total=Signal(16701.0 + 324 + 324 + 14, 5.0, "scrape"),
     )
     assert not caplog.records
 
@@ -55,7 +56,53 @@ def test_counters_tell_of_the_window() -> None:
     load = vllm.read(counters(0, 1100, 925, 9000, 10.5, 100, 110).encode(), 1.0)
     assert value(load.prefix_hit_ratio) == pytest.approx(0.25)
     assert value(load.prefill_tokens_per_second) == pytest.approx(8000)
+    assert value(load.latency_p50_seconds) == pytest.approx(0.1 + 1.9 * 0.5)
     assert value(load.latency_p99_seconds) == pytest.approx(0.1 + 1.9 * 0.99)
+
+
+MORE = """\
+vllm:prompt_tokens_total {prompt}
+vllm:generation_tokens_total {generated}
+vllm:num_preemptions_total {preempted}
+vllm:request_prompt_tokens_bucket{{le="100.0"}} {short}
+vllm:request_prompt_tokens_bucket{{le="1000.0"}} {finished}
+vllm:request_prompt_tokens_bucket{{le="+Inf"}} {finished}
+vllm:request_prompt_tokens_sum {prompt}
+vllm:request_prompt_tokens_count {finished}
+vllm:request_generation_tokens_sum {generated}
+vllm:request_generation_tokens_count {finished}
+"""
+
+
+def more(prompt: int, generated: int, preempted: int, short: int, finished: int) -> bytes:
+    return MORE.format(
+        prompt=prompt, generated=generated, preempted=preempted, short=short, finished=finished
+    ).encode()
+
+
+def test_token_rates_and_lengths_are_of_the_window() -> None:
+    """Two seconds in which ten requests finish: five of up to 100 tokens, five of up to 1000."""
+    vllm = reader()
+    vllm.read(more(10_000, 5_000, 3, 7, 20), 10.0)
+    load = vllm.read(more(13_000, 5_400, 4, 12, 30), 12.0)
+    assert value(load.prompt_tokens_per_second) == 1500
+    assert value(load.generation_tokens_per_second) == 200
+    assert value(load.preemptions_per_second) == 0.5
+    assert value(load.prompt_tokens_mean) == 300
+    assert value(load.generation_tokens_mean) == 40
+    # Buckets' middles are 50 and 550.
+    assert value(load.prompt_tokens_variance) == pytest.approx(250**2)
+    assert value(load.progress_total) == 18_400
+
+
+def test_a_restart_gives_no_rate_and_no_length() -> None:
+    vllm = reader()
+    vllm.read(more(10_000, 5_000, 3, 7, 20), 10.0)
+    load = vllm.read(more(50, 20, 0, 1, 1), 11.0)
+    assert load == Load(progress_total=Signal(70.0, 11.0, "scrape"))
+    load = vllm.read(more(150, 30, 0, 2, 2), 12.0)
+    assert value(load.prompt_tokens_per_second) == 100
+    assert value(load.preemptions_per_second) == 0
 
 
 def test_several_engines_of_one_endpoint_are_put_together() -> None:
@@ -136,10 +183,25 @@ def test_a_missing_metric_is_unknown_with_one_warning(caplog: pytest.LogCaptureF
     for second in range(5):
         load = vllm.read(b"<html>not a metrics page</html>", float(second))
         assert load == Load()
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == len(set(warnings)) == 9
-    assert all("127.0.0.1:8000" in text for text in warnings)
-    assert sum("vllm:kv_cache_usage_perc" in text for text in warnings) == 1
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "127.0.0.1:8000" in warning
+    for field in ("memory_used_ratio", "queue_depth", "running", "kv_capacity_tokens", "progress_total"):
+        assert field in warning
+    assert "vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc" in warning
+    assert "latency_p99_seconds" not in warning  # histograms may come with the first request
+
+
+def test_what_is_still_missing_when_the_engine_has_worked_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    vllm = reader()
+    idle = b"\n".join(line for line in PAGE.splitlines() if b"time_to_first_token" not in line)
+    vllm.read(idle.replace(b"} 324.0", b"} 0.0").replace(b"} 16701.0", b"} 0.0"), 0.0)
+    for second in range(1, 4):
+        vllm.read(idle, float(second))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "latency_p99_seconds (vllm:time_to_first_token_seconds_bucket)" in warning
+    assert "queue_depth" not in warning
 
 
 def test_malformed_lines_of_the_newest_page_are_told() -> None:

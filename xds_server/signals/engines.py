@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from xds_server.signals.vllm import VllmReader
+from xds_server.signals.auto import AutoReader
+from xds_server.signals.llama_cpp import LLAMA_CPP
+from xds_server.signals.reader import TableReader
+from xds_server.signals.sglang import SGLANG
+from xds_server.signals.tensorrt_llm import TENSORRT_LLM
+from xds_server.signals.tgi import TGI
+from xds_server.signals.triton import TRITON
+from xds_server.signals.vllm import VLLM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fleet.load import Load
     from fleet.settings import SignalSettings
+    from xds_server.signals.table import Table
 
 
 class EngineReader(Protocol):
@@ -19,13 +25,33 @@ class EngineReader(Protocol):
     malformed_lines: int
     """Lines of the newest page that carry a wanted name and could not be read."""
 
-    def read(self, page: bytes, now: float) -> Load:
-        """Turn a page into a load. Whatever the page holds, this does not raise: unknown is None."""
+    @property
+    def beside(self) -> str:
+        """Name of a second page that is fetched beside the next one; empty: none."""
+        ...
+
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
+        """Turn a page into a load. Whatever the page holds, this does not raise: unknown is None.
+
+        `beside` is the second page, or None where it was not asked for or did not come.
+        """
         ...
 
 
-ENGINES: Final[dict[str, Callable[[str, SignalSettings], EngineReader]]] = {
-    "auto": VllmReader,
-    "vllm": VllmReader,
+ENGINES: Final[dict[str, Table]] = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "triton": TRITON,
+    "tgi": TGI,
+    "llama.cpp": LLAMA_CPP,
+    # Last, because its old names have no prefix: a page that is another kind's may have them too.
+    "tensorrt-llm": TENSORRT_LLM,
 }
-"""Engine kind to a maker of readers, given the endpoint's address and the signal settings."""
+"""Engine kind to the table of its metrics; kinds are tried in this order where the kind is `auto`."""
+
+
+def reader_of(kind: str, address: str, settings: SignalSettings) -> EngineReader:
+    """Make a reader for an endpoint: `auto`, or a kind of `ENGINES`."""
+    if kind == "auto":
+        return AutoReader(ENGINES, address, settings)
+    return TableReader(ENGINES[kind], address, settings)

@@ -16,11 +16,23 @@ if TYPE_CHECKING:
 _STEPS: Final = 10
 """Snapshots held per window: memory stays the same however often one scrapes, and a window is at most a
 tenth longer than asked for."""
+_FINE_STEPS: Final = 30
+"""The same of histograms, whose quantiles look at the newest slices first: at 30 s, a slice is a second."""
+ENOUGH_OBSERVATIONS: Final = 20
+"""So many of the newest observations are a quantile's basis; the window's older ones are left out. Fewer
+make it jump, more make an engine that was slow and is not any more pay for it longer."""
 
 
 class _Snapshot(NamedTuple):
     at: float
     values: array[float]
+
+
+class Growth(NamedTuple):
+    """How much cumulative values grew, and in how many seconds."""
+
+    deltas: list[float]
+    seconds: float
 
 
 class CounterWindow:
@@ -32,8 +44,9 @@ class CounterWindow:
     the first observation after it is lost: at most one scrape interval.
     """
 
-    def __init__(self, window_seconds: float) -> None:
+    def __init__(self, window_seconds: float, steps: int = _STEPS) -> None:
         self._window = window_seconds
+        self._slice = window_seconds / steps
         self._shape: Hashable = None
         self._baselines: deque[_Snapshot] = deque()
         self._latest: _Snapshot | None = None
@@ -48,7 +61,7 @@ class CounterWindow:
             self._baselines.clear()
         self._shape = shape
         self._latest = snapshot
-        if not self._baselines or now - self._baselines[-1].at >= self._window / _STEPS:
+        if not self._baselines or now - self._baselines[-1].at >= self._slice:
             self._baselines.append(snapshot)
         # The newest snapshot that is a window old is the baseline; older ones are of no more use.
         while len(self._baselines) > 1 and self._baselines[1].at <= now - self._window:
@@ -64,19 +77,36 @@ class CounterWindow:
 
     def deltas(self, now: float) -> list[float] | None:
         """Growth of each value over the window; None when the newest observation is a window old."""
-        if self._latest is None or now - self._latest.at > self._window:
+        held = self.growth(now)
+        return None if held is None else held.deltas
+
+    def growth(self, now: float, enough: float = inf) -> Growth | None:
+        """Growth of each value, and over how long; None when the newest observation is a window old.
+
+        Of the window's slices those are taken from the newest backwards in which the last value has grown
+        by `enough`; all of them when it has not.
+        """
+        latest = self._latest
+        if latest is None or now - latest.at > self._window:
             return None
-        oldest = self._baselines[0]
-        if oldest is self._latest:
+        chosen = None
+        for baseline in reversed(self._baselines) if enough < inf else (self._baselines[0],):
+            if baseline is latest:
+                continue
+            chosen = baseline
+            if latest.values[-1] - baseline.values[-1] >= enough:
+                break
+        if chosen is None:
             return None
-        return [new - old for old, new in zip(oldest.values, self._latest.values, strict=True)]
+        deltas = [new - old for old, new in zip(chosen.values, latest.values, strict=True)]
+        return Growth(deltas, latest.at - chosen.at)
 
 
 class HistogramWindow:
-    """Quantiles of a cumulative histogram over the last `window_seconds`."""
+    """What a cumulative histogram has counted over the last `window_seconds`."""
 
     def __init__(self, window_seconds: float) -> None:
-        self._window = CounterWindow(window_seconds)
+        self._window = CounterWindow(window_seconds, _FINE_STEPS)
         self._bounds: tuple[float, ...] = ()
 
     def observe(self, buckets: Mapping[float, float], now: float, series: Hashable = None) -> None:
@@ -85,27 +115,18 @@ class HistogramWindow:
         self._window.observe([buckets[bound] for bound in self._bounds], now, (self._bounds, series))
 
     def quantile(self, q: float, now: float) -> float | None:
-        """Quantile `q` (0 to 1) of what was observed in the window; None without an observation."""
-        deltas = self._window.deltas(now)
-        return None if deltas is None else bucket_quantile(q, self._bounds, deltas)
+        """Quantile `q` (0 to 1) of the newest observations in the window; None without any.
 
+        The newest slices of the window that hold `ENOUGH_OBSERVATIONS`, or all of it: under load the answer
+        is a second or two old, and what an engine did before counts only while little else is known.
+        """
+        held = self._window.growth(now, ENOUGH_OBSERVATIONS)
+        return None if held is None else bucket_quantile(q, self._bounds, held.deltas)
 
-class RatioWindow:
-    """Growth of one counter over the growth of another, over the last `window_seconds`."""
-
-    def __init__(self, window_seconds: float) -> None:
-        self._window = CounterWindow(window_seconds)
-
-    def observe(self, part: float, whole: float, now: float, series: Hashable = None) -> None:
-        """Take both cumulative values of `now`; `series` names what was added up in them."""
-        self._window.observe((part, whole), now, series)
-
-    def ratio(self, now: float) -> float | None:
-        """Part over whole; None when the whole did not grow in the window."""
-        deltas = self._window.deltas(now)
-        if deltas is None or deltas[1] <= 0:
-            return None
-        return deltas[0] / deltas[1]
+    def variance(self, now: float) -> float | None:
+        """Variance of all observations in the window, by `bucket_variance`; None without any."""
+        held = self._window.growth(now)
+        return None if held is None else bucket_variance(self._bounds, held.deltas)
 
 
 def bucket_quantile(q: float, bounds: Sequence[float], counts: Sequence[float]) -> float | None:
@@ -134,3 +155,25 @@ def bucket_quantile(q: float, bounds: Sequence[float], counts: Sequence[float]) 
             return start + (bound - start) * (rank - below) / (upto - below)
         below = upto
     return bounds[-2]
+
+
+def bucket_variance(bounds: Sequence[float], counts: Sequence[float]) -> float | None:
+    """Estimate the variance from cumulative bucket counts: every observation counts as its bucket's middle.
+
+    The first bucket starts at 0 (or is a point, when its bound is not positive); the +Inf bucket counts as
+    the highest finite bound. What differs within a bucket is not seen. Arguments and None as with
+    `bucket_quantile`.
+    """
+    if len(bounds) < 2 or bounds[-1] != inf or counts[-1] <= 0:
+        return None
+    start, below = min(bounds[0], 0.0), 0.0
+    total = weighted = squares = 0.0
+    for bound, count in zip(bounds, counts, strict=True):
+        upto = max(count, below)
+        middle = start if bound == inf else (start + bound) / 2
+        total += upto - below
+        weighted += (upto - below) * middle
+        squares += (upto - below) * middle * middle
+        start, below = bound, upto
+    mean = weighted / total
+    return max(squares / total - mean * mean, 0.0)

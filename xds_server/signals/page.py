@@ -2,15 +2,19 @@
 
 Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and OpenMetrics 1.0. Comment lines
 (`# HELP`, `# TYPE`, `# EOF`) carry nothing that a reader of known names needs.
+
+From scrape to scrape an engine's page differs in its values only. One compiled expression cuts the wanted
+lines into what stands before the value and the value; while the former is as it was, no label is read anew.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_SUFFIXES: Final = (b"", b"_total", b"_bucket", b"_sum", b"_count")
+_SUFFIXES: Final = ("", "_total", "_bucket", "_sum", "_count")
 """What a family's samples may be called. `_created` is missing on purpose: it is a time, not a count."""
 
 _NAME: Final = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*+")
@@ -27,6 +31,30 @@ _LABELS: Final = re.compile(
     rb"\s*+(?:[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+" + _QUOTED + rb"[ \t]*+(?:,[ \t]*+|\Z))*+\Z"
 )
 _ESCAPE: Final = re.compile(r"\\(.)")
+_PLAIN: Final = (
+    rb"(?![a-zA-Z0-9_:])(?:\{[^}\n]*+\})?+)"  # a `}` within a label's value makes the line no plain one
+    rb"(?: ([^\s#_]++)(?: -?[0-9.eE+-]++)?+\r?+(?![^\n]))?+"
+    rb"([^\n]*+)"  # empty for a plain line
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What a line says before its value: the full sample name (suffix included) and the labels."""
+
+    name: str
+    labels: dict[str, str]
+
+
+class Lines(NamedTuple):
+    """The wanted lines in the order of the page."""
+
+    series: tuple[Series, ...]
+    """The very object of the page before while the lines are the same but for their values."""
+    values: list[float]
+    """One a series; may be NaN or infinite."""
+    malformed_lines: int
+    """Lines that begin with a wanted name and cannot be read; unwanted lines are not looked into."""
 
 
 class Sample(NamedTuple):
@@ -38,57 +66,107 @@ class Sample(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The wanted samples in the order of the page."""
+    """The wanted samples in the order of the page, and how many wanted lines cannot be read."""
 
     samples: list[Sample]
     malformed_lines: int
-    """Lines that begin with a wanted name and cannot be read; unwanted lines are not looked into."""
 
 
 def read_samples(page: bytes, wanted: frozenset[str]) -> Page:
-    """Read the samples of the wanted names.
+    """Read one page by itself: `x` takes `x_total`, `x_bucket`, `x_sum`, `x_count` too, never `x_created`."""
+    names = frozenset(name + suffix for name in wanted for suffix in _SUFFIXES)
+    lines = PageReader(names).read(page)
+    return Page(
+        [
+            Sample(series.name, series.labels, value)
+            for series, value in zip(lines.series, lines.values, strict=True)
+        ],
+        lines.malformed_lines,
+    )
 
-    A wanted name is a sample's full name or its family's: `x` also takes `x_total`, `x_bucket`, `x_sum`
-    and `x_count`, never `x_created`. Lines that cannot be read are skipped and counted; nothing raises.
-    """
-    prefixes, names = _compiled(wanted)
-    samples: list[Sample] = []
-    malformed = 0
-    for line in page.split(b"\n"):
-        if not line.startswith(prefixes):
-            continue
-        found = _NAME.match(line)
-        if found is None or (name := names.get(found[0])) is None:
-            continue
-        sample = _read_line(name, line, found.end())
-        if sample is None:
-            malformed += 1
-        else:
-            samples.append(sample)
-    return Page(samples, malformed)
+
+class PageReader:
+    """Reads one endpoint's pages, one after the other. `wanted` are full sample names."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self._pattern = _compiled(wanted)
+        self._heads: tuple[bytes, ...] = ()
+        self._series: tuple[Series, ...] = ()
+
+    def read(self, page: bytes) -> Lines:
+        """Read the wanted lines; those that cannot be read are skipped and counted, and nothing raises."""
+        page = b"\n" + page
+        found = self._pattern.findall(page)
+        if not found:
+            self._heads = self._series = ()
+            return Lines((), [], 0)
+        heads, numbers, rests = zip(*found, strict=True)
+        if heads == self._heads and not any(rests) and all(numbers):
+            try:
+                return Lines(self._series, list(map(float, numbers)), 0)
+            except ValueError:
+                pass  # the way below finds out which line it is
+        return self._read_anew(page, heads)
+
+    def _read_anew(self, page: bytes, heads: tuple[bytes, ...]) -> Lines:
+        series: list[Series] = []
+        values: list[float] = []
+        malformed = 0
+        plain = True
+        for found in self._pattern.finditer(page):
+            sample = _read_line(found[0][1:])
+            plain = plain and not found[3]
+            if sample is None:
+                malformed += 1
+            else:
+                series.append(sample[0])
+                values.append(sample[1])
+        if (read := tuple(series)) != self._series:
+            self._series = read
+        self._heads = heads if plain and not malformed else ()
+        return Lines(self._series, values, malformed)
 
 
 @lru_cache(maxsize=64)
-def _compiled(wanted: frozenset[str]) -> tuple[tuple[bytes, ...], dict[bytes, str]]:
-    families = sorted(name.encode() for name in wanted)
-    names = {family + suffix: (family + suffix).decode() for family in families for suffix in _SUFFIXES}
-    return tuple(families), names
+def _compiled(wanted: frozenset[str]) -> re.Pattern[bytes]:
+    return re.compile(rb"\n(" + _any_of(sorted(name.encode() for name in wanted)) + _PLAIN)
 
 
-def _read_line(name: str, line: bytes, start: int) -> Sample | None:
-    rest = _REST.match(line, start)
-    if rest is None:
+def _any_of(names: list[bytes]) -> bytes:
+    """An expression for any of the sorted names that looks at each byte of a line once.
+
+    Python's engine tries alternatives one by one, so what they begin with in common is drawn out.
+    """
+    if not names:
+        return b"(?!)"
+    first, last = names[0], names[-1]
+    shared = 0
+    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
+        shared += 1
+    if len(names) == 1:
+        return re.escape(first)
+    branches: dict[bytes, list[bytes]] = {}
+    for name in names:
+        branches.setdefault(name[shared : shared + 1], []).append(name[shared:])
+    ends = branches.pop(b"", None) is not None
+    either = b"(?:" + b"|".join(_any_of(branch) for branch in branches.values()) + b")"
+    return re.escape(first[:shared]) + either + (b"?" if ends else b"")
+
+
+def _read_line(line: bytes) -> tuple[Series, float] | None:
+    name = _NAME.match(line)
+    rest = None if name is None else _REST.match(line, name.end())
+    if name is None or rest is None:
         return None
     text, number = rest.groups()
     try:
         value = float(number)
     except ValueError:
         return None
-    if not text:
-        return Sample(name, {}, value)
-    if not _LABELS.match(text):
+    if text and not _LABELS.match(text):
         return None
-    return Sample(name, {key.decode(): _unescaped(raw) for key, raw in _LABEL.findall(text)}, value)
+    labels = {key.decode(): _unescaped(raw) for key, raw in _LABEL.findall(text or b"")}
+    return Series(name[0].decode(), labels), value
 
 
 def _unescaped(raw: bytes) -> str:

@@ -7,13 +7,13 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleet.load import Load, same_values, signal
-from xds_server.signals.engines import ENGINES
+from xds_server.signals.engines import reader_of
 from xds_server.signals.fetch import FetchError, PageFetcher
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _OFF_LOOP_BYTES: Final = 262_144
 same loop answers requests."""
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
+_ASK_AGAIN_SECONDS: Final = 60.0
+"""A second page that the engine refuses (llama.cpp without slots) is asked for again after this time."""
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
 _ANSWERED: Final = frozenset(("", "http_status", "too_large", "protocol", "internal"))
 """Kinds of failure, and none, that come after an answer."""
@@ -79,6 +81,8 @@ class _Target:
     load: Load = field(default_factory=Load)
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
+    beside_after: float = 0.0
+    """When the second page is worth asking for again, on the scraper's clock."""
     task: asyncio.Task[None] | None = None
 
     def same_source(self, endpoint: Endpoint) -> bool:
@@ -172,7 +176,7 @@ class Scraper:
 
     def _start(self, endpoint: Endpoint) -> None:
         assert self._fetcher is not None
-        reader = ENGINES[endpoint.engine](endpoint.address, self._signals)
+        reader = reader_of(endpoint.engine, endpoint.address, self._signals)
         target = _Target(endpoint, reader)
         target.task = asyncio.create_task(
             self._follow(target, self._fetcher), name=f"scrape {endpoint.address}"
@@ -207,9 +211,13 @@ class Scraper:
         self._metrics.scrapes.inc()
         before = target.load
         try:
+            began = self._clock()
             page = await fetcher.fetch(target.endpoint.metrics_url, self._signals.scrape_timeout_seconds)
             now = self._clock()
-            load = await self._read(target.reader, page, now)
+            beside = None
+            if target.reader.beside:
+                beside = await self._fetch_beside(target, fetcher, now, now - began)
+            load = await self._read(target.reader, page, now, beside)
             self._metrics.malformed_lines.inc(target.reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
@@ -230,10 +238,24 @@ class Scraper:
             self._failing.discard(target.endpoint.address)
         self._note_state()
 
-    async def _read(self, reader: EngineReader, page: bytes, now: float) -> Load:
-        if len(page) <= _OFF_LOOP_BYTES:
-            return reader.read(page, now)
-        return await asyncio.to_thread(reader.read, page, now)
+    async def _fetch_beside(
+        self, target: _Target, fetcher: PageFetcher, now: float, used_seconds: float
+    ) -> bytes | None:
+        """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
+        left = self._signals.scrape_timeout_seconds - used_seconds
+        if now < target.beside_after or left <= 0:
+            return None
+        try:
+            return await fetcher.fetch(urljoin(target.endpoint.metrics_url, target.reader.beside), left)
+        except FetchError as error:
+            if error.kind == "http_status":
+                target.beside_after = now + _ASK_AGAIN_SECONDS
+            return None
+
+    async def _read(self, reader: EngineReader, page: bytes, now: float, beside: bytes | None) -> Load:
+        if len(page) + len(beside or b"") <= _OFF_LOOP_BYTES:
+            return reader.read(page, now, beside)
+        return await asyncio.to_thread(reader.read, page, now, beside)
 
     def _failed(self, target: _Target, error: FetchError) -> None:
         endpoint = target.endpoint
