@@ -30,8 +30,10 @@ VERBS: Final = {
     "ext-proc": ("cli.ext_proc", "run one ext_proc worker that follows an xds_server"),
     "check": ("cli.check", "check a settings file and do nothing else"),
     "bootstrap": ("cli.bootstrap", "print an Envoy bootstrap that knows only its node and where ADS is"),
+    "gpu-agent": ("cli.gpu_agent", "tell of this host's GPUs: a Prometheus page, and reports to xds_server"),
     "engine": ("cli.engine", "run a simulated engine that stands in for vLLM"),
     "top": ("cli.top", "show endpoints, weights and health, live or once"),
+    "explain": ("cli.explain", "say why an endpoint has its weight, or why a request went where it went"),
     "diagnose": ("cli.diagnose", "name what is the matter with each pool and endpoint, with its evidence"),
     "demo": ("cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
 }

@@ -18,6 +18,8 @@ LEVELS = {"internal": 0, "single": 10, "multiple": 20, "hostbridge": 30, "node":
 
 @dataclass
 class FakeMig:
+    """A slice of one."""
+
     uuid: str
     instance: int
     used: int

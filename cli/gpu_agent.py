@@ -1,0 +1,49 @@
+"""`warmroute gpu-agent`: tells of a host's GPUs, beside the engines that use them."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from math import isfinite
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    parser.add_argument(
+        "--node", default=socket.gethostname(), help="this host's name, as in pools.endpoints.node"
+    )
+    parser.add_argument(
+        "--control", default="", metavar="ADDRESS", help="xds_server's control.address; none: only the page"
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:19100", metavar="HOST:PORT", help="the Prometheus page"
+    )
+    parser.add_argument("--interval", type=_seconds, default=1.0, help="seconds between two samples")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM. Returns 75 when only a new process can go on, as after a change of driver."""
+    # Imported late, so that the other verbs start without them.
+    from fleet.serving import configure_logging  # noqa: PLC0415
+    from fleet.serving import run as run_service  # noqa: PLC0415
+    from fleet.settings.address import split_host_port  # noqa: PLC0415
+    from gpu_agent.app import AgentConfig, serve  # noqa: PLC0415
+
+    try:
+        split_host_port(args.listen)
+        if args.control and not args.control.startswith("unix:"):
+            split_host_port(args.control)
+    except ValueError as error:
+        print(f"warmroute gpu-agent: {error}", file=sys.stderr)
+        return 2
+    configure_logging()
+    return run_service(serve(AgentConfig(args.node, args.listen, args.control, args.interval)))
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not isfinite(value) or not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError("allowed: 0.1 to 3600 seconds")
+    return value

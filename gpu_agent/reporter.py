@@ -1,0 +1,88 @@
+"""Streams readings to xds_server: the newest one, after each answer. A broken stream is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from fleet.gpu_codec import encode_report
+from fleet.serving import CHANNEL_OPTIONS
+from fleet.wire import gpu_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_agent.metrics import AgentMetrics
+    from gpu_agent.sampler import Sampler
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS: Final = 0.2
+MAX_BACKOFF_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0
+"""An xds_server that has not answered a report for so long is taken as gone."""
+
+
+class Reporter:
+    """Keeps one xds_server told, for ever. At most one report is on its way."""
+
+    def __init__(
+        self,
+        address: str,
+        node: str,
+        sampler: Sampler,
+        metrics: AgentMetrics,
+        clock: Callable[[], float],
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._address = address
+        self._node = node
+        self._sampler = sampler
+        self._metrics = metrics
+        self._clock = clock
+        self._answer_seconds = answer_seconds
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        backoff = FIRST_BACKOFF_SECONDS
+        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
+            stub = gpu_pb2_grpc.GpuReportsStub(channel)
+            while True:
+                heard = await self._stream(stub)
+                self._metrics.connected.set(0)
+                self._metrics.breaks.inc()
+                backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+
+    async def _stream(self, stub: gpu_pb2_grpc.GpuReportsStub) -> bool:
+        """Report on one stream to its end; returns whether any report was taken."""
+        heard, told = False, None
+        call = stub.Report()
+        try:
+            while True:
+                told = await self._sampler.newer(told)
+                async with asyncio.timeout(self._answer_seconds):
+                    await call.write(encode_report(self._node, told, self._clock()))
+                    if await call.read() is grpc.aio.EOF:
+                        return heard
+                if not heard:
+                    logger.info("xds_server at %s takes reports of %s", self._address, self._node)
+                    self._metrics.connected.set(1)
+                heard = True
+                self._metrics.reports.inc()
+        except grpc.aio.AioRpcError as error:
+            self._broken(f"{error.code().name}: {error.details()}", heard=heard)
+        except (asyncio.InvalidStateError, TimeoutError) as error:
+            # The first: the call ended between two of its operations.
+            self._broken(type(error).__name__, heard=heard)
+        finally:
+            call.cancel()
+        return heard
+
+    def _broken(self, why: str, *, heard: bool) -> None:
+        level = logging.WARNING if heard else logging.DEBUG
+        logger.log(level, "reports to xds_server at %s broke (%s)", self._address, why)
