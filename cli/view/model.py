@@ -83,7 +83,9 @@ def picture(documents: Mapping[str, Any]) -> Picture:
         pool = str(entry.get("pool") or "")
         totals[pool] = totals.get(pool, 0.0) + (number(entry.get("weight")) or 0.0)
     rows = [_row(entry, reasons.get(entry["address"], {}), totals) for entry in listed]
-    skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(documents.get(SKEW), "kind")))
+    told = documents.get(SKEW)
+    active = told.get("active") if isinstance(told, dict) else None
+    skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(active, "kind")))
     return Picture(rows, status if isinstance(status, dict) else {}, skew)
 
 
@@ -122,10 +124,12 @@ def _row(entry: Mapping[str, Any], told: Mapping[str, Any], totals: Mapping[str,
 
 
 def _skew_line(entry: Mapping[str, Any]) -> str:
-    where = entry.get("endpoint") or entry.get("address") or entry.get("pool") or ""
-    why = entry.get("evidence") or entry.get("text") or entry.get("reason") or ""
-    told = f"{str(entry['kind']).replace('_', ' ')} {where}".strip()
-    return printable(f"{told}: {why}" if isinstance(why, str) and why else told)
+    where = entry.get("address") or entry.get("pool") or ""
+    told = f"{entry['kind'].replace('_', ' ')} {where}".strip()
+    evidence = entry.get("evidence")
+    figures = {name: number(value) for name, value in evidence.items()} if isinstance(evidence, dict) else {}
+    why = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
+    return printable(f"{told}: {why}" if why else told)
 
 
 def _entries(document: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:

@@ -55,8 +55,16 @@ def test_reason_and_share_come_from_the_weights_where_endpoints_do_not_tell_them
 
 
 def test_skew_is_told_in_lines() -> None:
-    told = {"active": [{"kind": "long_tail", "endpoint": "10.0.0.1:8000", "evidence": "p99 4.1 x p50"}]}
-    assert picture({SKEW: told}).skew == ("long tail 10.0.0.1:8000: p99 4.1 x p50",)
+    """Those that last; for people, without the ones that are over."""
+    event = {
+        "kind": "long_tail",
+        "pool": "chat",
+        "address": "10.0.0.1:8000",
+        "evidence": {"p99_seconds": 4.1},
+    }
+    told = {"active": [event, {**event, "address": None}], "recent": [{**event, "kind": "batch_collapse"}]}
+    lines = ("long tail 10.0.0.1:8000: p99_seconds 4.1", "long tail chat: p99_seconds 4.1")
+    assert picture({SKEW: told}).skew == lines
 
 
 def test_text_from_afar_does_not_steer_the_terminal() -> None:

@@ -20,7 +20,7 @@ URL = "http://127.0.0.1:19000"
 
 @pytest.fixture
 def now(endpoints: dict[str, Any], status: dict[str, Any]) -> Picture:
-    skew = {"active": [{"kind": "long_tail", "pool": "chat", "evidence": "p99 4.1 x p50"}]}
+    skew = {"active": [{"kind": "long_tail", "pool": "chat", "evidence": {"p99_over_p50": 4.1}}]}
     return picture({ENDPOINTS: endpoints, STATUS: status, SKEW: skew})
 
 
@@ -39,7 +39,7 @@ def test_a_wide_terminal_shows_everything(now: Picture) -> None:
     text = screenful(now, 220)
     for part in (
         *("weight updates 4", "pushes 9", "ACKs 8", "NACKs 1", "chat 2/2", "code 0/1"),
-        *("warm 75 75%", "cold 20 20%", "no pick: not_json 5 5%", "long tail chat: p99 4.1 x p50"),
+        *("warm 75 75%", "cold 20 20%", "no pick: not_json 5 5%", "long tail chat: p99_over_p50 4.1"),
         *("stalled,gpu=0.4,trust=0.50", "memory 0.97", "3.40s", "234ms", "97%", "2.5%", "75.0%", "██████"),
     ):
         assert part in text, part

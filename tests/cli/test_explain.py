@@ -1,0 +1,160 @@
+"""`warmroute explain`: what servers know is told in words, and that nothing is known is told by status 1."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from cli.explain import query_of
+from cli.main import main
+from cli.view.explanation import explained
+
+COMPARED = ("address", "cost", "wait_seconds", "cold_seconds", "matched_blocks")
+FIELDS = ("picks", "weights", "signals", "a:1", "considered", "weight", "reason", "fallbacks")
+PICK = {
+    "at": "2026-11-29T10:11:12.131+00:00",
+    "request": "5f2e7a10-0000-4000-8000-000000000001",
+    "pool": "chat",
+    "reason": "warm",
+    "endpoint": "10.0.0.1:8000",
+    "fallbacks": ["10.0.0.2:8000"],
+    "matched_share": 0.875,
+    "expected_seconds": 0.0413,
+    "candidates": 3,
+    "considered": [
+        dict(zip(COMPARED, ("10.0.0.1:8000", 0.05, 0.02, 0.01, 7), strict=True)),
+        dict(zip(COMPARED, ("10.0.0.2:8000", 0.9, 0.0, None, 0), strict=True)),
+    ],
+    "trace": None,
+}  # fmt: skip
+WEIGHT = {
+    "address": "10.0.0.1:8000",
+    "pool": "chat",
+    "weight": 300,
+    "share": 0.75,
+    "reason": "memory 0.97",
+    "score": 1.234567,
+    "factors": {"memory": 0.388, "queue": 0.0},
+    "signals": {
+        "memory_used_ratio": {"value": 0.97, "age_seconds": 0.42, "source": "scrape"},
+        "latency_p99_seconds": {"value": 3.4, "age_seconds": 1.0, "source": "access log"},
+        "queue_depth": None,
+    },
+    "override": None,
+}
+
+
+def test_an_address_is_told_from_a_request() -> None:
+    assert query_of("10.0.0.1:8000") == {"endpoint": "10.0.0.1:8000"}
+    assert query_of("[fd00::1]:8000") == {"endpoint": "[fd00::1]:8000"}
+    assert query_of(str(PICK["request"])) == {"request": PICK["request"]}
+
+
+def test_why_this_pick() -> None:
+    text = "\n".join(explained({"picks": [PICK]}))
+    first = f"{PICK['at']}  request {PICK['request']} to pool chat was sent to 10.0.0.1:8000: warm"
+    assert text.splitlines()[0] == first
+    for part in (
+        "88% of its prompt was warm there",
+        "expected time to the first token: 0.0413 s",
+        "for retries: 10.0.0.2:8000",
+        "candidates: 3",
+    ):
+        assert part in text
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.split()[0] == "compared")
+    chosen, other = lines[at + 1 : at + 3]
+    assert chosen.split() == ["10.0.0.1:8000", "*", "0.05", "0.02", "s", "0.01", "s", "7"]
+    assert other.split() == ["10.0.0.2:8000", "0.9", "0", "s", "unknown", "0"]
+
+
+def test_why_no_pick() -> None:
+    entry = {"request": "r", "pool": None, "reason": "not_json", "endpoint": None, "considered": []}
+    assert explained({"picks": [entry]}) == ["request r went by weights, without a pick: not_json"]
+
+
+def test_why_this_weight() -> None:
+    text = "\n".join(explained({"weights": [WEIGHT], "picks": []}))
+    assert text.splitlines()[0] == "10.0.0.1:8000 (pool chat) has weight 300, 75.0% of its pool: memory 0.97"
+    for part in (
+        "97.0%, 0.4 s old, from scrape",
+        "3.4 s, 1.0 s old, from access log",
+        "unknown: queue depth",
+        "score: 1.235",
+        "    memory: 0.388",
+    ):
+        assert part in text, text
+    assert "override" not in text, "there is none"
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {}, {"picks": [], "weights": []}, {"picks": None, "limit": 20}]
+)
+def test_nothing_known_says_nothing(document: Any) -> None:
+    assert explained(document) == []
+
+
+def test_what_a_newer_server_tells_is_not_lost() -> None:
+    text = "\n".join(
+        explained({"weights": {"a:1": {"weight": 1, "stabiliser": {"slew_ratio": 0.5}}}, "new": {"x": 1}})
+    )
+    assert "a:1 has weight 1" in text
+    assert "slew ratio: 50.0%" in text
+    assert "new\n  x: 1" in text
+
+
+@given(
+    some.recursive(
+        some.none() | some.booleans() | some.floats() | some.text(max_size=4),
+        lambda inner: (
+            some.lists(inner, max_size=3)
+            | some.dictionaries(
+                some.sampled_from(FIELDS),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=10,
+    )
+)  # fmt: skip
+def test_no_document_breaks_it(document: Any) -> None:
+    assert all(line.isprintable() for line in explained(document))
+
+
+def test_both_services_are_asked(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Apart, xds_server knows of weights and ext_proc of picks."""
+    admin.documents = {"/api/v1/decisions": {"weights": [WEIGHT], "picks": [PICK]}}
+    where = ["--admin", admin.url, "--ext-proc-admin", f"{admin.url}/"]
+    assert main(["explain", "10.0.0.1:8000", *where]) == 0
+    told = capsys.readouterr().out
+    assert told.count("has weight 300") == 1, "one server is asked once"
+    assert "was sent to 10.0.0.1:8000" in told
+    assert admin.asked == [("/api/v1/decisions", {"endpoint": ["10.0.0.1:8000"]})]
+
+
+def test_json_tells_it_by_server(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.documents = {"/api/v1/decisions": {"picks": [PICK]}}
+    where = ["--admin", "127.0.0.1:1", "--ext-proc-admin", admin.url]
+    assert main(["explain", str(PICK["request"]), "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out) == {admin.url: {"picks": [PICK]}}
+    assert admin.asked[0][1] == {"request": [PICK["request"]]}
+
+
+@pytest.mark.parametrize("document", [404, {"picks": []}])
+def test_nothing_known_is_status_1(admin: Any, document: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.documents = {"/api/v1/decisions": document}
+    where = ["--admin", admin.url, "--ext-proc-admin", "127.0.0.1:1"]
+    assert main(["explain", "no-such-request", *where]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "nothing is known about no-such-request: only the newest picks" in told.err
+    assert "127.0.0.1:1 cannot be reached" in told.err
+
+
+def test_nobody_there_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "a:1", "--admin", "127.0.0.1:1", "--ext-proc-admin", "127.0.0.1:2"]) == 2
+    assert "cannot be reached" in capsys.readouterr().err
