@@ -229,7 +229,7 @@ def test_signals_become_causes_by_what_was_before_and_by_peers(
 
 
 def test_an_estimate_is_marked_as_one() -> None:
-    told = {**BUSY, "memory_used_ratio": 0.9, "kv_capacity_tokens": 100_000.0}
+    told = {**BUSY, "queue_depth": 2.0, "memory_used_ratio": 0.9, "kv_capacity_tokens": 100_000.0}
     told |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 200.0}
     (endpoint,) = watch(3, told).diagnosis()["endpoints"]
     assert (endpoint["cause"], endpoint["estimates"]) == ("fragmented", ["kv_fragmentation_estimate"])

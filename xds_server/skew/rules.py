@@ -126,7 +126,11 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "fragmented",
-        (Condition(_MEMORY, ">=", 0.85), Condition("kv_fragmentation_estimate", ">=", 0.5)),
+        (
+            Condition(_MEMORY, ">=", 0.85),
+            Condition("kv_fragmentation_estimate", ">=", 0.5),
+            Condition(_QUEUE, ">=", 1),
+        ),
         ("running", "prompt_tokens_mean"),
         "By estimate the KV cache holds few tokens for its room: use smaller blocks, or restart the engine.",
     ),

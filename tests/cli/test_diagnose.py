@@ -1,0 +1,129 @@
+"""`warmroute diagnose`: the table, the choice, and an exit status that scripts can go by."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cli.diagnose import PATH
+from cli.main import main
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.settings import SkewSettings
+from xds_server.skew.watch import SkewWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CALM = {"running": 8.0, "queue_depth": 0.0, "memory_used_ratio": 0.4, "prefix_hit_ratio": 0.8}
+FULL = {**CALM, "queue_depth": 40.0, "memory_used_ratio": 0.97, "kv_capacity_tokens": 1e4}
+FULL |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 100.0}
+
+
+def told(*pools: Mapping[str, Mapping[str, float]]) -> Any:
+    """What an xds_server tells of these pools: address to signals."""
+    names = ("chat", "code")
+    made = tuple(
+        Pool(name, tuple(Endpoint(address, name) for address in pool))
+        for name, pool in zip(names, pools, strict=False)
+    )
+    loads = {
+        address: Load(**{name: Signal(value, 10.0, "test") for name, value in signals.items()})
+        for pool in pools
+        for address, signals in pool.items()
+    }
+    watch = SkewWatch(SkewSettings(), 10.0, CollectorRegistry())
+    watch.observe(Membership(made), loads, 10.0)
+    return json.loads(json.dumps(watch.diagnosis()))
+
+
+@pytest.fixture
+def mixed(admin: Any) -> Any:
+    admin.documents[PATH] = told({"10.0.0.1:80": CALM, "10.0.0.2:80": FULL}, {"10.0.1.1:80": CALM})
+    return admin
+
+
+def test_a_healthy_fleet_ends_with_0(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.documents[PATH] = told({"10.0.0.1:80": CALM, "10.0.0.2:80": {**CALM, "running": 0.0}})
+    assert main(["diagnose", "--admin", admin.url]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["pool", "chat", "10.0.0.1:80", "10.0.0.2:80"]
+    assert "2 endpoints" not in rows[1]
+    assert "1 healthy, 1 idle" in rows[1]
+
+
+def test_a_named_cause_ends_with_1_and_stands_in_the_table_with_evidence_and_advice(
+    mixed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", "--admin", mixed.url]) == 1
+    out = capsys.readouterr().out
+    (row,) = [line for line in out.splitlines() if line.startswith("  10.0.0.2:80")]
+    assert "hot_spot" in row
+    assert "queue_depth 40" in row
+    assert "\nhot_spot: It has far more to do than its peers" in out
+
+
+@pytest.mark.parametrize(
+    ("what", "shown", "status"),
+    [
+        ("chat", ["10.0.0.1:80", "10.0.0.2:80"], 1),
+        ("code", ["10.0.1.1:80"], 0),
+        ("10.0.0.1:80", ["10.0.0.1:80"], 0),
+        ("10.0.0.2:80", ["10.0.0.2:80"], 1),
+    ],
+)
+def test_a_pool_or_an_endpoint_is_chosen_and_the_status_is_theirs(
+    mixed: Any, capsys: pytest.CaptureFixture[str], what: str, shown: list[str], status: int
+) -> None:
+    assert main(["diagnose", what, "--admin", mixed.url, "--json"]) == status
+    printed = json.loads(capsys.readouterr().out)
+    assert [entry["address"] for entry in printed["endpoints"]] == shown
+    assert [entry["pool"] for entry in printed["pools"]] == ([what] if what in {"chat", "code"} else [])
+
+
+def test_unknown_is_not_healthy_and_says_what_is_missing(
+    admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.documents[PATH] = told({"10.0.0.1:80": {"running": 3.0}})
+    assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 1
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  10.0.0.1:80")]
+    assert "unknown" in row
+    assert "memory_used_ratio" in row
+
+
+def test_an_estimate_is_shown_as_one(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    roomy = {**FULL, "kv_capacity_tokens": 1e5}
+    admin.documents[PATH] = told({"10.0.0.1:80": roomy})
+    assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 1
+    assert "kv_fragmentation_estimate ~0.9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (404, "has no /api/v1/diagnosis"),
+        (500, "status 500"),
+        ({}, "something else"),
+        ([1], "something else"),
+        ({"observed": False, "pools": [], "endpoints": []}, "not observed anything yet"),
+    ],
+)
+def test_no_answer_ends_with_2_and_says_why(
+    admin: Any, capsys: pytest.CaptureFixture[str], document: Any, why: str
+) -> None:
+    admin.documents[PATH] = document
+    assert main(["diagnose", "--admin", admin.url]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_nobody_there_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--admin", "127.0.0.1:9"]) == 2
+    assert "cannot be reached" in capsys.readouterr().err
+
+
+def test_a_name_that_nobody_has_ends_with_2(mixed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "chatt", "--admin", mixed.url]) == 2
+    assert "no pool or endpoint is called chatt" in capsys.readouterr().err
