@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge
 
-from fleet.names import TYPE_ENDPOINT
 from fleet.serving import GrpcServer
 from fleet.settings.membership import membership
 from fleet.store import FleetView
@@ -20,6 +19,7 @@ from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
+from xds_server.operators import Operators
 from xds_server.signals.scraper import Scraper
 from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
@@ -29,7 +29,6 @@ from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.standing import Standing
 from xds_server.status import StatusViews
 from xds_server.ticker import Ticker
-from xds_server.trace import TracedNacks, trace_update
 from xds_server.weigh import Weigher, WeightUpdate
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ class XdsServer:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self._tracer = provider.get_tracer("warmroute.xds_server")
         self._ticker = Ticker(clock)
         self._keeper = EndpointKeeper(settings, registry, clock)
         self._keeper.on_change = self._ticker.hurry
@@ -80,7 +78,16 @@ class XdsServer:
         self._saver = Saver(registry)
         self._standing = Standing(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
-        progress = Progress(settings.limits.xds_streams, following=TracedNacks(self._tracer))
+        self._operators = Operators(
+            settings,
+            provider.get_tracer("warmroute.xds_server"),
+            registry,
+            self._weigher,
+            self._snapshots,
+            membership=lambda: None if self._roster is None else self._roster.active,
+            recompute=self.tick,
+        )
+        progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
         self._discovery = DiscoveryService(
             self._snapshots, registry, settings.limits.xds_streams, observer=progress
         )
@@ -116,15 +123,15 @@ class XdsServer:
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
-        return self._status.views()
+        return {**self._status.views(), **self._operators.views()}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
         """What the admin server answers to a question."""
-        return {}
+        return self._operators.queries()
 
     def actions(self) -> Mapping[str, Callable[[Any], Any]]:
         """What the admin server lets an operator change."""
-        return {}
+        return self._operators.actions()
 
     async def start(self) -> None:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""
@@ -134,6 +141,7 @@ class XdsServer:
             self._keeper.stand_in(state.discovered)
             self._weigher.restore(state.membership, state.weights, state.unhealthy, self._clock())
             self._standing.loaded(state)
+        await self._operators.load()
         await self._keeper.start()
         self._saver.start()
         if self._control is not None:
@@ -148,6 +156,7 @@ class XdsServer:
         self._keeper.reconfigure(settings)
         self._scraper.reconfigure(settings.signals)
         self._weigher.reconfigure(settings.weights, settings.signals)
+        self._operators.reconfigure(settings)
         self._ticker.hurry()
 
     async def drain(self) -> None:
@@ -212,20 +221,25 @@ class XdsServer:
 
     def tick(self) -> None:
         """Loads to weights to snapshot; Envoys hear of it only if something they act on changed."""
+        times = self._operators.tick()
         roster = self._take_roster()
         if roster is None:
             return
         loads, now = self._scraper.loads(), self._clock()
         if self._weigher.restored:
             self._weigher.heard(self._scraper.answering())
-        update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now))
+        times.collected()
+        overrides = self._operators.overrides()
+        update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now), overrides)
+        times.computed()
         self._blind.set(len(update.blind_pools))
         self._standing.on_last_good(self._keeper.standing_in() | self._weigher.restored)
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
         self._weights = {**update.weights, **kept} if kept else update.weights
         wanted = (roster, self._weights, update.unhealthy)
         if wanted != self._served:
-            self._publish(roster, update)
+            if self._publish(roster, update):
+                self._operators.published(times, update, loads, now)
             self._served = wanted
         self._store.publish(FleetView(roster.active, update.weights, loads))
 
@@ -240,16 +254,17 @@ class XdsServer:
         self._roster = roster
         return roster
 
-    def _publish(self, roster: Roster, update: WeightUpdate) -> None:
+    def _publish(self, roster: Roster, update: WeightUpdate) -> bool:
+        """Set the snapshot; returns whether Envoys hear of it."""
         told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
         snapshot = build_snapshot(roster.settings, *told, roster.unheard)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
         if not self._snapshots.set(snapshot, for_group):
-            return
+            return False
         self._saver.offer(self._state(roster, update), roster.settings)
         if update.changed:
             self._updates.inc()
-            trace_update(self._tracer, update, snapshot.version(TYPE_ENDPOINT))
+        return True
 
     def _state(self, roster: Roster, update: WeightUpdate) -> LastGood:
         source_of = self._keeper.source_of

@@ -218,12 +218,6 @@ class UpdateTraces(NullObserver):
         span.end(ended_ns)
 
 
-def trace_update(tracer: Tracer, update: WeightUpdate, version: str) -> None:
-    """Record a published update without what follows it."""
-    with tracer.start_as_current_span("warmroute.weight_update") as span:
-        _tell_changes(span, update, version)
-
-
 def _tell_changes(span: Span, update: WeightUpdate, version: str) -> None:
     changes = update.changes
     span.set_attribute("warmroute.endpoints_changed", len(changes))
