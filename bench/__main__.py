@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 BENCHES: Final = {
     "demo": "Envoy alone against Envoy with Warmroute on the same workload",
     "outage": "what requests feel when ext_proc, xds_server or an engine is killed or frozen",
+    "faults": "how much still goes to an engine that hangs, crawls or fails, and how soon it is back",
     "xds_scale": "what a weight change to many Envoys costs and takes, beside a bare gRPC server",
     "signal_to_ack": "from a changed signal to the real Envoy's ACK",
     "weights_honoured": "shares that engines see against pushed weights, by load balancing policy",
     "xds_churn": "what many thousand connections, subscriptions and cancellations leave behind",
+    "skew": "how soon each kind of skew is told, and false alarms in an hour of noise",
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }

@@ -1,0 +1,265 @@
+"""Skew in a synthetic fleet, in virtual time: how soon each kind is told, and false alarms of noise.
+
+Three pools of endpoints tell signals that vary by 20 % (uniformly, each at every scrape), as every engine's
+do. First nothing is wrong for an hour: every event is a false alarm. Then each kind is planted, now on one
+endpoint, now on a whole pool, at other moments of the period each time: counted are the periods from its
+begin until the event, those until the event is over, and how often it was told (once is right). Prompts'
+figures move as the scraper's do, whose window of 30 s mixes old and new ones. What is planted is clear of
+its threshold by more than the noise (P99 is 6 x P50), and so is what is calm (2 x P50). Last, the cost of
+one period at 1,000 endpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from bench import report
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.settings import SkewSettings
+from xds_server.skew.detectors import DETECTORS
+from xds_server.skew.watch import SkewWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from bench.report import Wanted
+    from xds_server.skew.event import SkewEvent
+
+NOISE: Final = 0.2
+STALE_AFTER_SECONDS: Final = 10.0
+SCRAPE_WINDOW_SECONDS: Final = 30.0
+HEALTHY: Final[Mapping[str, float]] = {
+    "latency_p50_seconds": 0.2,
+    "latency_p99_seconds": 0.4,
+    "requests_per_second": 8.0,
+    "running": 40.0,
+    "queue_depth": 2.0,
+    "in_flight": 42.0,
+    "batch_limit": 64.0,
+    "prompt_tokens_mean": 900.0,
+    "prompt_tokens_variance": 4e5,
+    "generation_tokens_mean": 200.0,
+    "prompt_tokens_per_second": 7200.0,
+    "generation_tokens_per_second": 1600.0,
+    "prefix_hit_ratio": 0.6,
+    "memory_used_ratio": 0.6,
+    "kv_capacity_tokens": 100_000.0,
+}
+EXACT: Final = frozenset({"batch_limit", "kv_capacity_tokens"})
+_WARM_UP_PERIODS: Final = 24
+_STAY_PERIODS: Final = 12
+
+
+def _tail(told: dict[str, float], _: float) -> None:
+    told["latency_p99_seconds"] = 6.0 * told["latency_p50_seconds"]
+
+
+def _collapse(told: dict[str, float], _: float) -> None:
+    told.update(running=4.0, queue_depth=30.0, in_flight=34.0)
+
+
+def _burst(told: dict[str, float], seconds: float) -> None:
+    """Prompts of 6,000 tokens come instead, and fill the scraper's window by and by."""
+    share = min(seconds / SCRAPE_WINDOW_SECONDS, 1.0)
+    old, new = told["prompt_tokens_mean"], 6000.0
+    spread = (1 - share) * told["prompt_tokens_variance"] + share * 4e6
+    told["prompt_tokens_mean"] = (1 - share) * old + share * new
+    told["prompt_tokens_variance"] = spread + share * (1 - share) * (new - old) ** 2
+
+
+PLANTS: Final[dict[str, Callable[[dict[str, float], float], None]]] = {
+    "long_tail": _tail,
+    "batch_collapse": _collapse,
+    "context_burst": _burst,
+}
+
+
+@dataclass
+class Planted:
+    """What came of planting one kind at one place."""
+
+    found_periods: float | None
+    """From its begin; None: never."""
+    over_periods: float | None
+    """From its end (of a burst: from its begin, because what stays becomes normal) until the event's."""
+    told: int
+    """Events of this kind at this place."""
+    elsewhere: int
+    """Events of other kinds, or of the same at places that have no part in it."""
+
+
+class Replay:
+    """A watch on a fleet in virtual time, told at every tick."""
+
+    def __init__(self, sizes: Sequence[int], seed: int, tick_seconds: float = 1.0) -> None:
+        logging.getLogger("xds_server.skew.watch").setLevel(logging.CRITICAL)
+        self.pools = tuple(
+            Pool(
+                f"pool{n}",
+                tuple(Endpoint(f"10.{n}.{i // 250}.{i % 250 + 1}:80", f"pool{n}") for i in range(size)),
+            )
+            for n, size in enumerate(sizes)
+        )
+        self.membership = Membership(self.pools)
+        self.settings = SkewSettings()
+        self.watch = SkewWatch(self.settings, STALE_AFTER_SECONDS, CollectorRegistry())
+        self.random = random.Random(seed)
+        self.tick_seconds = tick_seconds
+        self.now = 0.0
+        self.costs: list[float] = []
+
+    def run(
+        self, seconds: float, plant: str = "", where: frozenset[str] = frozenset(), since: float = 0.0
+    ) -> Iterator[SkewEvent]:
+        """Let time pass; yields what begins and ends."""
+        until = self.now + seconds
+        while self.now < until - 1e-9:
+            loads = {
+                address: self._load(plant if address in where else "", since)
+                for address in self.membership.by_address
+            }
+            before = time.perf_counter()
+            changes = self.watch.observe(self.membership, loads, self.now)
+            self.costs.append(time.perf_counter() - before)
+            yield from changes
+            self.now += self.tick_seconds
+
+    def _load(self, plant: str, since: float) -> Load:
+        told = dict(HEALTHY)
+        if plant:
+            PLANTS[plant](told, self.now - since)
+        vary = self.random.uniform
+        return Load(
+            **{
+                name: Signal(
+                    value if name in EXACT else value * vary(1 - NOISE, 1 + NOISE), self.now, "bench"
+                )
+                for name, value in told.items()
+            }
+        )
+
+
+def false_alarms(sizes: Sequence[int], seconds: float, seed: int) -> int:
+    """Count the events of a fleet in which nothing is wrong."""
+    replay = Replay(sizes, seed, tick_seconds=SkewSettings().period_seconds)
+    return sum(event.ended_at is None for event in replay.run(seconds))
+
+
+def plant(kind: str, *, whole_pool: bool, seed: int) -> Planted:
+    """Plant one kind after a calm time, and take it away again."""
+    replay = Replay((3, 4, 8), seed)
+    period = replay.settings.period_seconds
+    pool = replay.random.choice(replay.pools)
+    chosen = pool.endpoints if whole_pool else (replay.random.choice(pool.endpoints),)
+    where = frozenset(endpoint.address for endpoint in chosen)
+    list(replay.run(_WARM_UP_PERIODS * period + replay.random.randrange(int(period))))
+    begun_at = replay.now
+    changes = [*replay.run(_STAY_PERIODS * period, kind, where, begun_at)]
+    ended_at = begun_at if kind == "context_burst" else replay.now
+    changes += replay.run(_WARM_UP_PERIODS * period)
+    place = None if whole_pool else chosen[0].address
+    own = [event for event in changes if (event.kind, event.address) == (kind, place)]
+    begins = [event.began_at for event in own if event.ended_at is None]
+    ends = [event.ended_at for event in own if event.ended_at is not None]
+    strange = sum(
+        event.ended_at is None
+        and (event.kind != kind or event.pool != pool.name or event.address not in (*where, None))
+        for event in changes
+    )
+    return Planted(
+        found_periods=(begins[0] - begun_at) / period if begins else None,
+        over_periods=(ends[-1] - ended_at) / period if ends else None,
+        told=len(begins),
+        elsewhere=strange,
+    )
+
+
+def cost(endpoints: int, seed: int) -> dict[str, float]:
+    """Measure one period's work, and what a tick between two periods costs."""
+    replay = Replay([endpoints // 10] * 10, seed, tick_seconds=SkewSettings().period_seconds)
+    list(replay.run(20 * replay.settings.period_seconds))
+    loads = {address: Load() for address in replay.membership.by_address}
+    replay.watch.observe(replay.membership, loads, replay.now)
+    before = time.perf_counter()
+    for _ in range(1000):
+        replay.watch.observe(replay.membership, loads, replay.now)
+    idle = (time.perf_counter() - before) / 1000
+    before = time.perf_counter()
+    replay.watch.diagnosis()
+    return {
+        "endpoints": endpoints,
+        "period_ms": round(median(replay.costs) * 1000, 3),
+        "tick_between_us": round(idle * 1e6, 3),
+        "diagnosis_ms": round((time.perf_counter() - before) * 1000, 3),
+    }
+
+
+def measure(hours: float, trials: int, seed: int) -> tuple[dict[str, Any], list[Wanted]]:
+    """Run all of it."""
+    report.progress(f"{hours:g} h of noise on 60 endpoints")
+    alarms = false_alarms((10, 20, 30), hours * 3600, seed)
+    wanted = [report.exactly("false_alarms", alarms, 0)]
+    kinds: dict[str, Any] = {}
+    for kind in DETECTORS:
+        report.progress(f"{kind}: planted {2 * trials} times")
+        runs = [
+            plant(kind, whole_pool=whole_pool, seed=seed + n)
+            for n in range(trials)
+            for whole_pool in (False, True)
+        ]
+        kinds[kind] = _summary(runs)
+        wanted += [
+            report.exactly(f"{kind}_found", kinds[kind]["found"], len(runs)),
+            report.at_most(f"{kind}_found_periods_most", kinds[kind]["found_periods_most"], 4),
+            report.exactly(f"{kind}_told_again", kinds[kind]["told_again"], 0),
+            report.exactly(f"{kind}_elsewhere", kinds[kind]["elsewhere"], 0),
+        ]
+    result = {
+        "noise_ratio": NOISE,
+        "hours": hours,
+        "false_alarms": alarms,
+        "kinds": kinds,
+        "cost": cost(1000, seed),
+    }
+    return result, wanted
+
+
+def _summary(runs: Sequence[Planted]) -> dict[str, Any]:
+    found = [run.found_periods for run in runs if run.found_periods is not None]
+    over = [run.over_periods for run in runs if run.over_periods is not None]
+    return {
+        "planted": len(runs),
+        "found": len(found),
+        "found_periods_median": round(median(found), 2) if found else None,
+        "found_periods_most": round(max(found), 2) if found else None,
+        "over": len(over),
+        "over_periods_most": round(max(over), 2) if over else None,
+        "told_again": sum(max(run.told - 1, 0) for run in runs),
+        "elsewhere": sum(run.elsewhere for run in runs),
+    }
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(prog="python -m bench.skew", description=__doc__)
+    parser.add_argument("--hours", type=float, default=1.0, help="of noise; default: 1")
+    parser.add_argument("--trials", type=int, default=20, help="of each kind at each place; default: 20")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    args = parser.parse_args(given)
+    result, wanted = measure(args.hours, args.trials, args.seed)
+    return report.finish(result, wanted, as_json=args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(report.command(main))
