@@ -77,6 +77,8 @@ class Cluster:
         self.address = f"127.0.0.1:{free_port()}"
         self.admin_address = f"127.0.0.1:{free_port()}"
         self.ext_proc_admin_address = f"127.0.0.1:{free_port()}"
+        self.envoy: EnvoyProcess | None = None
+        """Once it runs."""
         self.pool_overrides: dict[str, Any] = {}
         """Fields of the pool that differ from defaults; they count from the next `write_settings` on."""
         self._clients: dict[str, HttpClient] = {}
@@ -215,7 +217,7 @@ async def running_cluster(settings: ClusterSettings) -> AsyncIterator[Cluster]:
         await cluster.start_engines()
         cluster.write_settings()
         await cluster.start_services()
-        async with EnvoyProcess(await cluster.bootstrap(), directory=directory):
+        async with EnvoyProcess(await cluster.bootstrap(), directory=directory) as cluster.envoy:
             await cluster.wait_answer("envoy", cluster.address, "/v1/models")
             yield cluster
         await cluster.stop()

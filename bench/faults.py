@@ -1,188 +1,176 @@
-"""Faults of a running deployment, and what the requests around each of them felt."""
+"""An engine hangs, crawls, fails, dies or fills up: how much still goes there, and how soon it is back.
+
+For each fault a deployment of its own: simulated engines behind Envoy and `warmroute serve`, under a steady
+load of small prompts that nobody is warm for, half of them with picks, half by weights alone (their content
+type keeps them from ext_proc). One engine goes wrong for a while and heals. Shares are of what Envoy sent,
+retries included, and of what the engines saw arrive; recovery is judged by who answered the requests that
+started after it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import signal
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
-from bench.processes import BenchError, warmroute
+from bench import processes, report
+from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from bench.fault_cases import CASES, STRUCK, Case, Strike, strike, turns
+from bench.load import LoadRun
 from bench.stats import percentile
-from bench.watch import warmroute_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from bench.cluster import Cluster
-    from bench.load import LoadRun
+    from bench.report import Wanted
     from bench.stats import Outcome
 
-Target = Literal["ext-proc", "xds", "engine-0"]
-Kind = Literal["kill", "freeze"]
-FAULTS: Final[tuple[tuple[Target, Kind], ...]] = (
-    ("ext-proc", "kill"),
-    ("ext-proc", "freeze"),
-    ("xds", "kill"),
-    ("xds", "freeze"),
-    ("engine-0", "kill"),
-)
-_PUSH_POLL_SECONDS: Final = 0.05
-_PUSH_WAIT_SECONDS: Final = 20.0
-"""Longer than any target, so that a late push has a figure."""
-_STEADY_PICKS: Final = 20
-"""Picks have resumed where this many requests in a row have one."""
+ENGINES: Final = 4
+ENGINE: Final = EngineSettings(speed_up=3.0, blocks=8192, max_num_seqs=64)
+OVERRIDES: Final = {"limits": {"drain_seconds": 0.5}}
+_WEIGHTED: Final = {"content-type": "text/plain"}
+"""What is no JSON is not read by ext_proc, so weights decide; the engine does not mind."""
+
+_WARM_UP_SECONDS: Final = 4.0
+_STEADY_SECONDS: Final = 6.0
+_WATCH_SECONDS: Final = 10.0
+_LATE_SECONDS: Final = 20.0
+"""The load is planned for so much longer than a case should take, and stops when it is over."""
+_WINDOW_SECONDS: Final = 1.5
+_WINDOW_STEP_SECONDS: Final = 0.1
+_FAIR_AGAIN: Final = 0.8
+"""Of the fair share: what a window of so few requests can tell from it."""
+
+_FROZEN_SHARE: Final = 0.02
+_HEALTHY_RATE: Final = 0.9
+_HALF_SHARE_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """When it struck and when it was over, in seconds from the start of the load."""
-
-    target: Target
-    kind: Kind
-    struck_at: float
-    returned_at: float
-    """The process runs again and calls itself ready."""
-    ended_at: float
-    """The watch over its aftermath ended."""
-    push_resumed_seconds: float | None
-    """From the return to Envoy's acknowledgement of a change made then; None: it never came."""
-    address: str = ""
-    """The engine's, where an engine was struck."""
-
-    @property
-    def name(self) -> str:
-        """For people and for JSON."""
-        return f"{self.target.replace('-0', '').replace('-', '_')}_{self.kind}"
-
-
-@dataclass(frozen=True, slots=True)
-class Felt:
-    """What requests felt of a fault."""
-
-    name: str
-    requests: int
-    failures: int
-    failures_of_later_requests: int
-    """Of those that started after the strike."""
-    failures_elsewhere: int
-    """Of those that another engine than the one struck had begun to answer."""
-    slowest_seconds: float | None
-    """End to end, of those that started more than a second after the strike."""
-    e2e_p99_seconds: float | None
-    """Of the same."""
-    unpicked: int
-    """Answers without a pick, weights decided: while ext_proc is away, all."""
-    picks_resumed_seconds: float | None
-    """From the return to the first of many picks in a row; None: they never came."""
-    push_resumed_seconds: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
-
-async def strike(
-    cluster: Cluster, load: LoadRun, target: Target, kind: Kind, seconds: float, note: Callable[[str], None]
-) -> Fault:
-    """Let one fault last for `seconds`, undo it, and watch for as long again.
+async def measure(case: Case, rate: float, fault_seconds: float, seed: int) -> dict[str, Any]:
+    """Run one case and return its figures.
 
     Raises:
-        BenchError: the process does not come back.
+        BenchError: a part does not start, obey or come back.
     """
-    child = cluster.children[target]
-    note(f"{target} {kind}: {load.started} sent, {load.in_flight} in flight")
-    struck_at = load.elapsed_seconds
-    child.signal(signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
-    await asyncio.sleep(seconds)
-    address = cluster.engines[0] if target == "engine-0" else ""
-    if kind == "freeze":
-        child.signal(signal.SIGCONT)
-    else:
-        child.kill()
-        await _start_again(cluster, target)
-    returned_at = load.elapsed_seconds
-    note(f"{target} is back: {load.started} sent, {load.in_flight} in flight")
-    pushed = await _push(cluster, load, returned_at)
-    await asyncio.sleep(max(0.0, returned_at + seconds - load.elapsed_seconds))
-    return Fault(target, kind, struck_at, returned_at, load.elapsed_seconds, pushed, address)
+    lasts = _WARM_UP_SECONDS + _STEADY_SECONDS + fault_seconds + _WATCH_SECONDS + _LATE_SECONDS
+    async with running_cluster(ClusterSettings("serve", ENGINES, ENGINE, OVERRIDES)) as cluster:
+        picked = LoadRun(cluster.address, ENGINE.model)
+        weighted = LoadRun(cluster.address, ENGINE.model, headers=_WEIGHTED)
+        runs = (picked, weighted)
+        async with asyncio.TaskGroup() as group:
+            for number, run in enumerate(runs):
+                group.create_task(run.run(turns(seed + number, rate / 2, lasts)))
+            await asyncio.sleep(_WARM_UP_SECONDS)
+            struck = await strike(cluster, picked, case, _STEADY_SECONDS, fault_seconds, _WATCH_SECONDS)
+            for run in runs:
+                run.stop()
+        return figures(struck, picked.outcomes, weighted.outcomes)
 
 
-async def _start_again(cluster: Cluster, target: Target) -> None:
-    if target == "engine-0":
-        address = cluster.engines[0]
-        cluster.start(target, cluster.settings.engine.argv(address))
-        await cluster.wait_answer(target, address, "/v1/models")
-    elif target == "xds":
-        cluster.start(target, warmroute("xds", str(cluster.settings_path)))
-        await cluster.wait_answer(target, cluster.admin_address, "/readyz")
-    else:
-        cluster.start(target, warmroute("ext-proc", str(cluster.settings_path)))
-        await cluster.wait_answer(target, cluster.ext_proc_admin_address, "/readyz")
+def figures(struck: Strike, picked: Sequence[Outcome], weighted: Sequence[Outcome]) -> dict[str, Any]:
+    """Work out what a case came to. None is unknown, or never."""
+    outcomes = [*picked, *weighted]
+    began, ended = struck.struck_at, struck.healed_at
+    within = [o for o in outcomes if o.ended_seconds >= began and o.at_seconds < ended]
+    later = [o for o in within if o.at_seconds > began + 3.0]
+    moved, healed = struck.moved, struck.healed
+    after = [o for o in outcomes if ended <= o.at_seconds < struck.ended_at]
+    fair = 1.0 / ENGINES
+    return {
+        "fault": struck.case.name,
+        "requests": len(within),
+        "failures": dict(Counter(o.failure for o in within if o.failure)),
+        "failures_after_3s": dict(Counter(o.failure for o in later if o.failure)),
+        "failures_after_recovery": dict(Counter(o.failure for o in after if o.failure)),
+        "share_after_3s": _share(moved.total, healed.total),
+        "picked_share_after_3s": _share(moved.picked, healed.picked),
+        "weighted_share_after_3s": _share(moved.unpicked, healed.unpicked),
+        "healthy_rate_ratio": report.ratio(
+            healthy_rate(outcomes, struck.address, began, ended),
+            healthy_rate(outcomes, struck.address, struck.began_at, began),
+        ),
+        "e2e_p99_seconds": percentile([o.e2e_seconds for o in later if o.failure is None], 0.99),
+        "half_share_again_seconds": again(after, struck.address, ended, fair / 2),
+        "fair_share_again_seconds": again(after, struck.address, ended, fair * _FAIR_AGAIN),
+        "least_trust_ratio": struck.least_trust,
+        "marked_unhealthy": struck.marked,
+    }
 
 
-async def _push(cluster: Cluster, load: LoadRun, since: float) -> float | None:
-    """Change a route's retries and wait for one more ACK than before; return how long since `since`."""
-    before = await _acks(cluster)
-    cluster.pool_overrides["retries"] = 5 - cluster.pool_overrides.get("retries", 2)
-    cluster.write_settings()
-    while load.elapsed_seconds < since + _PUSH_WAIT_SECONDS:
-        acks = await _acks(cluster)
-        if acks is not None and acks > (before or 0):
-            return load.elapsed_seconds - since
-        await asyncio.sleep(_PUSH_POLL_SECONDS)
-    return None
+def _share(before: Sequence[int] | None, after: Sequence[int] | None) -> float | None:
+    if before is None or after is None:
+        return None
+    # A host that has left and come back counts from 0 again.
+    grown = [then - now if then >= now else then for now, then in zip(before, after, strict=True)]
+    return report.ratio(grown[STRUCK], sum(grown))
 
 
-async def _acks(cluster: Cluster) -> int | None:
-    acks: int | None = (await warmroute_status(cluster)).get("acks")
-    return acks
-
-
-def felt(fault: Fault, outcomes: Sequence[Outcome]) -> Felt:
-    """Work out what requests felt from the strike to the end of the watch, when the next fault strikes.
-
-    A request that is still in flight then may fail by the next fault: its failure is not counted here, and
-    its time up to that moment only.
-    """
-    began, ended = fault.struck_at, fault.ended_at
-    around = [o for o in outcomes if o.ended_seconds >= began and o.at_seconds < ended]
-    around.sort(key=lambda outcome: outcome.at_seconds)
-    failed = [o for o in around if o.failure is not None and o.ended_seconds < ended]
-    later = [o for o in around if o.at_seconds > began + 1.0]
-    times = [min(o.ended_seconds, ended) - o.at_seconds for o in later]
-    return Felt(
-        name=fault.name,
-        requests=len(around),
-        failures=len(failed),
-        failures_of_later_requests=sum(o.at_seconds >= began for o in failed),
-        failures_elsewhere=sum(o.served is not None and o.served != fault.address for o in failed),
-        slowest_seconds=max(times, default=None),
-        e2e_p99_seconds=percentile(times, 0.99),
-        unpicked=sum(o.picked is None for o in around if o.failure is None),
-        picks_resumed_seconds=picks_resumed(fault.returned_at, around),
-        push_resumed_seconds=fault.push_resumed_seconds,
+def healthy_rate(outcomes: Sequence[Outcome], struck: str, since: float, until: float) -> float | None:
+    """Whole answers a second of the engines that are not struck."""
+    good = sum(
+        o.failure is None and o.served not in {None, struck} and since <= o.ended_seconds < until
+        for o in outcomes
     )
+    return report.ratio(good, until - since)
 
 
-def picks_resumed(returned_at: float, outcomes: Sequence[Outcome]) -> float | None:
-    """Seconds from the return to the first request of `_STEADY_PICKS` in a row that all have a pick."""
-    after = [o for o in outcomes if o.at_seconds >= returned_at]
-    run: list[Outcome] = []
-    for outcome in after:
-        run = [*run, outcome] if outcome.picked is not None else []
-        if len(run) == _STEADY_PICKS:
-            return run[0].at_seconds - returned_at
+def again(outcomes: Sequence[Outcome], address: str, healed_at: float, share: float) -> float | None:
+    """Seconds from the recovery to the first window in which the engine answers this share of requests.
+
+    A request counts by its start. None: it never did.
+    """
+    ordered = sorted(outcomes, key=lambda outcome: outcome.at_seconds)
+    if not ordered:
+        return None
+    step = 0
+    while (since := healed_at + step * _WINDOW_STEP_SECONDS) + _WINDOW_SECONDS <= ordered[-1].at_seconds:
+        window = [o for o in ordered if since <= o.at_seconds < since + _WINDOW_SECONDS]
+        served = sum(o.failure is None and o.served == address for o in window)
+        if window and served >= share * len(window):
+            return since - healed_at
+        step += 1
     return None
 
 
-def baseline(outcomes: Sequence[Outcome], until: float) -> list[float]:
-    """End-to-end times of the requests that ended before the first strike.
+def wanted_of(results: Sequence[dict[str, Any]]) -> list[Wanted]:
+    """Hold the figures against their targets."""
+    wanted = []
+    for result in results:
+        name = result["fault"]
+        if name == "frozen":
+            wanted.append(report.at_most(f"{name}_share_after_3s", result["share_after_3s"], _FROZEN_SHARE))
+        if name == "status_429":
+            marks = result["marked_unhealthy"] + ((result["least_trust_ratio"] or 1.0) < 1.0)
+            wanted.append(report.exactly(f"{name}_marks", marks, 0))
+        rate = result["healthy_rate_ratio"]
+        wanted.append(report.at_least(f"{name}_healthy_rate_ratio", rate, _HEALTHY_RATE))
+        half = result["half_share_again_seconds"]
+        wanted.append(report.at_most(f"{name}_half_share_again_seconds", half, _HALF_SHARE_SECONDS))
+    return wanted
 
-    Raises:
-        BenchError: there were none.
-    """
-    times = [o.e2e_seconds for o in outcomes if o.failure is None and o.ended_seconds < until]
-    if not times:
-        raise BenchError("no request ended before the first fault")
-    return times
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the bench; the exit status tells whether all targets are met."""
+    names = [case.name for case in CASES]
+    parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="FAULT", help=f"of {', '.join(names)}; default: all")
+    parser.add_argument("--rate", type=float, default=60.0, help="requests a second (default 60)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each fault (default 10)")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    args = parser.parse_args(given)
+    if unknown := set(args.names) - set(names):
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    results = []
+    for case in CASES:
+        if not args.names or case.name in args.names:
+            report.progress(f"-- {case.name}: {args.rate:g} requests a second")
+            results.append(processes.run(measure(case, args.rate, args.seconds, args.seed)))
+            report.progress(f"   {results[-1]}")
+    return report.finish({"faults": results}, wanted_of(results), as_json=args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(report.command(main))

@@ -165,9 +165,10 @@ class HttpClient:
         """
         connection = await self._connection()
         lines = [f"{method} {path} HTTP/1.1", f"host: {self.address}", f"content-length: {len(body)}"]
-        if body:
+        given = headers or {}
+        if body and "content-type" not in given:
             lines.append("content-type: application/json")
-        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        lines += [f"{name}: {value}" for name, value in given.items()]
         head = "\r\n".join([*lines, "", ""]).encode("latin-1")
         finished = False
         try:

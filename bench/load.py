@@ -48,6 +48,7 @@ class LoadRun:
         model: str,
         *,
         timeout_seconds: float = 60.0,
+        headers: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outcomes: list[Outcome] = []
@@ -55,6 +56,7 @@ class LoadRun:
         self._client = HttpClient(address, clock)
         self._model = model
         self._timeout_seconds = timeout_seconds
+        self._headers = headers
         self._clock = clock
         self._began_at: float | None = None
         self._stopped = False
@@ -96,7 +98,7 @@ class LoadRun:
         planned_at = self._began_at + turn.at_seconds
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                response = await self._client.request("POST", _PATH, body)
+                response = await self._client.request("POST", _PATH, body, self._headers)
         except (ExchangeError, TimeoutError) as error:
             reason = str(error) or "timeout"
             ended = self._clock() - self._began_at

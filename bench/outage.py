@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench import processes, report
 from bench.cluster import ClusterSettings, EngineSettings, running_cluster
-from bench.faults import FAULTS, Fault, Felt, baseline, felt, strike
 from bench.load import LoadRun
 from bench.stats import percentile
+from bench.strikes import FAULTS, Fault, Felt, baseline, felt, strike
 from simulator.workload import Span, WorkloadSettings, workload
 
 if TYPE_CHECKING:

@@ -1,87 +1,112 @@
-"""What requests felt of a fault must be counted from the right requests."""
+"""Shares and recoveries must be worked out from the right requests, and targets hold the right figures."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from bench.faults import Fault, baseline, felt, picks_resumed
-from bench.outage import result_of, wanted_of
-from bench.processes import BenchError
+from bench.fault_cases import CASES, Case, Sent, Strike, turns
+from bench.faults import again, figures, healthy_rate, wanted_of
 from bench.stats import Outcome
+from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.decode import Prompt, read_prompt
+from simulator.admin import read_fault
 
-FAULT = Fault("ext-proc", "kill", struck_at=10, returned_at=15, ended_at=20, push_resumed_seconds=0.5)
-
-
-def answered(at: float, e2e: float = 0.1, picked: str | None = "a:1") -> Outcome:
-    return Outcome(at, at + e2e, status=200, picked=picked, served="a:1")
-
-
-def test_requests_before_and_after_the_watch_do_not_count() -> None:
-    outcomes = [answered(5), Outcome(8, 9, failure="timeout"), answered(12), answered(21)]
-    assert felt(FAULT, outcomes).requests == 1
-    assert felt(FAULT, outcomes).failures == 0
+STRUCK, SOUND = "h:0", "h:1"
 
 
-def test_a_request_in_flight_at_the_strike_counts() -> None:
-    result = felt(FAULT, [Outcome(9.9, 10.1, failure="broken stream")])
-    assert (result.failures, result.failures_of_later_requests) == (1, 0)
+def answered(at: float, served: str, e2e: float = 0.1) -> Outcome:
+    return Outcome(at, at + e2e, status=200, served=served)
 
 
-def test_the_first_second_is_forgiven_and_no_more() -> None:
-    result = felt(FAULT, [answered(10.5, 3.0), answered(11.5, 0.4), answered(12, 0.2)])
-    assert result.slowest_seconds == pytest.approx(0.4)
+def struck(moved: Sent, healed: Sent, **more: Any) -> Strike:
+    fields = {"began_at": 4, "struck_at": 10, "healed_at": 20, "ended_at": 30, **more}
+    return Strike(CASES[0], STRUCK, **fields, moved=moved, healed=healed, least_trust=None, marked=False)
 
 
-def test_failures_on_another_engine_than_the_killed_one_are_told_apart() -> None:
-    fault = Fault("engine-0", "kill", 10, 15, 20, 0.5, address="a:1")
-    outcomes = [
-        Outcome(9.9, 10.1, failure="broken stream", served="a:1"),
-        Outcome(9.9, 10.1, failure="broken stream", served="b:1"),
-        Outcome(9.9, 10.1, failure="status 503"),
-    ]
-    result = felt(fault, outcomes)
-    assert (result.failures, result.failures_elsewhere) == (3, 1)
+def test_shares_are_of_what_was_sent_between_three_seconds_and_the_recovery() -> None:
+    moved, healed = Sent((50, 10, 10, 10), (5, 5, 5, 5), None), Sent((60, 40, 40, 40), (5, 15, 15, 15), None)
+    result = figures(struck(moved, healed), [], [])
+    assert result["share_after_3s"] == 0.1
+    assert result["picked_share_after_3s"] == 0.0
+    assert result["weighted_share_after_3s"] is None
 
 
-def test_a_failure_by_the_next_fault_is_not_counted_twice() -> None:
-    """The request starts in the watch of the first fault and fails when the second strikes."""
-    second = Fault("xds", "kill", struck_at=20, returned_at=25, ended_at=30, push_resumed_seconds=0.5)
-    outcomes = [answered(1), answered(12), Outcome(19.5, 20.1, failure="broken stream"), answered(22)]
-    first_felt, second_felt = (felt(fault, outcomes) for fault in (FAULT, second))
-    assert (first_felt.failures, second_felt.failures) == (0, 1)
-    assert first_felt.slowest_seconds == pytest.approx(0.5), "up to the second strike only"
-    result, _ = result_of(outcomes, [FAULT, second])
-    assert result["failures_outside_faults"] == 0
+def test_a_host_that_left_and_came_back_counts_from_zero() -> None:
+    result = figures(struck(Sent((50, 10), None, None), Sent((10, 40), None, None)), [], [])
+    assert result["share_after_3s"] == 0.25
 
 
-def test_a_failure_outside_all_faults_is_unmet() -> None:
-    steady = [answered(16 + n / 10) for n in range(30)]
-    outcomes = [answered(1), Outcome(2, 3, failure="timeout"), answered(12), *steady]
-    result, all_felt = result_of(outcomes, [FAULT])
-    unmet = {entry.name for entry in wanted_of(result, all_felt) if not entry.met}
-    assert unmet == {"failures_outside_faults"}
+def test_failures_are_counted_by_cause_and_time() -> None:
+    bad = [Outcome(at, at + 0.1, failure="status 503", status=503) for at in (5, 11, 15, 25)]
+    none = Sent((0,), None, None)
+    result = figures(struck(none, none), [*bad, Outcome(9.9, 10.5, failure="broken stream")], [])
+    assert result["failures"] == {"status 503": 2, "broken stream": 1}
+    assert result["failures_after_3s"] == {"status 503": 1}
+    assert result["failures_after_recovery"] == {"status 503": 1}
 
 
-def test_picks_have_resumed_at_the_first_of_many_in_a_row() -> None:
-    flicker = [answered(15.1), answered(15.2, picked=None)]
-    steady = [answered(16 + n / 10) for n in range(30)]
-    assert picks_resumed(15, [*flicker, *steady]) == pytest.approx(1.0)
+def test_the_healthy_rate_leaves_out_the_struck_engine_and_failures() -> None:
+    outcomes = [answered(1, SOUND), answered(2, STRUCK), Outcome(3, 4, failure="timeout", served=SOUND)]
+    assert healthy_rate(outcomes, STRUCK, 0, 10) == 0.1
 
 
-def test_picks_that_never_come_back_are_unknown() -> None:
-    assert picks_resumed(15, [answered(16 + n / 10, picked=None) for n in range(30)]) is None
+def test_a_share_is_back_when_a_whole_window_holds_it() -> None:
+    """One answer is not enough, and requests that started before the recovery do not count."""
+    early = [answered(19.9, STRUCK), answered(20.1, STRUCK)]
+    others = [answered(20 + n / 10, SOUND) for n in range(100)]
+    back = [answered(24 + n / 10, STRUCK) for n in range(60)]
+    result = again([*early, *others, *back], STRUCK, 20, 0.4)
+    assert result is not None
+    assert 2.5 <= result <= 4.0
+    assert again([*early, *others], STRUCK, 20, 0.4) is None
+    assert again([], STRUCK, 20, 0.4) is None
 
 
-def test_baseline_ends_at_the_first_strike() -> None:
-    assert baseline([answered(1, 0.2), answered(9.95, 0.5)], until=10) == [pytest.approx(0.2)]
-    with pytest.raises(BenchError):
-        baseline([], until=10)
+def result_of(name: str, **more: Any) -> dict[str, Any]:
+    good = {
+        "share_after_3s": 0.0,
+        "healthy_rate_ratio": 1.2,
+        "half_share_again_seconds": 1.0,
+        "least_trust_ratio": 1.0,
+        "marked_unhealthy": False,
+    }
+    return {"fault": name, **good, **more}
 
 
-def test_a_slow_request_and_a_missing_push_are_unmet() -> None:
-    fault = Fault("xds", "freeze", 10, 15, 20, push_resumed_seconds=None)
-    steady = [answered(16 + n / 10) for n in range(30)]
-    outcomes = [answered(1), answered(12, 1.5), *steady]
-    result, all_felt = result_of(outcomes, [fault])
-    unmet = {entry.name for entry in wanted_of(result, all_felt) if not entry.met}
-    assert unmet == {"xds_freeze_slowest_over_baseline_seconds", "xds_freeze_push_resumed_seconds"}
+@pytest.mark.parametrize(
+    ("result", "unmet"),
+    [
+        (result_of("frozen"), set()),
+        (result_of("frozen", share_after_3s=0.03), {"frozen_share_after_3s"}),
+        (result_of("slow_x10", share_after_3s=0.2), set()),
+        (result_of("slow_x10", healthy_rate_ratio=0.8), {"slow_x10_healthy_rate_ratio"}),
+        (result_of("killed", half_share_again_seconds=None), {"killed_half_share_again_seconds"}),
+        (result_of("status_429", least_trust_ratio=0.9), {"status_429_marks"}),
+        (result_of("status_429", least_trust_ratio=None), set()),
+        (result_of("status_429", marked_unhealthy=True), {"status_429_marks"}),
+        (result_of("status_503", marked_unhealthy=True), set()),
+    ],
+)
+def test_each_target_is_held_against_its_figure(result: dict[str, Any], unmet: set[str]) -> None:
+    assert {entry.name for entry in wanted_of([result]) if not entry.met} == unmet
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.fault is not None])
+def test_the_engine_understands_every_fault(case: Case) -> None:
+    assert read_fault(msgspec.json.encode(case.fault)).kind == case.fault["kind"]
+
+
+def test_no_request_shares_its_first_block_with_another() -> None:
+    """Else who is warm for it would decide, and a fair share would mean nothing."""
+    made = turns(1, 50.0, 20.0)
+    assert 800 < len(made) < 1200
+    assert [turn.at_seconds for turn in made] == sorted(turn.at_seconds for turn in made)
+    first = set()
+    for turn in made:
+        prompt = read_prompt(turn.body("m"), complete=True)
+        assert isinstance(prompt, Prompt)
+        first.update(block_hashes(prompt.text, identity=identity_of("m", ""), block_bytes=64, max_blocks=1))
+    assert len(first) == len(made)
