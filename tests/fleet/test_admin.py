@@ -1,0 +1,121 @@
+"""The admin server's questions, changes and errors, over HTTP."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.admin import MAX_BODY_BYTES, AdminServer, ApiError, Query
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PATH = "/api/v1/decisions"
+CHANGE = "/api/v1/update"
+
+
+class Served:
+    """A server, its client and what it was asked."""
+
+    def __init__(self, port: int) -> None:
+        self.registry = CollectorRegistry()
+        self.asked: list[Query] = []
+        self.given: list[Any] = []
+        address = f"127.0.0.1:{port}"
+        self.server = AdminServer(
+            address,
+            self.registry,
+            lambda: True,
+            {"/api/v1/broken": self.fail},
+            queries={PATH: [self.first, lambda _: {"second": 2}]},
+            actions={CHANGE: self.change},
+        )
+        self.url = f"http://{address}"
+
+    def fail(self) -> None:
+        raise RuntimeError("secret")
+
+    def first(self, query: Query) -> dict[str, Any]:
+        self.asked.append(query)
+        return {"first": 1}
+
+    async def change(self, body: Any) -> dict[str, Any]:
+        self.given.append(body)
+        if body == {"no": 1}:
+            raise ApiError("not so", path="no")
+        return {"done": True}
+
+
+@pytest.fixture
+async def served(unused_tcp_port: int) -> AsyncIterator[Served]:
+    made = Served(unused_tcp_port)
+    await made.server.start()
+    yield made
+    await made.server.stop()
+
+
+async def call(served: Served, method: str, path: str, **keywords: Any) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession(served.url) as client,
+        client.request(method, path, **keywords) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def test_a_question_of_several_parts_gets_one_answer(served: Served) -> None:
+    answer = await call(served, "GET", PATH + "?endpoint=10.0.0.1:80&limit=3")
+    assert answer == (200, {"first": 1, "second": 2})
+    assert (await call(served, "GET", PATH + "?request=a%20b"))[0] == 200
+    assert served.asked == [Query("10.0.0.1:80", "", 3), Query("", "a b")]
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=x", "limit"),
+        ("limit=%C2%B2", "limit"),
+        ("pool=a", "pool"),
+        ("request=" + "x" * 257, "request"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(served: Served, params: str, path: str) -> None:
+    status, told = await call(served, "GET", f"{PATH}?{params}")
+    assert (status, told["path"]) == (400, path)
+    assert served.asked == []
+
+
+async def test_a_change_gets_the_json_that_was_sent(served: Served) -> None:
+    assert await call(served, "POST", CHANGE, json={"a": [1]}) == (200, {"done": True})
+    json_type = {"content-type": "application/json"}
+    assert (await call(served, "POST", CHANGE, headers=json_type))[0] == 200
+    assert served.given == [{"a": [1]}, {}]
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 100_000])
+async def test_what_is_no_json_is_refused(served: Served, data: bytes) -> None:
+    status, told = await call(served, "POST", CHANGE, data=data, headers={"content-type": "application/json"})
+    assert status == 400
+    assert "JSON" in told["error"]
+    assert served.given == []
+
+
+async def test_errors_are_json_and_say_where(served: Served) -> None:
+    assert await call(served, "POST", CHANGE, json={"no": 1}) == (400, {"error": "not so", "path": "no"})
+    assert (await call(served, "POST", PATH, json={}))[0] == 405
+    assert (await call(served, "GET", CHANGE))[0] == 405
+    assert (await call(served, "GET", "/api/v1/none"))[0] == 404
+    too_big = io.BytesIO(b'"' + b"x" * MAX_BODY_BYTES + b'"')
+    status, _ = await call(served, "POST", CHANGE, data=too_big, headers={"content-type": "application/json"})
+    assert status == 413
+
+
+async def test_a_fault_of_ours_is_counted_and_tells_nothing(served: Served) -> None:
+    assert await call(served, "GET", "/api/v1/broken") == (500, {"error": "internal error"})
+    assert served.registry.get_sample_value("warmroute_admin_faults_total") == 1
