@@ -15,7 +15,19 @@ import numpy as np
 from fleet.load import Load
 from xds_server.signals.decay import Returning, fade
 from xds_server.signals.events import EndpointEvents
-from xds_server.signals.joined import FADING, UNKNOWN, columns_of, differ, joined, page_of, with_faded
+from xds_server.signals.joined import (
+    BUSY,
+    PAGE_COLUMNS,
+    PROGRESS,
+    READ_AT,
+    UNKNOWN,
+    columns_of,
+    differ,
+    fading_columns,
+    joined,
+    page_of,
+    with_faded,
+)
 from xds_server.signals.rows import relaid, sources
 from xds_server.signals.served import ServedWindows, retrying_4xx
 from xds_server.signals.stall import Seen, StallDetector, Timing
@@ -81,9 +93,7 @@ class Collector:
         self._on_gpus: list[Mapping[str, Signal] | None] = []
         self._loads: list[Load] = []
         self._pools = np.empty(0, np.int64)
-        self._pages: FloatArray = np.empty((0, 3))
-        self._fading: FloatArray = np.empty((0, len(FADING)))
-        self._fading_at: FloatArray = np.empty((0, len(FADING)))
+        self._pages: FloatArray = np.empty((0, PAGE_COLUMNS))
         self._busy_at: FloatArray = np.empty(0)
         self._due_at: FloatArray = np.empty(0)
         self._shown: FloatArray = np.empty((0, 0))
@@ -110,7 +120,7 @@ class Collector:
         changed = self._read_pages()
         changed |= self._read_gpus(membership, now)
         envoy, listening = self._served.columns(now), self._sources.listening()
-        recent = self._served.take(now)
+        recent = self._served.take()
         self._traffic.read(self._sources.traffic(), self._rows)
         moving = (recent.ok + recent.faults + recent.answered > 0) | self._traffic.moving
         self._busy_at[moving | ~self._traffic.known] = now
@@ -118,14 +128,14 @@ class Collector:
         trust = self._trust.step(recent.ok, recent.faults, now)
         self._events.tell(self._endpoints, stalled, trust)
         held_back = self._returning.step(
-            self._pages[:, 2], now, self._settings.stale_after_seconds, self._settings.returning_seconds
+            self._pages[:, READ_AT], now, self._settings.stale_after_seconds, self._settings.returning_seconds
         )
         columns = columns_of(envoy, self._traffic, stalled, trust, held_back, listening=listening)
         rows = np.flatnonzero(changed | differ(columns, self._shown) | (now >= self._due_at))
         self._shown = columns
         self._due_at[rows] = now + REFRESH_SECONDS
         self._build(rows, columns, envoy.latency_at, now)
-        return self._faded(now)
+        return self._faded(columns, envoy.latency_at, now)
 
     def _follow(self, membership: Membership, now: float) -> None:
         endpoints = membership.endpoints
@@ -144,9 +154,8 @@ class Collector:
         numbers = {pool.name: number for number, pool in enumerate(membership.pools)}
         self._pools = np.array([numbers[endpoint.pool] for endpoint in endpoints], np.int64)
         self._bases, self._on_gpus, self._loads = [None] * size, [None] * size, [Load()] * size
-        self._pages = np.tile((np.nan, np.nan, -np.inf), (size, 1))
-        self._fading = np.full((size, len(FADING)), np.nan)
-        self._fading_at = np.full((size, len(FADING)), -np.inf)
+        self._pages = np.full((size, PAGE_COLUMNS), np.nan)
+        self._pages[:, READ_AT] = -np.inf
         self._busy_at = busy_at
         self._due_at = np.full(size, -np.inf)
 
@@ -159,7 +168,7 @@ class Collector:
             if base is not bases[row]:
                 bases[row] = base
                 changed[row] = True
-                self._pages[row] = page_of(base, self._pages[row, 2])
+                self._pages[row] = page_of(base, self._pages[row, READ_AT])
         return changed
 
     def _read_gpus(self, membership: Membership, now: float) -> BoolArray:
@@ -181,9 +190,9 @@ class Collector:
             traffic.finished_total,
             answered,
             listening,
-            pages[:, 0],
-            pages[:, 1],
-            pages[:, 2],
+            pages[:, PROGRESS],
+            pages[:, BUSY],
+            pages[:, READ_AT],
         )
         timing = Timing(
             settings.stalled_after_seconds,
@@ -200,22 +209,16 @@ class Collector:
             base = self._bases[row] or UNKNOWN
             values = joined(base, self._on_gpus[row], numbers, seen_at, now, stale_after)
             self._loads[row] = Load(*values)
-            self._note_fading(row, values)
 
-    def _note_fading(self, row: int, values: list[Signal | None]) -> None:
-        held = [values[place] for place in FADING]
-        self._fading[row] = [np.nan if one is None else one[0] for one in held]
-        self._fading_at[row] = [-np.inf if one is None else one[1] for one in held]
-
-    def _faded(self, now: float) -> dict[str, Load]:
+    def _faded(self, columns: FloatArray, latency_at: FloatArray, now: float) -> dict[str, Load]:
         """Return the loads, those with extremes that fade as copies."""
         loads = dict(zip(self._rows, self._loads, strict=True))
         settings = self._settings
         idle = now - self._busy_at
-        fresh = np.where(now - self._fading_at <= settings.stale_after_seconds, self._fading, np.nan)
-        faded = fade(fresh, idle, self._pools, settings.decay_seconds)
-        if faded is fresh:
+        if not settings.decay_seconds or not idle.any():
             return loads
+        fresh = fading_columns(self._pages, columns, latency_at, now - settings.stale_after_seconds)
+        faded = fade(fresh, idle, self._pools, settings.decay_seconds)
         moved = (faded != fresh) & np.isfinite(fresh)
         for row in np.flatnonzero(moved.any(axis=1)).tolist():
             values = {column: float(faded[row, column]) for column in np.flatnonzero(moved[row]).tolist()}

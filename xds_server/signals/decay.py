@@ -72,7 +72,7 @@ class Returning:
 
     def step(self, seen_at: FloatArray, now: float, stale_after: float, returning: float) -> BoolArray:
         """Take when each endpoint's newest signals are from (-inf: never); return whose do not count yet."""
-        back = np.isfinite(self._seen_at) & (seen_at - self._seen_at > stale_after)
+        back = np.isfinite(self._seen_at) & (seen_at > self._seen_at + stale_after)
         self._returned_at = np.where(back, seen_at, self._returned_at)
         self._seen_at = np.maximum(self._seen_at, seen_at)
         return now - self._returned_at < returning

@@ -7,6 +7,7 @@ else has two sources. Signals of the engine's page that have only just come back
 
 from __future__ import annotations
 
+from math import nan
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,10 @@ all_of: Final[Callable[[Load], tuple[Signal | None, ...]]] = attrgetter(*LOAD_FI
 AT: Final = {name: place for place, name in enumerate(LOAD_FIELDS)}
 """Field to its place in that order."""
 FADING: Final = tuple(AT[name] for name in FADING_FIELDS)
+READ_AT, PROGRESS, BUSY = range(3)
+"""Columns of what a page tells; behind them those of `FADING` that an engine tells."""
+_OF_PAGE: Final = FADING[:5]
+PAGE_COLUMNS: Final = 3 + len(_OF_PAGE)
 
 _ENVOY: Final = "access_log"
 _TRAFFIC: Final = "traffic"
@@ -49,6 +54,9 @@ _OF_ENVOY: Final = tuple(
     )
 )
 _LATENCIES: Final = 3
+_RATE: Final = 3
+_PICKED_COLUMN: Final = 6
+"""Of a line of `columns_of`."""
 """The first of `_OF_ENVOY`, which are as old as the newest answer."""
 
 
@@ -89,16 +97,28 @@ def with_faded(load: Load, faded: Mapping[int, float]) -> Load:
     return Load(*values)
 
 
-def page_of(base: Load, before: float) -> tuple[float, float, float]:
-    """Return progress, busy requests, and when the page was read; `before` is the time known so far."""
+def page_of(base: Load, before: float) -> list[float]:
+    """Return the page's columns. It was read when its newest signal was, or at `before`."""
     values = all_of(base)
     progress, running, queue = values[_PROGRESS], values[_RUNNING], values[_QUEUE]
     read_at = before
     for place, held in enumerate(values):
-        if held is not None and place != _REACHABLE and held[1] > read_at:
+        if held is not None and held[1] > read_at and place != _REACHABLE:
             read_at = held[1]
-    busy = np.nan if running is None else running[0] + (queue[0] if queue is not None else 0.0)
-    return (np.nan if progress is None else progress[0], busy, read_at)
+    busy = nan if running is None else running[0] + (queue[0] if queue is not None else 0.0)
+    told = [nan if (held := values[place]) is None else held[0] for place in _OF_PAGE]
+    return [read_at, nan if progress is None else progress[0], busy, *told]
+
+
+def fading_columns(
+    pages: FloatArray, columns: FloatArray, latency_at: FloatArray, since: float
+) -> FloatArray:
+    """Return the signals of `FADING`, one column each; what is older than `since` or held back is unknown."""
+    counts = (pages[:, READ_AT] >= since) & (columns[:, -1] == 0)
+    of_page = np.where(counts[:, None], pages[:, 3:], np.nan)
+    of_envoy = np.where((latency_at >= since)[:, None], columns[:, :_LATENCIES], np.nan)
+    latencies = np.where(np.isfinite(of_page[:, 3:]), of_page[:, 3:], of_envoy[:, :2])
+    return np.column_stack((of_page[:, :3], latencies, of_envoy, columns[:, _PICKED_COLUMN]))
 
 
 def columns_of(
@@ -129,11 +149,13 @@ def columns_of(
 
 
 def differ(columns: FloatArray, before: FloatArray) -> BoolArray:
-    """Return which rows tell something else than before."""
+    """Return which rows tell something else than before. Rates drift with every look: they do not count."""
     if columns.shape != before.shape:
         return np.ones(len(columns), np.bool_)
-    moved: BoolArray = ((columns != before) & ~(np.isnan(columns) & np.isnan(before))).any(axis=1)
-    return moved
+    moved = (columns != before) & ~(np.isnan(columns) & np.isnan(before))
+    moved[:, _RATE] = False
+    result: BoolArray = moved.any(axis=1)
+    return result
 
 
 def _held_back(base: Load) -> list[Signal | None]:

@@ -133,6 +133,8 @@ class ServedWindows:
         self._dirty: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
         self._recent: IntArray = np.empty((0, 3), np.int64)
         self._pending: list[tuple[int, int, float, float, bool]] = []
+        self._pending_at = 0.0
+        """When the first of them came: they all count as of then."""
 
     @property
     def members(self) -> int:
@@ -141,7 +143,7 @@ class ServedWindows:
 
     def relay(self, addresses: Sequence[str], source: IntArray, now: float) -> None:
         """Follow a changed membership: row i is `addresses[i]` and was row `source[i]`, or new at -1."""
-        self._flush(now)
+        self._flush()
         self._rows = {address: row for row, address in enumerate(addresses)}
         self._counts = np.stack([relaid(counts, source, 0) for counts in self._counts])
         self._first_bytes.relay(source)
@@ -154,6 +156,10 @@ class ServedWindows:
 
     def record(self, finished: Finished, now: float) -> None:
         """Take in a request; of an endpoint that is not a member, nothing is kept."""
+        if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
+            self._flush()
+        if not self._pending:
+            self._pending_at = now
         row = self._rows.get(finished.address)
         if row is not None:
             self._pending.append((row, *_counted(finished)))
@@ -161,18 +167,16 @@ class ServedWindows:
             row = self._rows.get(finished.picked)
             if row is not None:
                 self._pending.append((row, _RETRIED, np.nan, np.nan, False))
-        if len(self._pending) >= _PENDING:
-            self._flush(now)
 
-    def take(self, now: float) -> Recent:
+    def take(self) -> Recent:
         """Return what has come since the last call."""
-        self._flush(now)
+        self._flush()
         held, self._recent = self._recent, np.zeros_like(self._recent)
         return Recent(held[:, 0], held[:, 1], held[:, 2])
 
     def columns(self, now: float) -> ServedColumns:
         """Return every window as it stands."""
-        self._flush(now)
+        self._flush()
         self._advance(now)
         self._refresh(now)
         window = len(self._counts) * self._slice_seconds
@@ -193,9 +197,10 @@ class ServedWindows:
             self._latency_at,
         )
 
-    def _flush(self, now: float) -> None:
+    def _flush(self) -> None:
         if not self._pending:
             return
+        now = self._pending_at
         columns = zip(*self._pending, strict=True)
         rows, kinds, firsts, durations, answers = (np.array(column) for column in columns)
         self._pending = []
@@ -239,11 +244,7 @@ class ServedWindows:
 
 def retrying_4xx(pools: Iterable[PoolSettings]) -> frozenset[str]:
     """Return the pools that retry what may be a 4xx, so that a retry there blames nobody."""
-    return frozenset(pool.name for pool in pools if not _RETRIED_4XX.isdisjoint(_words(pool.retry_on)))
-
-
-def _words(retry_on: str) -> list[str]:
-    return [word.strip() for word in retry_on.split(",")]
+    return frozenset(pool.name for pool in pools if not _RETRIED_4XX.isdisjoint(pool.retry_on.split(",")))
 
 
 def _counted(finished: Finished) -> tuple[int, float, float, bool]:

@@ -11,9 +11,9 @@ One endpoint's states:
     STALLED --- nothing in flight for the time of a half-open ------------------> WORKING, on trial
 
 The allowed time is `after` when the page gives the engine away: it tells of fewer requests than have been in
-flight since the page before (a frozen engine's gauges), or it answered until the requests came and does not
-any more. Otherwise silence may be a long prefill: SLOW_FACTOR times as long where the engine's counters were
-seen to move between completions, else BLIND_FACTOR times (such counters stand still during long answers).
+flight since the page before (a frozen engine's gauges), or it answered lately and has not for that time.
+Otherwise silence may be a long prefill: SLOW_FACTOR times as long where the engine's counters were seen to
+move between completions, else BLIND_FACTOR times (such counters stand still during long answers).
 The half-open takes HALF_OPEN_FACTOR times `after`, doubled by every trial in a row that failed, up to
 MOST_DOUBLINGS. On trial the same rules count anew. Requests in flight unknown (no ext_proc): no verdict.
 """
@@ -150,6 +150,6 @@ class StallDetector:
     ) -> tuple[BoolArray, BoolArray]:
         """Whose page shows that it hangs, and whose page has fallen silent."""
         frozen = (seen.page_at >= since) & (seen.busy < self._settled)
-        missed = now - seen.page_at >= timing.scrape_interval + timing.scrape_timeout
-        silent = missed & (seen.page_at < since) & (since - seen.page_at <= timing.stale_after)
+        missed = max(timing.after, timing.scrape_interval + timing.scrape_timeout)
+        silent = (now - seen.page_at >= missed) & (since - seen.page_at <= timing.stale_after)
         return frozen | silent, silent

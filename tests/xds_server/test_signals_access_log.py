@@ -1,0 +1,211 @@
+"""The access log service over real gRPC: whatever an Envoy sends, its stream goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from envoy.data.accesslog.v3 import accesslog_pb2
+from envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
+from prometheus_client import CollectorRegistry
+
+from fleet.names import ACCESS_LOG_NAME, DESTINATION_KEY, DESTINATION_NAMESPACE, METADATA_NAMESPACE
+from xds_server.signals.access_log import PORTION, AccessLogService, finished_of
+from xds_server.signals.served import Finished
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+
+def entry(address: str = "10.0.0.1", status: int = 200, pick: str = "") -> Any:
+    made = accesslog_pb2.HTTPAccessLogEntry()
+    common = made.common_properties
+    common.upstream_remote_address.socket_address.address = address
+    common.upstream_remote_address.socket_address.port_value = 80
+    common.upstream_cluster = "chat"
+    common.upstream_request_attempt_count = 1
+    common.start_time.FromNanoseconds(1_700_000_000_250_000_000)
+    common.time_to_first_upstream_rx_byte.FromMilliseconds(125)
+    common.time_to_last_downstream_tx_byte.FromMilliseconds(1500)
+    made.request.request_id = "r-1"
+    made.response.response_code.value = status
+    if pick:
+        common.metadata.filter_metadata[DESTINATION_NAMESPACE].update({DESTINATION_KEY: pick})
+        common.metadata.filter_metadata[METADATA_NAMESPACE].update({"reason": "warm", "number": 3})
+    return made
+
+
+def message(*entries: Any) -> Any:
+    made = als_pb2.StreamAccessLogsMessage()
+    made.identifier.log_name = ACCESS_LOG_NAME
+    made.http_logs.log_entry.extend(entries)
+    return made
+
+
+class Taken:
+    def __init__(self) -> None:
+        self.requests: list[Finished] = []
+        self.fail = False
+        self.registry = CollectorRegistry()
+        self.service = AccessLogService(self.take, self.registry, lambda: 5.0)
+
+    def take(self, finished: Finished, now: float) -> None:
+        if self.fail:
+            raise RuntimeError("ours")
+        assert now == 5.0
+        self.requests.append(finished)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def taken() -> Taken:
+    return Taken()
+
+
+@pytest.fixture
+async def stub(taken: Taken) -> AsyncIterator[Any]:
+    server = grpc.aio.server()
+    taken.service.register(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield als_pb2_grpc.AccessLogServiceStub(channel)
+    await server.stop(None)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_an_entry_is_read():
+    """Every field, with times in seconds."""
+    read = finished_of(entry(status=503, pick="10.0.0.2:80, 10.0.0.1:80"))
+    assert read == Finished(
+        address="10.0.0.1:80",
+        picked="10.0.0.2:80",
+        cluster="chat",
+        request_id="r-1",
+        started_at=1_700_000_000.25,
+        first_byte_seconds=0.125,
+        duration_seconds=1.5,
+        status=503,
+        flags=(),
+        attempts=1,
+        metadata={"reason": "warm"},
+    )
+
+
+def test_what_an_entry_lacks_is_unknown():
+    """No host, no pick, no byte: empty or None, never 0 seconds."""
+    read = finished_of(accesslog_pb2.HTTPAccessLogEntry())
+    assert read is not None
+    assert (read.address, read.picked, read.first_byte_seconds, read.duration_seconds) == ("", "", None, None)
+    assert (read.status, read.flags, dict(read.metadata)) == (0, (), {})
+
+
+def test_flags_have_envoys_short_names():
+    """Also IPv6 hosts are written as the fleet writes them."""
+    made = entry("::1")
+    made.common_properties.response_flags.upstream_connection_failure = True
+    made.common_properties.response_flags.upstream_retry_limit_exceeded = True
+    read = finished_of(made)
+    assert read is not None
+    assert set(read.flags) == {"UF", "URX"}
+    assert read.address == "[::1]:80"
+
+
+def test_notes_of_requests_that_go_on_are_left_out():
+    """Envoy can be told to log in between."""
+    made = entry()
+    made.common_properties.intermediate_log_entry = True
+    assert finished_of(made) is None
+
+
+async def test_requests_arrive_and_are_counted(stub, taken):
+    """By pool and class of status, with what became of the pick."""
+    taken.service.follow(["chat"])
+    heard = []
+    taken.service.on_request = heard.append
+    assert not taken.service.listening
+    call = stub.StreamAccessLogs()
+    await call.write(message(entry(), entry(status=429), entry(pick="10.0.0.1:80"), entry(pick="10.0.0.9:1")))
+    await until(lambda: len(taken.requests) == 4)
+    assert taken.service.listening
+    assert heard == taken.requests
+    assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="2xx") == 3
+    assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="4xx") == 1
+    picks = [
+        taken.metric("warmroute_served_picks_total", outcome=o) for o in ("honoured", "elsewhere", "none")
+    ]
+    assert picks == [1, 1, 2]
+    await call.done_writing()
+    assert await call == als_pb2.StreamAccessLogsResponse()
+    await until(lambda: not taken.service.listening)
+
+
+async def test_strangers_share_one_label(stub, taken):
+    """A cluster that is no pool of ours makes no metric of its own."""
+    made = entry(status=302)
+    made.common_properties.upstream_cluster = "x" * 1000
+    made.common_properties.upstream_request_attempt_count = 3
+    await stub.StreamAccessLogs(iter([message(made)]))
+    assert taken.metric("warmroute_served_requests_total", pool="other", code_class="3xx") == 1
+    assert taken.metric("warmroute_served_retries_total", pool="other") == 2
+
+
+async def test_hostile_entries_are_counted_and_the_stream_goes_on(stub, taken):
+    """Times that are none, statuses beyond all classes, a message of another kind."""
+    bad = entry()
+    bad.common_properties.time_to_first_upstream_rx_byte.seconds = -5
+    odd = entry(status=4_000_000_000)
+    odd.common_properties.upstream_request_attempt_count = 4_000_000_000
+    tcp = als_pb2.StreamAccessLogsMessage()
+    tcp.tcp_logs.log_entry.add()
+    await stub.StreamAccessLogs(iter([message(bad, odd), tcp, message(entry())]))
+    assert taken.metric("warmroute_access_log_malformed_total") == 1
+    assert len(taken.requests) == 2
+
+
+async def test_bytes_that_are_no_message_end_no_stream(taken):
+    """They are counted; what follows is read."""
+    await taken.service.read(b"\xff\xff\xff")
+    await taken.service.read(b"")
+    await taken.service.read(message(entry()).SerializeToString())
+    assert taken.metric("warmroute_access_log_malformed_total") == 1
+    assert len(taken.requests) == 1
+
+
+async def test_a_fault_of_ours_ends_no_stream(stub, taken, caplog):
+    """One traceback, one count an entry, and the next ones are taken."""
+    taken.fail = True
+    call = stub.StreamAccessLogs()
+    await call.write(message(entry(), entry(), entry()))
+    await until(lambda: taken.metric("warmroute_access_log_faults_total") == 3)
+    taken.fail = False
+    await call.write(message(entry()))
+    await until(lambda: len(taken.requests) == 1)
+    call.cancel()
+    assert sum(record.exc_info is not None for record in caplog.records) == 1
+
+
+async def test_a_large_batch_lets_others_run(taken):
+    """Between portions the loop turns."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    await taken.service.read(message(*[entry()] * (PORTION * 20)).SerializeToString())
+    running.cancel()
+    assert len(taken.requests) == PORTION * 20
+    assert turns >= 20

@@ -1,0 +1,234 @@
+"""A hanging engine is found in time, and a working one never is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isnan, nan
+
+import numpy as np
+import pytest
+
+from xds_server.signals.stall import (
+    BLIND_FACTOR,
+    HALF_OPEN_FACTOR,
+    SLOW_FACTOR,
+    Seen,
+    StallDetector,
+    Timing,
+)
+
+TICK = 0.25
+AFTER = 2.0
+TIMING = Timing(AFTER, 10.0, 1.0, 0.8)
+
+
+@dataclass
+class Engine:
+    """One engine as the detector sees it, with a page every second."""
+
+    in_flight: float = 0.0
+    finished: float = 0.0
+    progress: float = 100.0
+    busy: float = 0.0
+    answers: bool = True
+    """Whether its page is answered."""
+    listening: bool = True
+
+    def __post_init__(self) -> None:
+        self.detector = StallDetector()
+        self.detector.relay(np.array([-1]))
+        self.now = 1000.0
+        self.page = (nan, nan, -inf)
+
+    def tick(self, answered: int = 0) -> float:
+        self.now += TICK
+        if self.answers and (self.now - 0.3) % 1.0 < TICK:
+            self.page = (self.progress, self.busy, self.now)
+        seen = Seen(
+            np.array([self.in_flight]),
+            np.array([self.finished]),
+            np.array([answered]),
+            self.listening,
+            *(np.array([value]) for value in self.page),
+        )
+        return float(self.detector.step(seen, self.now, TIMING)[0])
+
+    def work(self, seconds: float, tokens: float = 50.0, finishes: bool = True) -> None:
+        """Serve well: counters move, requests end."""
+        for number in range(round(seconds / TICK)):
+            self.progress += tokens * TICK
+            done = int(finishes and number % 2 == 0)
+            self.finished += done
+            assert self.tick(done) == 0
+
+    def stalls_within(self, seconds: float) -> float | None:
+        """Hang and return after how many seconds that is seen, at the most so long."""
+        begun = self.now
+        while self.now - begun < seconds:
+            if self.tick() == 1:
+                return self.now - begun
+        return None
+
+
+@pytest.mark.parametrize("page", [True, False], ids=["page answers", "page silent"])
+@pytest.mark.parametrize("phase", range(4))
+def test_a_frozen_engine_is_found_within_three_seconds(page, phase):
+    """Its gauges tell of nothing, or its page does not answer, whenever in the second it freezes."""
+    engine = Engine(in_flight=4, busy=0.0 if page else 4.0)
+    engine.work(5 + phase * TICK)
+    engine.answers = page
+    found = engine.stalls_within(10)
+    assert found is not None
+    assert AFTER - 2 * TICK <= found <= 3.0
+
+
+def test_an_idle_engine_that_freezes_is_found_after_its_first_requests():
+    """Nothing is known before: it has no requests of ours."""
+    engine = Engine()
+    for _ in range(40):
+        assert engine.tick() == 0
+    engine.in_flight = 2
+    found = engine.stalls_within(10)
+    assert found is not None
+    assert found <= 3.0
+
+
+def test_a_long_prefill_is_no_stall():
+    """The page says that all of ours are there: silence is allowed for five times as long, then no more."""
+    engine = Engine(in_flight=4, busy=4.0)
+    engine.work(10, finishes=False)
+    found = engine.stalls_within(60)
+    assert found is not None
+    assert SLOW_FACTOR * AFTER <= found <= SLOW_FACTOR * AFTER + 1.5
+
+
+def test_new_requests_during_a_long_prefill_are_no_stall():
+    """A page cannot tell of what came after it."""
+    engine = Engine(in_flight=1, busy=1.0)
+    engine.work(10, finishes=False)
+    for number in range(36):
+        engine.in_flight = 1 + number // 4
+        assert engine.tick() == 0
+        engine.busy = engine.in_flight
+
+
+def test_counters_that_move_with_completions_only_get_more_time():
+    """Long answers of such an engine look like a hang for as long as they take."""
+    engine = Engine(in_flight=2, busy=2.0)
+    for _ in range(5):
+        engine.progress += 100
+        engine.finished += 1
+        engine.tick(1)
+        for _ in range(4):
+            engine.tick()
+    found = engine.stalls_within(200)
+    assert found is not None
+    assert BLIND_FACTOR * AFTER - 2 <= found <= BLIND_FACTOR * AFTER + 1
+
+
+def test_long_answers_are_work():
+    """Nothing completes for a minute, but tokens are counted."""
+    engine = Engine(in_flight=4, busy=0.0)
+    engine.work(60, finishes=False)
+
+
+@pytest.mark.parametrize("sign", ["answer", "counter"])
+def test_any_sign_of_life_ends_it_at_once(sign):
+    """An answer in the same tick, a counter with its next page."""
+    engine = Engine(in_flight=4)
+    engine.work(5)
+    assert engine.stalls_within(5)
+    if sign == "answer":
+        assert engine.tick(1) == 0
+    else:
+        engine.progress += 1
+        assert min(engine.tick() for _ in range(4)) == 0
+    assert engine.tick() == 0
+
+
+def test_a_process_that_thaws_is_back_with_its_page():
+    """It was found by the silence of its page, so the page's answer is news."""
+    engine = Engine(in_flight=4, busy=4.0)
+    engine.work(5)
+    engine.answers = False
+    assert engine.stalls_within(5)
+    engine.answers = True
+    assert [engine.tick() for _ in range(5)][-1] == 0
+
+
+def test_clients_that_give_up_are_no_sign_of_life():
+    """The streams of their requests end, and Envoys tell of no answer."""
+    engine = Engine(in_flight=4)
+    engine.work(5)
+    verdicts = []
+    for number in range(16):
+        engine.finished += 1
+        engine.in_flight = 4 - number % 2
+        verdicts.append(engine.tick())
+    assert verdicts[-1] == 1
+    engine.in_flight = 0
+    assert engine.tick() == 1
+
+
+def test_half_open_tries_again_and_waits_longer_each_time():
+    """Without requests nothing can be seen: after a while it is tried, and found again within the time."""
+    engine = Engine(in_flight=4)
+    engine.work(5)
+    for trial in range(3):
+        found = engine.stalls_within(10)
+        assert found is not None
+        assert found <= 3.0
+        engine.in_flight = 0
+        wait = AFTER * HALF_OPEN_FACTOR * 2**trial
+        for _ in range(round(wait / TICK) - 1):
+            assert engine.tick() == 1
+        for _ in range(2):
+            last = engine.tick()
+        assert last == 0
+        engine.in_flight = 1
+    engine.work(2)
+    assert engine.stalls_within(4)
+
+
+def test_without_any_access_log_the_end_of_streams_counts():
+    """Only where the engine has no counters that tell better."""
+    engine = Engine(in_flight=4, progress=nan, busy=nan, listening=False)
+    for _ in range(100):
+        engine.finished += 1
+        assert engine.tick() == 0
+    counted = Engine(in_flight=4, listening=False)
+    counted.work(5)
+    for _ in range(14):
+        counted.finished += 1
+        last = counted.tick()
+    assert last == 1
+
+
+def test_a_page_that_never_answered_gives_nobody_away():
+    """Somebody else's engine without metrics, and an answer that takes half a minute."""
+    engine = Engine(in_flight=1, answers=False)
+    assert engine.stalls_within(30) is None
+
+
+def test_without_ext_proc_there_is_no_verdict():
+    """In flight unknown is not 0."""
+    engine = Engine(in_flight=nan)
+    assert all(isnan(engine.tick()) for _ in range(100))
+
+
+def test_rows_follow_their_endpoints():
+    """A newcomer works; who hangs goes on hanging in another row."""
+    engine = Engine(in_flight=4)
+    engine.work(5)
+    assert engine.stalls_within(5)
+    engine.detector.relay(np.array([-1, 0]))
+    seen = Seen(
+        np.array([1.0, 4.0]),
+        np.zeros(2),
+        np.zeros(2, np.int64),
+        True,
+        np.array([nan, engine.progress]),
+        np.full(2, nan),
+        np.array([-inf, engine.now]),
+    )
+    assert engine.detector.step(seen, engine.now + 0.1, TIMING).tolist() == [0.0, 1.0]

@@ -1,0 +1,79 @@
+"""Trust falls and grows at the speed that is promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xds_server.signals.trust import FLOOR, HALF_OPEN_SECONDS, Trust
+
+TICK = 0.25
+
+
+class World:
+    def __init__(self) -> None:
+        self.trust = Trust()
+        self.trust.relay(np.array([-1]))
+        self.now = 100.0
+
+    def run(self, seconds: float, ok: float = 0.0, faults: float = 0.0, *, share: bool = False) -> float:
+        """Let so many answers a second come for so long; with `share` their number follows trust."""
+        due = [0.0, 0.0]
+        for _ in range(round(seconds / TICK)):
+            self.now += TICK
+            factor = max(float(self.trust.ratio[0]), 0.05) if share else 1.0
+            due[0] += ok * TICK * factor
+            due[1] += faults * TICK * factor
+            came = [int(due[0]), int(due[1])]
+            due = [due[0] - came[0], due[1] - came[1]]
+            self.trust.step(np.array([came[0]]), np.array([came[1]]), self.now)
+        return float(self.trust.ratio[0])
+
+
+@pytest.mark.parametrize("rate", [4, 20, 500])
+def test_an_engine_that_only_fails_loses_all_trust_within_three_seconds(rate):
+    """Although what it gets falls with its trust."""
+    world = World()
+    world.run(5, ok=rate)
+    assert world.run(3, faults=rate, share=True) <= 0.025
+
+
+@pytest.mark.parametrize("trickle", [1.0, 2.0, 10.0])
+def test_a_trickle_of_good_answers_brings_half_of_it_back(trickle):
+    """One a second takes five seconds; more take less."""
+    world = World()
+    world.run(10, faults=50)
+    assert world.trust.ratio[0] == FLOOR
+    assert world.run(5, ok=trickle) >= 0.5
+    assert world.run(5, ok=trickle) == 1.0
+
+
+def test_a_few_errors_among_many_answers_cost_nothing():
+    """One in ten is the business of the error ratio."""
+    world = World()
+    assert world.run(20, ok=90, faults=10) == 1.0
+    quiet = World()
+    assert quiet.run(0.5, faults=4) > 0.5, "two faults may be anybody's"
+
+
+def test_what_fails_for_the_most_part_stays_distrusted():
+    """Good answers in between do not bring trust back."""
+    world = World()
+    assert world.run(20, ok=10, faults=40) < 0.05
+
+
+def test_silence_opens_slowly():
+    """Half open: without any answer trust returns over tens of seconds, and the next faults end that."""
+    world = World()
+    world.run(10, faults=50)
+    assert world.run(5) < 0.25
+    assert world.run(3 * HALF_OPEN_SECONDS) > 0.9
+    assert world.run(3, faults=4) <= 0.1
+
+
+def test_a_newcomer_is_trusted():
+    """And rows follow their endpoints."""
+    world = World()
+    world.run(10, faults=50)
+    world.trust.relay(np.array([-1, 0]))
+    assert world.trust.ratio.tolist() == [1.0, FLOOR]
