@@ -1,9 +1,9 @@
-"""Each endpoint's weight and signals on /metrics, read from the store when a page is asked for."""
+"""Series read when a page is asked for: endpoints' weights and signals, and how far clients lag."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -132,3 +132,43 @@ def _ages(load: Load, now: float) -> Iterator[tuple[str, float]]:
             newest[held.source] = max(newest.get(held.source, held.observed_at), held.observed_at)
     for source, observed_at in newest.items():
         yield source, max(0.0, now - observed_at)
+
+
+class Lagging(Protocol):
+    """A client of discovery, as far as it counts here."""
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """How long it has owed an ACK; None before its first."""
+        ...
+
+
+class ClientExposition(Collector):
+    """How many clients discovery has, and how far the slowest lags. Nothing is kept between scrapes."""
+
+    def __init__(self, clients: Callable[[], Sequence[Lagging]]) -> None:
+        self._clients = clients
+
+    def register(self, registry: CollectorRegistry) -> None:
+        """Put it on the page of `registry`."""
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the metrics without asking for the clients."""
+        yield from _client_families(0, 0.0)
+
+    def collect(self) -> Iterable[Metric]:
+        """Ask for the clients; without any, nobody lags."""
+        lags = [client.lag_seconds for client in self._clients()]
+        yield from _client_families(len(lags), max((lag for lag in lags if lag is not None), default=0.0))
+
+
+def _client_families(clients: int, lag_seconds: float) -> tuple[Metric, Metric]:
+    return (
+        GaugeMetricFamily("warmroute_xds_clients", "Connected Envoys and gRPC clients", value=clients),
+        GaugeMetricFamily(
+            "warmroute_xds_lag_seconds",
+            "How long the slowest client has owed an ACK; one that has not taken anything yet is not counted",
+            value=lag_seconds,
+        ),
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import LOAD_FIELDS, Load, Signal
 from fleet.store import FleetStore, FleetView
-from xds_server.exposition import SIGNAL_FIELDS, EndpointExposition, signal_metric
+from xds_server.exposition import SIGNAL_FIELDS, ClientExposition, EndpointExposition, signal_metric
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 
@@ -108,3 +110,18 @@ async def test_every_signal_has_a_metric_and_other_metrics_are_read_without_it()
     assert [metric.name for metric in restricted.collect()] == ["other"]
     with pytest.raises(ValueError, match="Duplicated"):
         Gauge("warmroute_endpoint_queue_depth", "Taken", registry=registry)
+
+
+@dataclass
+class Client:
+    lag_seconds: float | None
+
+
+def test_the_slowest_client_is_told() -> None:
+    clients = [Client(0.0), Client(4.5), Client(None)]
+    registry = CollectorRegistry()
+    ClientExposition(lambda: clients).register(registry)
+    assert registry.get_sample_value("warmroute_xds_clients") == 3
+    assert registry.get_sample_value("warmroute_xds_lag_seconds") == 4.5
+    clients.clear()
+    assert registry.get_sample_value("warmroute_xds_lag_seconds") == 0, "nobody is behind"
