@@ -11,7 +11,10 @@ from fleet.settings.strict import Name, Seconds, Strict
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
 """Whose metric names an endpoint uses; `auto`: found out from its page."""
-Text = Annotated[str, Field(max_length=256)]
+NodeName = Annotated[str, Field(pattern=r"^[^\s/]*$", max_length=256)]
+FaultDomain = Annotated[str, Field(min_length=1, max_length=256)]
+GpuName = Annotated[str, Field(pattern=r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1,4}){0,2})$", max_length=256)]
+"""A GPU's index or UUID, or a MIG slice's UUID or `GPU-UUID/INSTANCE`."""
 
 
 class LocalitySettings(Strict):
@@ -30,15 +33,21 @@ class EndpointSettings(Strict):
     engine: EngineKind | None = None
     metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     """Default: http://ADDRESS/metrics."""
-    node: Text = ""
+    node: NodeName = ""
     """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
-    gpus: tuple[Text, ...] = ()
-    """UUIDs or indices of the GPUs that the engine uses; empty: all of its node's."""
+    gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
+    """The GPUs, or MIG slices, that the engine uses; empty: all of its node's."""
     gpu_metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     """A DCGM exporter's page, for nodes without a GPU agent."""
-    fault_domains: tuple[Text, ...] = ()
+    fault_domains: Annotated[tuple[FaultDomain, ...], Field(max_length=16)] = ()
     """What fails as one with it (NVLink island, rack, power feed), beside its node."""
     locality: LocalitySettings = LocalitySettings()
+
+    @model_validator(mode="after")
+    def _each_gpu_once(self) -> Self:
+        if len(set(self.gpus)) < len(self.gpus):
+            raise ValueError("allowed: each of gpus once")
+        return self
 
 
 class FileDiscoverySettings(Strict):

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -77,6 +78,35 @@ def test_it_rebuilds_the_same_snapshot() -> None:
     assert built[0].versions == built[1].versions
 
 
+def test_an_endpoints_gpus_and_fault_domains_come_back() -> None:
+    given = settings()
+    listed = {
+        "address": A,
+        "node": "gpu-7",
+        "gpus": ["0", "GPU-1/3"],
+        "gpu_metrics_url": "http://gpu-7:9400/metrics",
+        "fault_domains": ["rack-2"],
+    }
+    entries = (
+        EndpointSettings.model_validate_json(msgspec.json.encode(listed)),
+        EndpointSettings(address=B),
+    )
+    endpoints = tuple(endpoint_of(given.pools[0], entry) for entry in entries)
+    saved = LastGood(Membership((Pool("p", endpoints), Pool("empty"))), {}, frozenset(), frozenset())
+    back = decode(encode(saved, given), given).membership.endpoints
+    assert back == endpoints
+    assert back[0].fault_domains == ("gpu-7", "rack-2")
+    assert (back[1].node, back[1].fault_domains) == ("10.0.0.2", ("10.0.0.2",))
+
+
+def test_a_file_without_the_newer_fields_is_read_and_endpoints_without_them_are_written_as_before() -> None:
+    given = settings(A)
+    content = encode(state(given), given)
+    for name in (b'"node"', b'"gpus"', b'"gpu_metrics_url"', b'"fault_domains"'):
+        assert name not in content
+    assert decode(content, given).membership.endpoints[1].node == "10.0.0.2"
+
+
 def test_who_stood_in_the_settings_is_not_brought_back() -> None:
     given = settings(A)
     back = decode(encode(state(given), given), settings())
@@ -116,7 +146,7 @@ def test_no_damage_goes_unnoticed() -> None:
         (b'"weight":17', b'"weight":10001'),
         (b'"10.0.0.1:80"', b'"example.org:80"'),
         (b'"name":"p"', b'"name":"q"'),
-        (b'"engine":"vllm"', b'"engine":"x"'),
+        (b'"engine":"auto"', b'"engine":"x"'),
         (b'"pools":[', b'"pools":7,"x":['),
     ],
 )

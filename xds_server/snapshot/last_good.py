@@ -215,10 +215,16 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
         models=endpoint.models,
         engine=endpoint.engine,
         metrics_url=endpoint.metrics_url,
+        node="" if endpoint.node == endpoint.host else endpoint.node,
+        gpus=endpoint.gpus,
+        gpu_metrics_url=endpoint.gpu_metrics_url or None,
+        # The node is the first of them, and comes back by itself.
+        fault_domains=endpoint.fault_domains[1:],
         locality=LocalitySettings(region=place.region, zone=place.zone, sub_zone=place.sub_zone),
     )
+    # Without what is left at its default, so that a server of an older version reads it too.
     return _Entry(
-        msgspec.Raw(listed.model_dump_json().encode()),
+        msgspec.Raw(listed.model_dump_json(exclude_defaults=True).encode()),
         state.weights.get(endpoint.address),
         endpoint.address in state.unhealthy,
         endpoint.address in state.static,
