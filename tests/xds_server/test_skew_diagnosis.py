@@ -47,6 +47,7 @@ GOOD = {
     "kv_fragmentation_ratio": 0.05,
     "kv_fragmentation_estimate": 0.05,
     "work_over_peers": 1.0,
+    "throughput_over_peers": 1.0,
     "token_rate_over_peers": 1.0,
     "queue_over_running": 0.0,
     "prefill_per_generated": 3.0,
@@ -226,6 +227,12 @@ def test_signals_become_causes_by_what_was_before_and_by_peers(
     pool = made.diagnosis()["pools"][0]
     assert pool["pool"] == "chat"
     assert sum(pool["endpoints"].values()) == 3
+
+
+def test_a_peer_whose_small_batch_is_fast_makes_nobody_slow() -> None:
+    """Four requests get 150 tokens a second each, where twenty get 50 each."""
+    small = {**BUSY, "running": 4.0, "generation_tokens_per_second": 600.0}
+    assert [entry.cause for entry in watch(12, BUSY, BUSY, small).diagnoses()] == ["healthy"] * 4
 
 
 def test_an_estimate_is_marked_as_one() -> None:

@@ -153,3 +153,13 @@ def test_any_load_makes_a_sample_of_known_or_unknown_figures(loads: list[dict[st
     rows = sampled([{k: v for k, v in load.items() if v is not None} for load in loads])
     for name in (*SIGNALS, *DERIVED):
         assert not (rows[name] < 0).any()
+
+
+@given(st.lists(st.one_of(st.just(NAN), st.floats(0, 100)), min_size=1, max_size=9))
+def test_what_waits_in_a_pool_waits_at_half_of_its_endpoints(queues: list[float]) -> None:
+    rows = sampled([{"queue_depth": queue} for queue in queues])
+    known = sorted(queue for queue in queues if queue == queue)
+    if 2 * len(known) < len(queues):
+        assert np.isnan(rows["waiting"][-1])
+    else:
+        assert rows["waiting"][-1] == known[(len(known) - 1) // 2]

@@ -174,6 +174,14 @@ def test_no_batch_has_collapsed(why: str, told: Mapping[str, float]) -> None:
     assert fleet.changes == [], why
 
 
+def test_one_endpoint_at_which_requests_wait_is_no_pool_that_collapses() -> None:
+    fleet = Fleet(pool(count=3))
+    fleet.period(6, rest={**CALM, "running": 15.0}, e1={**COLLAPSED, "queue_depth": 60.0})
+    assert fleet.kinds() == [("batch_collapse", FIRST)]
+    fleet.period(6, rest=COLLAPSED)
+    assert ("batch_collapse", None) in fleet.kinds()
+
+
 def test_batches_that_vary_have_not_collapsed() -> None:
     fleet = Fleet()
     for _ in range(8):

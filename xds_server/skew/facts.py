@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 STATES: Final = frozenset({"stalled", "reachable", "gpu_health_score"})
 """Of these the newest counts; of all others the mean over the newest quarter of the window."""
-COMPARED: Final = ("prefix_hit_fall", "queue_over_running", "work_over_peers", "token_rate_over_peers")
+COMPARED: Final = (
+    "prefix_hit_fall",
+    "queue_over_running",
+    "work_over_peers",
+    "throughput_over_peers",
+    "token_rate_over_peers",
+)
 """Figures that compare: with the window's older half, with each other, with the pool's other endpoints."""
 
 
@@ -26,10 +32,12 @@ def facts(window: Window, skews: Mapping[str, BoolArray]) -> dict[str, FloatArra
     held = {name: _now(window, name) for name in (*SIGNALS, *DERIVED)}
     before = mean_known(window.older("prefix_hit_ratio"))
     work, running = held["work"], held["running"]
-    token_rate = _quotient(held["generation_tokens_per_second"], running)
+    throughput = held["generation_tokens_per_second"]
+    token_rate = _quotient(throughput, running)
     held["prefix_hit_fall"] = before - held["prefix_hit_ratio"]
     held["queue_over_running"] = _quotient(held["queue_depth"], np.maximum(running, 1.0))
     held["work_over_peers"] = over_peers(work, window.layout, least=1.0)
+    held["throughput_over_peers"] = over_peers(throughput, window.layout, least=0.0)
     held["token_rate_over_peers"] = over_peers(token_rate, window.layout, least=0.0)
     for kind, active in skews.items():
         held[kind] = active.astype(np.float64)

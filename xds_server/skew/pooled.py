@@ -1,7 +1,8 @@
 """A pool's figures out of its endpoints'. Unknown unless at least half of the endpoints tell.
 
 Most are means over the endpoints. Latencies are quantiles of the requests of all of them, and the prompts'
-variance is that of all prompts; both count endpoints by their requests per second where all tell these.
+variance is that of all prompts; both count endpoints by their requests per second where all tell these. What
+waits is the lower median: one long queue does not make a pool that waits.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def pooled(endpoints: FloatArray, layout: Layout, row: Mapping[str, int]) -> Flo
         result[at] = mixture_quantile(endpoints[p50], endpoints[p99], weights, layout, quantile)
     mean, variance = row["prompt_tokens_mean"], row["prompt_tokens_variance"]
     result[mean], result[variance] = _moments(endpoints[mean], endpoints[variance], weights, layout)
+    for name in ("queue_depth", "waiting"):
+        result[row[name]] = _lower_median(endpoints[row[name]], layout)
     return result
 
 
@@ -79,6 +82,15 @@ def _means(values: FloatArray, layout: Layout) -> FloatArray:
     counts = np.add.reduceat(known.astype(np.float64), layout.starts, axis=1)
     out = np.full_like(totals, np.nan)
     return np.divide(totals, counts, out=out, where=(counts > 0) & (2 * counts >= layout.counts))
+
+
+def _lower_median(values: FloatArray, layout: Layout) -> FloatArray:
+    """Return a value that at least half of the pool's known endpoints reach."""
+    known = ~np.isnan(values)
+    counts = np.add.reduceat(known.astype(np.intp), layout.starts)
+    ordered = values[np.lexsort((values, layout.pool_of))]  # by pool, unknown last
+    middle = ordered[layout.starts + np.maximum(counts - 1, 0) // 2]
+    return np.where(_half(known, layout), middle, np.nan)
 
 
 def _weighted(values: FloatArray, weights: FloatArray, layout: Layout) -> FloatArray:

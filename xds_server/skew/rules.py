@@ -150,11 +150,11 @@ RULES: Final[tuple[Rule, ...]] = (
         "slow",
         (
             Condition("token_rate_over_peers", "<=", 0.5),
-            Condition("work_over_peers", "<=", 1.5),
+            Condition("throughput_over_peers", "<=", 0.5),
             Condition("running", ">=", 1),
         ),
         (),
-        "It generates half as fast as its peers with no more to do: look at the GPU and its neighbours.",
+        "It generates half of what its peers do, in all and for each request: look at its GPU.",
     ),
     Rule(
         "affinity_lost",
