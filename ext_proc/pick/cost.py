@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick.candidates import neutral
+from ext_proc.pick.considered import CostParts, considered
 from ext_proc.pick.pick import Pick, Question, Reason
 from ext_proc.pick.rendezvous import scores
 
@@ -41,12 +42,11 @@ if TYPE_CHECKING:
 
     from ext_proc.pick.backlog import Backlog
     from ext_proc.pick.candidates import Candidates
+    from ext_proc.pick.pick import Considered
     from fleet.settings.picks import CostSettings, PickSettings
 
 TIE_SHARE: Final = 0.01
 COLD_SLACK: Final = 0.25
-EXPLAINED: Final = 8
-"""Endpoints that the span of a traced request tells of."""
 DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
@@ -90,8 +90,10 @@ class CostPicker:
         wait = self._wait(question.now, cold)
         cost = wait + self._cold_price * cold + self.penalty
         order = self._order(cost, cold, question.leading_hash, warm=warm)
+        parts = CostParts(cost, wait, cold, self.penalty, matched)
+        looked = considered(candidates.addresses, order, parts, explain=question.explain)
         if candidates.trials and (tried := self._due_trial(question.now)) is not None:
-            return self._trial(tried, order, question)
+            return self._trial(tried, order, question, looked)
         first = order[0]
         held = int(matched[first])
         cold_seconds = float(cold[first])
@@ -103,6 +105,7 @@ class CostPicker:
             expected_seconds=float(wait[first]) + cold_seconds,
             cold_seconds=cold_seconds,
             candidates=len(candidates.addresses),
+            considered=looked,
         )
 
     def _due_trial(self, now: float) -> str | None:
@@ -114,7 +117,9 @@ class CostPicker:
                 return address
         return None
 
-    def _trial(self, address: str, order: list[int], question: Question) -> Pick:
+    def _trial(
+        self, address: str, order: list[int], question: Question, looked: tuple[Considered, ...]
+    ) -> Pick:
         """Return a pick of an endpoint that is no candidate; how long it will take is unknown."""
         candidates = self._candidates
         held = min(question.matched.get(address, 0), question.text_bytes // self._block_bytes)
@@ -129,6 +134,7 @@ class CostPicker:
             cold_seconds=cold_bytes * float(self._seconds_per_byte.mean()),
             candidates=len(candidates.addresses),
             trial=True,
+            considered=looked,
         )
 
     def _matched(self, question: Question) -> tuple[NDArray[np.float64], bool]:

@@ -48,9 +48,11 @@ class Considered(NamedTuple):
     cost: float
     """What was compared: lower is better."""
     wait_seconds: float
-    """Until its work ahead is done, with the penalties of memory and distance."""
+    """Until its work ahead is done."""
     cold_seconds: float
     """Prefill of the part of the prompt that it does not hold."""
+    penalty_seconds: float
+    """What speaks against it whatever the prompt."""
     matched_blocks: int
 
 

@@ -1,0 +1,104 @@
+"""Weights by an operator's word: until when, over a restart, and what a broken file does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from xds_server.override import MAX_SECONDS, OverrideBook, OverrideFile, override_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_700_000_000.0
+
+
+def test_an_override_holds_until_its_moment() -> None:
+    book = OverrideBook()
+    assert book.active(NOW) == {}
+    book.set({"a": 100, "b": 5}, NOW + 10)
+    book.set({"b": 7}, NOW + 20)
+    assert book.active(NOW + 9.9) == {"a": 100, "b": 7}
+    assert (book.until("a"), book.until("b"), book.until("c")) == (NOW + 10, NOW + 20, None)
+    assert book.active(NOW + 10) == {"b": 7}
+    assert book.active(NOW + 20) == {}
+    assert len(book) == 0
+
+
+def test_clearing_is_at_once_and_of_those_named() -> None:
+    book = OverrideBook()
+    book.set({"a": 1, "b": 2}, NOW + 10)
+    book.clear(["a", "unknown"])
+    assert book.active(NOW) == {"b": 2}
+
+
+def test_ticks_get_the_same_object_while_nothing_changes() -> None:
+    book = OverrideBook()
+    book.set({"a": 1}, NOW + 10)
+    assert book.active(NOW) is book.active(NOW + 5)
+
+
+async def test_a_restart_loses_neither_weight_nor_time(tmp_path: Path) -> None:
+    path, before, after = tmp_path / "new" / "x.overrides", OverrideBook(), OverrideBook()
+    before.set({"a": 100}, NOW + 10)
+    before.set({"b": 100}, NOW + 1000)
+    assert await OverrideFile(before, path).save()
+    await OverrideFile(after, path).load(NOW + 500)
+    assert after.active(NOW + 500) == {"b": 100}
+    assert after.until("b") == NOW + 1000
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'{"overrides":{"a":{"weight":0,"expires_at":1}}}',
+        b'{"overrides":{"a":{"weight":true,"expires_at":1}}}',
+        b'{"overrides":{"a":{"weight":10001,"expires_at":9e9}}}',
+        b'{"overrides":{"a":{"weight":1}}}',
+    ],
+)
+async def test_a_damaged_file_is_told_of_and_stops_nothing(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, book = tmp_path / "x", OverrideBook()
+    path.write_bytes(content)
+    await OverrideFile(book, path).load(NOW)
+    assert book.active(NOW) == {}
+    assert "lost" in caplog.text
+
+
+async def test_without_a_file_or_a_place_for_one_nothing_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in (tmp_path / "none", None):
+        await OverrideFile(OverrideBook(), path).load(NOW)
+    assert caplog.text == ""
+    assert not await OverrideFile(OverrideBook(), None).save()
+
+
+async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert not await OverrideFile(OverrideBook(), tmp_path / "file" / "x").save()
+
+
+def test_a_file_cannot_ask_for_more_than_a_day() -> None:
+    """The clock may have been wrong when it was written."""
+    book = OverrideBook()
+    book.decode(json.dumps({"overrides": {"a": {"weight": 1, "expires_at": NOW + 1e9}}}).encode(), NOW)
+    assert book.until("a") == NOW + MAX_SECONDS
+    with pytest.raises(msgspec.DecodeError):
+        book.decode(b'{"overrides": 1}', NOW)
+    assert book.active(NOW) == {"a": 1}, "nothing is taken over of a damaged one"
+
+
+def test_it_stands_beside_the_last_good_state(tmp_path: Path) -> None:
+    assert override_path(tmp_path / "xds.sock.last-good") == tmp_path / "xds.sock.last-good.overrides"
+    assert override_path(None) is None

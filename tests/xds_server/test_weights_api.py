@@ -1,0 +1,167 @@
+"""What operators see of weights, and how they override them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleet.admin import ApiError, Query
+from fleet.endpoint import Endpoint, Locality, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.settings import SignalSettings, TopologySettings, WeightSettings
+from xds_server.decisions import WeightDecisions
+from xds_server.override import OverrideBook, OverrideFile
+from xds_server.snapshot.snapshot import NodeGroup
+from xds_server.weigh import Weigher
+from xds_server.weights_api import WeightsApi, WeightSources
+
+NOW = 1_700_000_000.0
+A, B = "10.0.0.1:80", "10.0.0.2:80"
+MEMBERSHIP = Membership(
+    (
+        Pool(
+            "p",
+            (
+                Endpoint(A, "p", locality=Locality("eu", "a")),
+                Endpoint(B, "p", locality=Locality("eu", "b")),
+            ),
+        ),
+    )
+)
+
+
+class Stage:
+    """A real weigher that a recomputation runs."""
+
+    def __init__(self, *, known: bool = True) -> None:
+        self.weigher = Weigher(WeightSettings(), SignalSettings())
+        self.book = OverrideBook()
+        self.wall = NOW
+        self.ticks = 0
+        self.groups: tuple[NodeGroup, ...] = ()
+        self.decisions = WeightDecisions(3, lambda: self.wall, self.weigher.verdict)
+        sources = WeightSources(
+            verdicts=self.weigher.verdicts,
+            membership=lambda: MEMBERSHIP,
+            version=lambda: f"v{self.ticks}" if known else None,
+            recompute=self.tick,
+            groups=lambda: self.groups,
+            topology=TopologySettings,
+        )
+        self.api = WeightsApi(sources, self.book, OverrideFile(self.book, None), lambda: self.wall)
+        self.tick()
+
+    def tick(self) -> None:
+        self.ticks += 1
+        loads = {A: Load(memory_used_ratio=Signal(0.5, 1.0, "scrape"))}
+        update = self.weigher.weigh(MEMBERSHIP, loads, 1.0, overrides=self.book.active(self.wall))
+        self.decisions.note(update, f"v{self.ticks}")
+
+    async def refused(self, body: Any) -> tuple[str, str, int]:
+        before = self.api.weights()
+        with pytest.raises(ApiError) as error:
+            await self.api.update(body)
+        assert self.api.weights() == before
+        return error.value.path, error.value.text, error.value.status
+
+
+def test_each_endpoint_is_shown_with_its_verdict() -> None:
+    shown = Stage().api.weights()
+    assert shown["version"] == "v1"
+    assert set(shown["weights"]) == {A, B}
+    one = shown["weights"][A]
+    assert one["weight"] >= 1
+    assert one["pool"] == "p"
+    assert one["overridden_until"] is None
+    assert one["by_place"] == {}
+    assert one["reason"]
+
+
+async def test_an_empty_object_recomputes() -> None:
+    stage = Stage()
+    answer = await stage.api.update({})
+    assert stage.ticks == 2
+    assert answer["version"] == "v2"
+    assert "kept_over_restart" not in answer
+
+
+async def test_an_override_is_in_force_at_once_and_ends_by_itself() -> None:
+    stage = Stage()
+    before = stage.api.weights()["weights"][A]["weight"]
+    answer = await stage.api.update({"weights": {A: 7}, "expires_seconds": 60})
+    shown = answer["weights"][A]
+    assert (shown["weight"], shown["reason"]) == (7, "override")
+    assert shown["overridden_until"] == "2023-11-14T22:14:20.000+00:00"
+    assert answer["kept_over_restart"] is False
+    stage.wall += 60
+    stage.tick()
+    assert stage.api.weights()["weights"][A]["weight"] == before
+
+
+@pytest.mark.parametrize("weights", [{A: None}, None])
+async def test_null_clears(weights: Any) -> None:
+    stage = Stage()
+    await stage.api.update({"weights": {A: 7}, "expires_seconds": 60})
+    answer = await stage.api.update({"weights": weights})
+    assert answer["weights"][A]["weight"] != 7
+    assert len(stage.book) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ([], ""),
+        ("x", ""),
+        (None, ""),
+        ({"weight": {}}, "weight"),
+        ({"weights": []}, "weights"),
+        ({"weights": {"10.0.0.9:80": 1}, "expires_seconds": 1}, "weights.10.0.0.9:80"),
+        ({"weights": {"10.0.0.9:80": None}}, "weights.10.0.0.9:80"),
+        *(
+            ({"weights": {A: value}, "expires_seconds": 1}, f"weights.{A}")
+            for value in (0, -1, 10_001, 1.5, True, "1", [])
+        ),
+        *(
+            ({"weights": {A: 1}, "expires_seconds": value}, "expires_seconds")
+            for value in (0, -1, 86_401, True, "1", None, float("nan"))
+        ),
+        ({"weights": {A: 1}}, "expires_seconds"),
+        ({"expires_seconds": 1}, "expires_seconds"),
+    ],
+    ids=str,
+)
+async def test_a_wrong_body_names_the_field_and_changes_nothing(body: Any, path: str) -> None:
+    stage = Stage()
+    told = await stage.refused(body)
+    assert (told[0], told[2]) == (path, 400)
+    assert stage.ticks == 1
+
+
+async def test_before_the_first_weights_there_is_nothing_to_override() -> None:
+    assert (await Stage(known=False).refused({}))[2] == 503
+
+
+def test_places_of_envoys_are_shown_with_the_factors_they_multiply() -> None:
+    stage = Stage()
+    stage.groups = tuple(NodeGroup(Locality("eu", "a"), cluster) for cluster in ("one", "two"))
+    shown = stage.api.weights()["weights"]
+    assert shown[A]["by_place"] == {"eu/a": 1.0}
+    assert 0.8 <= shown[B]["by_place"]["eu/a"] < 1.0
+
+
+async def test_changes_are_remembered_newest_first_and_bounded() -> None:
+    stage = Stage()
+    for weight in (5, 6):
+        await stage.api.update({"weights": {A: weight}, "expires_seconds": 60})
+    told = stage.decisions.view(Query())
+    assert [(entry["address"], entry["weight"]) for entry in told["weights"][:2]] == [(A, 6), (A, 5)]
+    assert len(told["weights"]) == 3, "the ring holds three"
+    assert told["weights"][0]["before"] == 5
+    assert told["weights"][0]["signals"] == {"memory_used_ratio": 0.5}
+    assert told["verdict"] is None
+    of_b = stage.decisions.view(Query(endpoint=B))
+    assert {entry["address"] for entry in of_b["weights"]} == {B}
+    assert of_b["verdict"]["address"] == B
+    assert len(stage.decisions.view(Query(limit=1))["weights"]) == 1
+    assert stage.decisions.view(Query(request="r"))["weights"] == []
