@@ -23,6 +23,7 @@ BENCHES: Final = {
     "xds_churn": "what many thousand connections, subscriptions and cancellations leave behind",
     "skew": "how soon each kind of skew is told, and false alarms in an hour of noise",
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
+    "scrape": "what reading an engine's metrics page costs, beside prometheus_client's parser",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
 

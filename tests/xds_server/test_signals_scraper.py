@@ -327,9 +327,7 @@ async def test_one_that_hangs_delays_nobody_else() -> None:
         assert scraper.loads()[well].queue_depth is not None
 
 
-async def test_a_fault_of_ours_is_counted_and_ends_no_task(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_fault_of_ours_is_counted_and_ends_no_task(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         malformed_lines = 0
         beside = ""
@@ -339,14 +337,13 @@ async def test_a_fault_of_ours_is_counted_and_ends_no_task(
             Broken.reads += 1
             raise KeyError("bug")
 
-    monkeypatch.setattr(scraper_module, "reader_of", lambda *_: Broken())
     registry = CollectorRegistry()
-    async with (
-        serving(page) as address,
-        scraping(endpoint(address), registry=registry) as scraper,
-    ):
+    scraper = Scraper(FAST, LimitSettings(), registry, make_reader=lambda *_: Broken())
+    async with serving(page) as address:
+        scraper.update(members(endpoint(address)))
         await until(lambda: Broken.reads >= 3)
         assert scraper.loads() == {address: Load()}
+        await scraper.close()
     assert (registry.get_sample_value("warmroute_scrape_failures_total", {"kind": "internal"}) or 0) >= 3
     assert len([record for record in caplog.records if record.exc_info]) == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from math import inf, isfinite
+from operator import lt, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class CounterWindow:
             shape != self._shape
             or len(latest.values) != len(snapshot.values)
             or snapshot.at - latest.at > self._window
-            or any(new < old for old, new in zip(latest.values, snapshot.values, strict=True))
+            or any(map(lt, snapshot.values, latest.values))
         )
 
     def deltas(self, now: float) -> list[float] | None:
@@ -98,8 +99,7 @@ class CounterWindow:
                 break
         if chosen is None:
             return None
-        deltas = [new - old for old, new in zip(chosen.values, latest.values, strict=True)]
-        return Growth(deltas, latest.at - chosen.at)
+        return Growth(list(map(sub, latest.values, chosen.values)), latest.at - chosen.at)
 
 
 class HistogramWindow:

@@ -100,12 +100,14 @@ class Scraper:
         limits: LimitSettings,
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
+        make_reader: Callable[[str, str, SignalSettings], EngineReader] = reader_of,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after a scrape that changed what an endpoint's load says."""
         self._signals = signals
         self._page_bytes = limits.metrics_page_bytes
         self._clock = clock
+        self._make_reader = make_reader
         self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher: PageFetcher | None = None
@@ -176,7 +178,7 @@ class Scraper:
 
     def _start(self, endpoint: Endpoint) -> None:
         assert self._fetcher is not None
-        reader = reader_of(endpoint.engine, endpoint.address, self._signals)
+        reader = self._make_reader(endpoint.engine, endpoint.address, self._signals)
         target = _Target(endpoint, reader)
         target.task = asyncio.create_task(
             self._follow(target, self._fetcher), name=f"scrape {endpoint.address}"
