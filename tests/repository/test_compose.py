@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGE = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+")
+STARTED = ("engine-1", "engine-2", "engine-3", "xds-server", "ext-proc", "envoy")
+"""What the tests start as processes; the watchers' images are not here."""
+WATCHERS = ("otel-collector", "jaeger", "prometheus", "grafana")
 WAIT_SECONDS = 60
 
 
@@ -46,7 +50,8 @@ def services(compose: dict[str, Any]) -> dict[str, Any]:
 
 
 def warmroute_commands(services: dict[str, Any]) -> dict[str, list[str]]:
-    return {name: held["command"] for name, held in services.items() if "build" in held}
+    held = {name: held for name, held in services.items() if "build" in held and "entrypoint" not in held}
+    return {name: service["command"] for name, service in held.items()}
 
 
 def test_it_follows_the_compose_specification(root: Path) -> None:
@@ -62,17 +67,118 @@ def test_every_role_is_there(services: dict[str, Any]) -> None:
     verbs = [command[0] for command in warmroute_commands(services).values()]
     assert {"xds", "ext-proc", "engine"} == set(verbs)
     assert verbs.count("engine") >= 2
+    assert set(services) == {*STARTED, *WATCHERS, "admin-token"}
 
 
-@pytest.mark.parametrize("name", ["envoy", "xds-server", "ext-proc", "engine-1", "engine-2", "engine-3"])
+@pytest.mark.parametrize("name", [*STARTED, *WATCHERS])
 def test_each_service_is_pinned_unprivileged_and_watched(services: dict[str, Any], name: str) -> None:
     held = services[name]
     assert IMAGE.fullmatch(held["image"]), "a version, not `latest`"
-    assert held["user"] == "10001:10001"
+    assert held["user"] == {"prometheus": "65534:65534", "grafana": "472:0"}.get(name, "10001:10001")
     assert held["cap_drop"] == ["ALL"]
     assert held["read_only"] is True
+    assert held["security_opt"] == ["no-new-privileges:true"]
     assert held["restart"] == "unless-stopped"
-    assert held["healthcheck"]["test"][0] == "CMD"
+    if name != "otel-collector":  # Its image holds nothing but the collector.
+        assert held["healthcheck"]["test"][0] == "CMD"
+
+
+def test_everything_that_is_mounted_is_there(compose: dict[str, Any], root: Path) -> None:
+    for name, held in compose["services"].items():
+        for volume in held.get("volumes", ()):
+            source = volume["source"] if isinstance(volume, dict) else volume.split(":")[0]
+            if source.startswith("./"):
+                assert (root / source).exists(), name
+                assert volume.endswith(":ro"), "our files are not for containers to write"
+            else:
+                assert source in compose["volumes"], name
+
+
+def test_files_that_commands_and_environments_name_are_mounted(services: dict[str, Any], root: Path) -> None:
+    """A path in a container leads to a file here, through the volume that covers it."""
+    wanted = {
+        "otel-collector": "/etc/otelcol/collector.yaml",
+        "prometheus": "/etc/prometheus/prometheus.yml",
+        "grafana": services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"],
+    }
+    for name, path in wanted.items():
+        assert path in f"{services[name].get('command')} {services[name].get('environment')}"
+        assert here(services[name], path, root).is_file(), path
+
+
+def here(service: dict[str, Any], path: str, root: Path) -> Path:
+    """Where a container's path lies in the repository."""
+    for volume in service["volumes"]:
+        if isinstance(volume, str) and volume.startswith("./"):
+            source, target, *_ = volume.split(":")
+            if path == target or path.startswith(f"{target}/"):
+                return root / source / path.removeprefix(target).removeprefix("/")
+    raise AssertionError(f"{path} is not mounted")
+
+
+def test_grafana_finds_its_sources_and_dashboards(services: dict[str, Any], root: Path) -> None:
+    grafana = services["grafana"]
+    folder = here(grafana, "/etc/grafana/provisioning", root)
+    (provider,) = yaml.safe_load((folder / "dashboards" / "warmroute.yaml").read_text())["providers"]
+    assert len(list(here(grafana, provider["options"]["path"], root).glob("*.json"))) >= 4
+    sources = yaml.safe_load((folder / "datasources" / "warmroute.yaml").read_text())["datasources"]
+    ports = {"prometheus": 9090, "jaeger": 16686}
+    for source in sources:
+        assert source["url"] == f"http://{source['type']}:{ports[source['type']]}"
+        assert source["type"] in services
+
+
+def test_prometheus_scrapes_every_service_by_its_address(services: dict[str, Any], root: Path) -> None:
+    config = yaml.safe_load((root / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
+    address = {
+        name: held["networks"]["fleet"]["ipv4_address"]
+        for name, held in services.items()
+        if "networks" in held
+    }
+    assert targets["warmroute-xds"] == [f"{address['xds-server']}:19000"]
+    assert targets["warmroute-ext-proc"] == [f"{address['ext-proc']}:19001"]
+    assert targets["otel-collector"] == [f"{address['otel-collector']}:8888"]
+    for name in config["rule_files"]:
+        assert (root / "deploy" / "prometheus" / name).is_file()
+    for job in config["scrape_configs"]:
+        if job["job_name"].startswith("warmroute-"):
+            assert job["authorization"] == {"credentials_file": "/run/admin/token"}
+
+
+def test_traces_go_through_the_collector_to_the_viewer(services: dict[str, Any], root: Path) -> None:
+    collector = yaml.safe_load((root / "deploy" / "otel" / "collector.yaml").read_text())
+    address = services["otel-collector"]["networks"]["fleet"]["ipv4_address"]
+    for name in ("xds-server", "ext-proc"):
+        environment = services[name]["environment"]
+        assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"].endswith(f":-http://{address}:4317}}")
+        assert environment["WARMROUTE_TRACES"] == "${WARMROUTE_TRACES:-otlp}"
+    assert collector["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] == "0.0.0.0:4317"
+    assert collector["exporters"]["otlp/jaeger"]["endpoint"] == "jaeger:4317"
+    for pipeline in collector["service"]["pipelines"].values():
+        for kind in ("receivers", "processors", "exporters"):
+            assert set(pipeline[kind]) <= set(collector[kind])
+
+
+def test_the_token_is_drawn_once_and_reaches_only_those_who_need_it(
+    compose: dict[str, Any], services: dict[str, Any], root: Path, tmp_path: Path
+) -> None:
+    bearers = {name for name, held in services.items() if "admin-token" in str(held.get("volumes"))}
+    assert bearers == {"admin-token", "xds-server", "ext-proc", "prometheus"}
+    for name in bearers - {"admin-token"}:
+        (volume,) = [held for held in services[name]["volumes"] if "admin-token" in str(held)]
+        assert (volume["target"], volume["read_only"]) == ("/run/admin", True)
+        assert services[name]["depends_on"]["admin-token"] == {"condition": "service_completed_successfully"}
+    assert services["prometheus"]["group_add"] == ["10001"], "the token is its owner's and the group's"
+    code = services["admin-token"]["command"][0].replace("/run/warmroute", str(tmp_path))
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+        token = (tmp_path / "token").read_text()
+        assert len(token) >= 32
+    assert (tmp_path / "token").stat().st_mode & 0o007 == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+    settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
+    assert settings.admin.token_file == "/run/admin/token"
 
 
 def test_the_envoy_is_the_one_that_the_tests_prove(services: dict[str, Any], project: dict[str, Any]) -> None:
@@ -84,15 +190,17 @@ def test_the_image_is_this_version(services: dict[str, Any], project: dict[str, 
     assert services["xds-server"]["image"] == f"warmroute:{project['project']['version']}"
 
 
-def test_only_the_host_itself_reaches_envoy_and_nothing_else_is_published(services: dict[str, Any]) -> None:
+def test_only_the_host_itself_reaches_envoy_and_the_views(services: dict[str, Any]) -> None:
     published = {name: held["ports"] for name, held in services.items() if "ports" in held}
-    assert published == {"envoy": ["127.0.0.1:10000:10000"]}
+    ports = {"envoy": 10000, "grafana": 3000, "prometheus": 9090, "jaeger": 16686}
+    assert published == {name: [f"127.0.0.1:{port}:{port}"] for name, port in ports.items()}
 
 
 def test_services_meet_over_unix_sockets(root: Path) -> None:
+    """Only the admin servers are on the containers' network, and they want a token."""
     settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
-    assert settings.exposed() == []
-    assert not settings.allow_plaintext
+    assert {path for path, _ in settings.exposed()} == {"admin.address", "admin.ext_proc_address"}
+    assert settings.admin.token_file
     for address in (settings.xds.address, settings.ext_proc.address, settings.control.address):
         assert address.startswith("unix:/run/warmroute/")
 
@@ -102,11 +210,13 @@ def test_every_address_is_fixed_and_engines_have_the_ones_of_the_settings(
 ) -> None:
     """EDS takes no names; and a free choice of Docker's could take a fixed address away."""
     subnet = ipaddress.ip_network(compose["networks"]["fleet"]["ipam"]["config"][0]["subnet"])
-    fixed = {name: held["networks"]["fleet"]["ipv4_address"] for name, held in services.items()}
-    assert len(set(fixed.values())) == len(services)
+    assert services["admin-token"]["network_mode"] == "none"
+    on_network = {name: held for name, held in services.items() if name != "admin-token"}
+    fixed = {name: held["networks"]["fleet"]["ipv4_address"] for name, held in on_network.items()}
+    assert len(set(fixed.values())) == len(on_network)
     assert all(ipaddress.ip_address(address) in subnet for address in fixed.values())
     settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
-    engines = {f"{fixed[name]}:8000" for name in services if name.startswith("engine-")}
+    engines = {f"{fixed[name]}:8000" for name in fixed if name.startswith("engine-")}
     assert {endpoint.address for endpoint in settings.pools[0].endpoints} == engines
 
 
@@ -147,20 +257,25 @@ class Deployment:
         self.services = services
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        ports = free_ports(len(services) + 3)
+        ports = free_ports(len(STARTED) + 4)
         self.envoy_port = ports.pop()
         common = {
             "/etc/warmroute": str(folder / "etc"),
             "/run/warmroute": str(folder / "run"),
             "0.0.0.0:10000": f"127.0.0.1:{self.envoy_port}",
+            "/run/admin": str(folder / "admin"),
             "127.0.0.1:19000": f"127.0.0.1:{ports.pop()}",
             "127.0.0.1:19001": f"127.0.0.1:{ports.pop()}",
         }
+        for port in (19000, 19001):
+            common[f"0.0.0.0:{port}"] = common[f"127.0.0.1:{port}"]
         admin = ports.pop()
         common |= {"port_value: 9901": f"port_value: {admin}", "127.0.0.1/9901": f"127.0.0.1/{admin}"}
         self.environment = {
             "WARMROUTE_ADMIN_ADDRESS": common["127.0.0.1:19000"],
             "WARMROUTE_ADMIN_EXT_PROC_ADDRESS": common["127.0.0.1:19001"],
+            # No collector answers here: that must cost nothing.
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
         }
         self.engines = {name: f"127.0.0.1:{ports.pop()}" for name in services if name.startswith("engine-")}
         for name, address in self.engines.items():
@@ -168,6 +283,10 @@ class Deployment:
         self.common = common
         (folder / "etc").mkdir()
         (folder / "run").mkdir()
+        (folder / "admin").mkdir()
+        (draw,) = services["admin-token"]["command"]
+        draw = draw.replace("/run/warmroute", str(folder / "admin"))
+        subprocess.run([sys.executable, "-c", draw], check=True)
         for path in source.iterdir():
             (folder / "etc" / path.name).write_text(self.mapped(path.read_text()))
 
@@ -251,18 +370,33 @@ def ask(port: int) -> tuple[int, dict[str, str]]:
         return response.status, {name.lower(): value for name, value in response.headers.items()}
 
 
+def prometheus_page(deployment: Deployment, token: str) -> int:
+    url = f"http://{deployment.common['127.0.0.1:19000']}/metrics"
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_its_commands_make_a_working_whole(deployment: Deployment) -> None:
     """Every service starts by its own command, passes its own health check, serves, and ends on SIGTERM."""
-    for name in ("engine-1", "engine-2", "engine-3", "xds-server", "ext-proc", "envoy"):
+    for name in STARTED:
         deployment.start(name)
-    for name in deployment.services:
+    for name in STARTED:
         deployment.wait_healthy(name)
-    answers = [ask(deployment.envoy_port) for _ in range(3)]
-    assert [status for status, _ in answers] == [200, 200, 200]
-    reasons = [headers.get("x-warmroute-reason") for _, headers in answers]
-    assert reasons[1:] == ["warm", "warm"], reasons
+    # Envoy goes by weights until its health check has found ext_proc.
+    deadline = time.monotonic() + WAIT_SECONDS
+    while "x-warmroute-reason" not in ask(deployment.envoy_port)[1]:
+        assert time.monotonic() < deadline, (deployment.folder / "ext-proc.log").read_text()
+    answers = [ask(deployment.envoy_port) for _ in range(2)]
+    assert [status for status, _ in answers] == [200, 200]
+    assert [headers.get("x-warmroute-reason") for _, headers in answers] == ["warm", "warm"]
     served = {headers["x-warmroute-served"] for _, headers in answers}
     assert served <= set(deployment.engines.values())
     assert len(served) == 1, "the warm engine serves again"
+    assert prometheus_page(deployment, token="wrong") == 401
+    assert prometheus_page(deployment, (deployment.folder / "admin" / "token").read_text()) == 200
     statuses = deployment.stop()
-    assert statuses == dict.fromkeys(deployment.services, 0)
+    assert statuses == dict.fromkeys(STARTED, 0)

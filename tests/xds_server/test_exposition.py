@@ -114,6 +114,8 @@ async def test_every_signal_has_a_metric_and_other_metrics_are_read_without_it()
 
 @dataclass
 class Client:
+    """A client that lags so much."""
+
     lag_seconds: float | None
 
 
