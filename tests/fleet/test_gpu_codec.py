@@ -1,0 +1,90 @@
+"""GPU reports on the wire: what goes in comes out, and what is too much is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fleet.errors import PeerError
+from fleet.faults import FaultEvent
+from fleet.gpu import GpuReading, MigSlice, NodeReading, NvLink, PeerLink, RemappedRows
+from fleet.gpu_codec import MAX_GPUS, decode_report, encode_report
+from fleet.wire import gpu_pb2
+
+FULL = GpuReading(
+    uuid="GPU-1",
+    index=0,
+    name="H100",
+    memory_used_bytes=1,
+    memory_total_bytes=2**37,
+    utilisation_ratio=0.0,
+    temperature_celsius=61.0,
+    power_watts=0.0,
+    power_limit_watts=700.0,
+    clocks_reasons=frozenset({"hw_slowdown"}),
+    ecc_corrected_total=0,
+    ecc_uncorrected_total=2,
+    remapped_rows=RemappedRows(0, 0, pending=False, failed=False),
+    retirement_pending=False,
+    mig_enabled=True,
+    mig_slices=(MigSlice("MIG-1", 0, "1g.10gb", 0, 10), MigSlice("MIG-2")),
+    nvlinks=(NvLink(0, True, "GPU-2"), NvLink(1, False), NvLink(2)),
+    pcie_generation=5,
+    pcie_width=16,
+    peers=(PeerLink("GPU-2", "NVLINK"),),
+    recovery_action="none",
+    faults=(FaultEvent("xid", "31", 95.0, 3), FaultEvent("cuda", "2", 90.0)),
+    lost=False,
+)
+
+
+def test_every_field_comes_back_on_the_other_clock() -> None:
+    sent = NodeReading(99.0, (FULL, GpuReading("GPU-2", lost=True)), "", "580.65")
+    back = decode_report(encode_report("n", sent, 100.0), 5000.0)
+    assert back.sampled_at == 4999.0
+    assert [fault.at for fault in back.gpus[0].faults] == [4995.0, 4990.0]
+    assert decode_report(encode_report("n", sent, 100.0), 100.0) == sent
+
+
+def test_unknown_stays_unknown_and_zero_stays_zero() -> None:
+    back = decode_report(encode_report("n", NodeReading(0.0, (GpuReading("GPU-1"),)), 0.0), 0.0)
+    assert back.gpus == (GpuReading("GPU-1"),)
+    none = GpuReading("GPU-1", clocks_reasons=frozenset(), nvlinks=(), peers=(), utilisation_ratio=0.0)
+    assert decode_report(encode_report("n", NodeReading(0.0, (none,)), 0.0), 0.0).gpus == (none,)
+
+
+def test_a_host_without_gpus_says_why() -> None:
+    sent = NodeReading(0.0, (), "NVML Shared Library Not Found")
+    assert decode_report(encode_report("n", sent, 0.0), 0.0) == sent
+
+
+def test_what_is_not_finite_is_unknown() -> None:
+    report = gpu_pb2.GpuReport(node="n")
+    report.gpus.add(uuid="GPU-1", power_watts=math.nan, utilisation_ratio=math.inf)
+    gpu = decode_report(report, 0.0).gpus[0]
+    assert (gpu.power_watts, gpu.utilisation_ratio) == (None, None)
+
+
+def broken(**fields: object) -> gpu_pb2.GpuReport:
+    return gpu_pb2.GpuReport(node="n", **fields)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        broken(gpus=[gpu_pb2.Gpu(uuid=f"GPU-{i}") for i in range(MAX_GPUS + 1)]),
+        broken(gpus=[gpu_pb2.Gpu()]),
+        broken(gpus=[gpu_pb2.Gpu(uuid="GPU-1"), gpu_pb2.Gpu(uuid="GPU-1")]),
+        broken(gpus=[gpu_pb2.Gpu(uuid="x" * 1000)]),
+        broken(gpus=[gpu_pb2.Gpu(uuid="GPU-1", mig_slices=[gpu_pb2.MigSlice()] * 1000)]),
+        broken(gpus=[gpu_pb2.Gpu(uuid="GPU-1", faults=[gpu_pb2.GpuFault(kind="prompt")])]),
+        broken(gpus=[gpu_pb2.Gpu(uuid="G", faults=[gpu_pb2.GpuFault(kind="xid", age_seconds=math.nan)])]),
+        broken(age_seconds=-1.0),
+        broken(age_seconds=math.inf),
+        broken(unavailable="x" * 1000),
+    ],
+)
+def test_a_report_that_breaks_the_protocol_is_refused(report: gpu_pb2.GpuReport) -> None:
+    with pytest.raises(PeerError):
+        decode_report(report, 0.0)
