@@ -5,6 +5,7 @@ For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading 
     cold    = (text_bytes - matched * block_bytes) / bytes_per_token / prefill_tokens_per_second
     queue   = max(free_at - now, queue_depth * mean_cold_seconds)
     wait    = queue + in_flight * in_flight_seconds               (in flight: ours and the other workers')
+                      (ours: at least what `Pace` takes an endpoint for that answers implausibly fast)
     cost    = wait + cold_price * cold + penalty
     penalty = memory_pressure_seconds * clip((used - from) / (full - from), 0, 1)
             + distrust_seconds * max(1 - trust, error_ratio)
@@ -74,8 +75,15 @@ class CostPicker:
         rates = candidates.signal("prefill_tokens_per_second")
         rates = neutral(np.where(rates > 0, rates, np.nan), cost.prefill_tokens_per_second)
         self._seconds_per_byte = 1.0 / (rates * cost.bytes_per_token)
-        self.penalty = _penalty(candidates, backlog, cost, refreshed_at)
+        self.penalty = _penalty(candidates, cost)
         """What speaks against each candidate whatever the prompt, in seconds."""
+        self._least_in_flight = np.zeros(1)
+        paces = backlog.pace.judge(
+            backlog.in_flight, refreshed_at, cost.slow_from_ratio, cost.slow_most_seconds
+        )
+        if paces is not None:
+            self.penalty = self.penalty + paces.slow_seconds[candidates.rows]
+            self._least_in_flight = paces.held[candidates.rows]
         self._elsewhere = candidates.in_flight_elsewhere
         weights = candidates.weights
         self._weights = neutral(np.where(weights > 0, weights, np.nan), 1.0)
@@ -153,9 +161,8 @@ class CostPicker:
         # Before the first pick, those who wait are taken to be like this prompt.
         each = cold if backlog.mean_cold_seconds is None else backlog.mean_cold_seconds
         queue = np.maximum(backlog.free_at[rows] - now, self._depth * each)
-        wait: NDArray[np.float64] = (
-            queue + (backlog.in_flight[rows] + self._elsewhere) * self._in_flight_seconds
-        )
+        ours = np.maximum(backlog.in_flight[rows], self._least_in_flight)
+        wait: NDArray[np.float64] = queue + (ours + self._elsewhere) * self._in_flight_seconds
         return wait
 
     def _order(
@@ -229,16 +236,13 @@ def _smallest(column: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return chosen[column[chosen].argsort(kind="stable")]
 
 
-def _penalty(candidates: Candidates, backlog: Backlog, cost: CostSettings, now: float) -> NDArray[np.float64]:
-    """What speaks against an endpoint whatever the prompt, in seconds."""
+def _penalty(candidates: Candidates, cost: CostSettings) -> NDArray[np.float64]:
+    """What an endpoint's signals say against it, in seconds."""
     kv, gpu = candidates.signal("memory_used_ratio"), candidates.signal("gpu_memory_used_ratio")
     memory = _memory_seconds(neutral(np.where(np.isnan(kv), gpu, kv), 0.0), cost)
     doubt = np.fmax(1.0 - candidates.signal("trust_ratio"), candidates.signal("error_ratio"))
-    penalty: NDArray[np.float64] = memory + cost.distrust_seconds * np.clip(np.nan_to_num(doubt), 0.0, 1.0)
-    if cost.slow_most_seconds > 0:
-        slow = backlog.pace.slow_seconds(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
-        penalty = penalty + slow[candidates.rows]
-    return penalty
+    result: NDArray[np.float64] = memory + cost.distrust_seconds * np.clip(np.nan_to_num(doubt), 0.0, 1.0)
+    return result
 
 
 def _memory_seconds(used: NDArray[np.float64], cost: CostSettings) -> NDArray[np.float64]:

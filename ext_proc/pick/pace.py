@@ -10,13 +10,18 @@ second, where both are sums that fade with `memory_seconds`:
 Requests that hang add exposure and end nothing, so slowness rises before anything has ended. `PRIOR`
 requests stand for what is not seen yet: few requests say little, and where nothing of ours runs both sums
 fade, until the endpoint counts as usual again. `memory_seconds` is twice the usual duration, within bounds.
+Of an even number of endpoints the lower of the two middle rates is the usual one: an endpoint that answers
+at once with errors must not make its only peer look slow.
+
+Such an endpoint never has anything in flight, and would draw every pick. So one that finishes more than
+`PLAUSIBLE` times as fast as usual counts as if it held its requests for the usual duration.
 The estimator is the occurrence/exposure rate of survival analysis, with a prior (Gamma-Poisson shrinkage).
 """
 
 from __future__ import annotations
 
 from math import exp
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -24,11 +29,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PRIOR: Final = 3.0
+PLAUSIBLE: Final = 4.0
 LEAST_MEMORY_SECONDS: Final = 1.0
 MOST_MEMORY_SECONDS: Final = 8.0
 _MEMORY_PER_DURATION: Final = 2.0
 _KNOWN_FROM: Final = 0.5
 """Faded count of finished requests from which an endpoint's own rate means something."""
+
+
+class Judgement(NamedTuple):
+    """One number an endpoint each."""
+
+    slow_seconds: NDArray[np.float64]
+    """How much longer than usual a request takes there, as far as the endpoint is slow."""
+    held: NDArray[np.float64]
+    """Requests that it would have in flight if it took as long as usual; 0 where its speed is plausible."""
 
 
 class Pace:
@@ -57,24 +72,30 @@ class Pace:
         self._finished[position] = self._finished[position] * faded + max(0, before - count)
         self._settled_at[position] = now
 
-    def slow_seconds(
+    def judge(
         self, in_flight: NDArray[np.float64], now: float, from_ratio: float, most_seconds: float
-    ) -> NDArray[np.float64]:
-        """Return how much longer than usual a request takes on each endpoint, as far as it is slow.
+    ) -> Judgement | None:
+        """Compare the endpoints; None while nothing is known. Adapts the memory to the usual duration.
 
-        Nothing up to a slowness of `from_ratio`; beyond it `(slowness - from_ratio)` usual durations, at most
-        `most_seconds`. Adapts the memory to the usual duration.
+        An endpoint is slow beyond a slowness of `from_ratio`, by `(slowness - from_ratio)` usual durations,
+        at most `most_seconds`.
         """
         faded = np.exp(-np.maximum(now - np.array(self._settled_at), 0.0) / self.memory_seconds)
         exposure = np.array(self._exposure) * faded + in_flight * self.memory_seconds * (1.0 - faded)
         finished = np.array(self._finished) * faded
         known = (finished >= _KNOWN_FROM) & (exposure > 0.0)
         if not known.any():
-            return np.zeros(in_flight.size)
-        usual = float(np.median(finished[known] / exposure[known]))
+            return None
+        usual = _lower_median(finished[known] / exposure[known])
         slowness = (usual * exposure + PRIOR) / (finished + PRIOR)
+        too_fast = (finished >= PRIOR) & (finished > PLAUSIBLE * usual * exposure)
+        held = np.where(too_fast, finished / (self.memory_seconds * usual), 0.0)
         self.memory_seconds = min(
             max(_MEMORY_PER_DURATION / usual, LEAST_MEMORY_SECONDS), MOST_MEMORY_SECONDS
         )
-        result: NDArray[np.float64] = np.clip((slowness - from_ratio) / usual, 0.0, most_seconds)
-        return result
+        return Judgement(np.clip((slowness - from_ratio) / usual, 0.0, most_seconds), held)
+
+
+def _lower_median(rates: NDArray[np.float64]) -> float:
+    middle = (rates.size - 1) // 2
+    return float(np.partition(rates, middle)[middle])

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from ext_proc.pick import Backlog, LoadColumns, PoolState, Question, Reason
 from ext_proc.pick.candidates import neutral
@@ -396,3 +397,27 @@ def test_a_warm_engine_that_hangs_loses_its_prompts_before_any_gauge_moves() -> 
 def refresh(state: PoolState, now: float) -> None:
     signals = PickTable.of(state.shape.addresses, dict.fromkeys(state.shape.addresses, IDLE)).values
     state.refresh(LoadColumns.of(state.shape, signals, {}, {}), SETTINGS, now)
+
+
+def test_an_engine_that_refuses_everything_at_once_draws_no_more_than_its_share() -> None:
+    """4xx is no fault, so nothing marks it; it must not swallow the traffic for being idle."""
+    state, chosen = state_of(count=4), Counter[int]()
+    open_at: dict[str, list[float]] = {address: [] for address in state.shape.addresses}
+    for step in range(1000):
+        now = NOW + step / 50
+        for address, begun in open_at.items():
+            lasts = 0.001 if number(address) == 2 else 0.2
+            open_at[address] = [at for at in begun if now - at < lasts]
+            state.backlog.set_in_flight(address, len(open_at[address]), now)
+        if step % 12 == 0:
+            refresh(state, now)
+        first = choose(state, ask(leading=step * 7919, now=now)).endpoints[0]
+        open_at[first].append(now)
+        state.backlog.set_in_flight(first, len(open_at[first]), now)
+        chosen[number(first)] += step >= 200
+    assert chosen[2] < 0.35 * chosen.total()
+
+
+def test_pressure_that_is_full_before_it_begins_makes_no_sense() -> None:
+    with pytest.raises(ValidationError, match="memory_pressure_full"):
+        CostSettings(memory_pressure_from=0.9, memory_pressure_full=0.8)

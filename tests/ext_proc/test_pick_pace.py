@@ -34,7 +34,14 @@ class Engines:
                 self.ends[position] = left
 
     def slow(self, most: float = 1000.0) -> list[float]:
-        return self.pace.slow_seconds(self.in_flight, self.now, 2.0, most).tolist()
+        judgement = self.pace.judge(self.in_flight, self.now, 2.0, most)
+        assert judgement is not None
+        return judgement.slow_seconds.tolist()
+
+    def held(self) -> list[float]:
+        judgement = self.pace.judge(self.in_flight, self.now, 2.0, 1.0)
+        assert judgement is not None
+        return judgement.held.tolist()
 
 
 def test_equal_engines_are_not_slow() -> None:
@@ -109,7 +116,7 @@ def test_memory_follows_the_usual_duration_within_bounds(duration: float, memory
 
 
 def test_nothing_is_known_before_anything_was_sent() -> None:
-    assert Pace(2).slow_seconds(np.zeros(2), 5.0, 2.0, 30.0).tolist() == [0, 0]
+    assert Pace(2).judge(np.zeros(2), 5.0, 2.0, 30.0) is None
 
 
 def test_who_stays_keeps_its_pace() -> None:
@@ -119,13 +126,33 @@ def test_who_stays_keeps_its_pace() -> None:
     moved = Pace(4)
     moved.moved_from(engines.pace, [2, None, 1, 0])
     order = np.array([*engines.in_flight[[2]], 0, *engines.in_flight[[1, 0]]])
-    after = moved.slow_seconds(order, engines.now, 2.0, 1000.0)
-    assert after.tolist() == pytest.approx([before[2], 0, before[1], before[0]])
+    after = moved.judge(order, engines.now, 2.0, 1000.0)
+    assert after is not None
+    assert after.slow_seconds.tolist() == pytest.approx([before[2], 0, before[1], before[0]])
 
 
 def test_a_clock_that_steps_back_does_no_harm() -> None:
     pace = Pace(2)
     for now in (10.0, 9.0, 8.0, 11.0):
         pace.note(0, 0, 1, now)
-        pace.note(0, 1, 0, now)
-    assert np.isfinite(pace.slow_seconds(np.zeros(2), 5.0, 2.0, 30.0)).all()
+        pace.note(0, 1, 0, now + 0.1)
+    judgement = pace.judge(np.zeros(2), 5.0, 2.0, 30.0)
+    assert judgement is not None
+    assert np.isfinite(judgement).all()
+
+
+@pytest.mark.parametrize("peers", [1, 2, 3, 4])
+def test_one_that_answers_at_once_counts_as_if_it_took_the_usual_time(peers: int) -> None:
+    """Engines that refuse everything have nothing in flight, and would draw every pick."""
+    engines = Engines(0.001, *[0.2] * peers)
+    engines.run(5)
+    held, *others = engines.held()
+    assert held == pytest.approx(4.0, rel=0.3), "20 a second, 0.2 s each"
+    assert others == [0] * peers
+    assert engines.slow() == [0] * (1 + peers), "its peers are not slow by comparison"
+
+
+def test_an_engine_that_is_faster_within_reason_keeps_its_advantage() -> None:
+    engines = Engines(0.1, 0.3, 0.3)
+    engines.run(5)
+    assert engines.held() == [0, 0, 0]
