@@ -41,7 +41,7 @@ from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.build import build_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from fleet.settings import Settings
     from xds_server.snapshot.snapshot import Snapshot
@@ -340,6 +340,7 @@ class World:
     envoy: EnvoyProcess
     http: aiohttp.ClientSession
     pools: dict[str, list[str]]
+    xds_server: grpc.aio.Server
 
     @staticmethod
     async def eventually(condition: Any, what: str) -> Any:
@@ -461,8 +462,10 @@ def free_address() -> str:
 
 
 @contextlib.asynccontextmanager
-async def make_world(delta: bool = False) -> AsyncIterator[World]:
-    """Start engines, discovery, ext_proc and Envoy."""
+async def make_world(
+    delta: bool = False, register: Callable[[grpc.aio.Server], None] = lambda server: None
+) -> AsyncIterator[World]:
+    """Start engines, discovery (with what else `register` adds to its server), ext_proc and Envoy."""
     directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
     engines = Engines()
     await engines.start()
@@ -479,6 +482,7 @@ async def make_world(delta: bool = False) -> AsyncIterator[World]:
     ads.set(build_snapshot(settings, membership(settings), {}, frozenset()))
     server = grpc.aio.server()
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
+    register(server)
     server.add_insecure_port(settings.xds.address)
     await server.start()
     ext_proc = ExtProc(settings.ext_proc.address.removeprefix("unix:"))
@@ -487,7 +491,7 @@ async def make_world(delta: bool = False) -> AsyncIterator[World]:
     timeout = aiohttp.ClientTimeout(total=30)
     try:
         async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession(timeout=timeout) as http:
-            world = World(settings, ads, ext_proc, engines, envoy, http, pools)
+            world = World(settings, ads, ext_proc, engines, envoy, http, pools, server)
             await envoy.wait_ready(listeners=len(settings.listeners))
             await world.ext_proc_health(healthy=True)
             yield world
@@ -529,6 +533,12 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
         "xds": {"address": f"unix:{directory}/xds.sock"},
         "ext_proc": {"address": f"unix:{directory}/ext_proc.sock"},
     }
+
+
+@pytest.fixture(scope="session")
+def worlds() -> Any:
+    """Makes worlds of a test's own."""
+    return make_world
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

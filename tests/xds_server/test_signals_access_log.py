@@ -45,6 +45,8 @@ def message(*entries: Any) -> Any:
 
 
 class Taken:
+    """A service and what it has handed on."""
+
     def __init__(self) -> None:
         self.requests: list[Finished] = []
         self.fail = False

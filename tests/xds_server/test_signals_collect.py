@@ -260,7 +260,7 @@ def test_other_windows_begin_anew_and_other_settings_do_not():
 
 
 def test_only_what_moved_is_built():
-    """A thousand quiet endpoints cost no loads: the tick's cost follows what happens, not the fleet's size."""
+    """A thousand quiet endpoints cost no loads: a tick's cost follows what happens, not the fleet."""
     addresses = [f"10.1.{number // 250}.{number % 250}:80" for number in range(1000)]
     world = World(*addresses)
     for address in addresses:

@@ -11,6 +11,8 @@ TICK = 0.25
 
 
 class World:
+    """One endpoint and a clock."""
+
     def __init__(self) -> None:
         self.trust = Trust()
         self.trust.relay(np.array([-1]))

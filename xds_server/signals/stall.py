@@ -30,8 +30,9 @@ SLOW_FACTOR: Final = 5.0
 BLIND_FACTOR: Final = 30.0
 HALF_OPEN_FACTOR: Final = 5.0
 MOST_DOUBLINGS: Final = 3
-_LIVELY_PAGES: Final = 2.5
-"""Scrape intervals without a completion, after which a moving counter moves by itself."""
+_PAGES: Final = 2.5
+"""Scrape intervals in which a page has surely told: without a completion for so long, a counter that moves
+moves by itself; and without a page that gives the engine away, no verdict comes sooner."""
 
 
 class Timing(NamedTuple):
@@ -101,8 +102,9 @@ class StallDetector:
         self._recover(seen, life, now, timing)
         since = np.maximum(self._moved_at, self._begun_at)
         given_away, silent = self._given_away(seen, since, now, timing)
-        factor = np.where(given_away, 1.0, np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR))
-        hangs = some & ~self._stalled & (now - since >= timing.after * factor)
+        patient = timing.after * np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR)
+        allowed = np.where(given_away, timing.after, np.maximum(patient, _PAGES * timing.scrape_interval))
+        hangs = some & ~self._stalled & (now - since >= allowed)
         self._stalled |= hangs
         self._silent = np.where(hangs, silent, self._silent)
         self._stalled_at = np.where(hangs, now, self._stalled_at)
@@ -116,7 +118,7 @@ class StallDetector:
             ended = np.isfinite(self._finished) & (seen.finished_total != self._finished)
             completed |= ended & ~has_counters
         without = now - np.maximum(self._completed_at, self._begun_at)
-        lasting = without > _LIVELY_PAGES * timing.scrape_interval
+        lasting = without > _PAGES * timing.scrape_interval
         self._lively |= moved & some & lasting & np.isfinite(self._progress)
         self._progress = np.where(has_counters, seen.progress, self._progress)
         self._finished = seen.finished_total

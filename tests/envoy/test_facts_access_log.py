@@ -1,0 +1,199 @@
+"""What the real Envoy tells of finished requests, and that telling costs nobody an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from bench.tether import tethered
+from xds_server.signals.access_log import AccessLogService
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from xds_server.signals.served import Finished
+
+STAND_IN = """
+import asyncio, sys, grpc
+from prometheus_client import CollectorRegistry
+from xds_server.signals.access_log import AccessLogService
+async def main():
+    server = grpc.aio.server()
+    def take(finished, now):
+        print(finished.request_id, flush=True)
+    AccessLogService(take, CollectorRegistry()).register(server)
+    server.add_insecure_port(sys.argv[1])
+    await server.start()
+    print("listening", flush=True)
+    await server.wait_for_termination()
+asyncio.run(main())
+"""
+
+
+class Log:
+    """What has arrived."""
+
+    def __init__(self) -> None:
+        self.requests: list[Finished] = []
+        self.service = AccessLogService(
+            lambda finished, _: self.requests.append(finished), CollectorRegistry()
+        )
+
+    async def of(self, answer: Any) -> Finished:
+        """Wait for the entry of an answered request."""
+        (wanted,) = answer.upstream("x-request-id")
+        return await self.wait_for(lambda request: request.request_id == wanted)
+
+    async def wait_for(self, condition: Any) -> Finished:
+        async with asyncio.timeout(10):
+            while not (held := [request for request in self.requests if condition(request)]):
+                await asyncio.sleep(0.01)
+        assert len(held) == 1, "each request is told once"
+        return held[0]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def logged(worlds: Any) -> AsyncIterator[tuple[Any, Log]]:
+    log = Log()
+    async with worlds(register=log.service.register) as world:
+        yield world, log
+
+
+async def test_the_host_really_used_is_told_after_a_retry(logged):
+    """With the pick, the attempts, what ext_proc noted, and the id that the engine saw too."""
+    world, log = logged
+    dead, second, _ = world.pools["mixed"]
+    world.ext_proc.reset()
+    world.ext_proc.pick = f"{dead},{second}"
+    world.ext_proc.metadata = {"endpoint": dead, "reason": "warm", "matched": "0.50"}
+    before = time.time()
+    finished = await log.of(await world.post(listener="mixed"))
+    assert (finished.address, finished.picked, finished.attempts) == (second, dead, 2)
+    assert (finished.status, finished.cluster, finished.flags) == (200, "mixed", ())
+    assert finished.metadata == {"endpoint": dead, "reason": "warm", "matched": "0.50"}
+    assert finished.retried_away
+    assert not finished.faulty
+    assert before - 1 < finished.started_at < before + 10
+
+
+async def test_first_byte_and_end_are_told_apart(logged):
+    """Of a stream that is silent in between; without a pick there is none."""
+    world, log = logged
+    world.ext_proc.reset()
+    await world.request("GET", path="/stream?silence=0.6")
+    finished = await log.wait_for(lambda r: r.duration_seconds is not None and r.duration_seconds > 0.5)
+    assert finished.first_byte_seconds is not None
+    assert finished.first_byte_seconds < 0.5
+    assert (finished.picked, finished.metadata) == ("", {})
+
+
+@pytest.mark.parametrize(("status", "fault"), [(503, True), (429, False)])
+async def test_answers_of_a_host_are_told_as_they_are(logged, status, fault):
+    """Its own 503 is a fault, its 429 is none."""
+    world, log = logged
+    busy = world.pools["live"][0]
+    world.ext_proc.reset()
+    world.ext_proc.pick = busy
+    world.engines.statuses[busy] = status
+    finished = await log.of(await world.post())
+    world.engines.statuses.clear()
+    assert (finished.address, finished.status, finished.faulty) == (busy, status, fault)
+
+
+async def test_connections_that_fail_are_told_of_their_host(logged):
+    """A refused one and one that is cut; the host stands in the entry although nobody answered."""
+    world, log = logged
+    cutting = world.pools["live"][1]
+    world.ext_proc.reset()
+    world.ext_proc.pick = cutting
+    world.engines.resets.add(cutting)
+    assert (await world.post()).status == 503
+    world.engines.resets.clear()
+    cut = await log.wait_for(lambda request: "UC" in request.flags)
+    assert (cut.address, cut.faulty, cut.first_byte_seconds) == (cutting, True, None)
+    dead = world.pools["mixed"][0]
+    world.set_membership({"mixed": [dead]})
+    for address in world.pools["mixed"][1:]:
+        await world.eds_absent("mixed", address)
+    world.ext_proc.pick = ""
+    assert (await world.post(listener="mixed")).status == 503
+    refused = await log.wait_for(lambda request: "UF" in request.flags)
+    assert (refused.address, refused.faulty, refused.first_byte_seconds) == (dead, True, None)
+    world.set_weights({})
+
+
+async def test_a_client_that_leaves_blames_nobody(logged):
+    """Before the first byte there is no status either."""
+    world, log = logged
+    world.ext_proc.reset()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await world.request("GET", path="/stream?silence=20")
+    finished = await log.wait_for(lambda request: "DC" in request.flags)
+    assert finished.aborted
+    assert not finished.faulty
+
+
+async def ask(world: Any, count: int) -> float:
+    """Return the median of so many requests' times, after all were answered well."""
+    times = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        assert (await world.post()).status == 200
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+async def listener_process(address: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        *tethered([sys.executable, "-c", STAND_IN, address]),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"listening\n"
+    return process
+
+
+async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds):
+    """Envoy drops what it cannot tell, within a bound, and tells again when somebody listens."""
+    log = Log()
+    async with worlds(register=log.service.register) as world:
+        usual = await ask(world, 100)
+        await world.eventually(lambda: len(log.requests) >= 100, "entries arrive")
+        await world.xds_server.stop(None)
+        assert await ask(world, 100) < 3 * usual, "gone"
+        process = await listener_process(world.settings.xds.address)
+        try:
+            heard = asyncio.create_task(process.stdout.readline())
+            async with asyncio.timeout(20):
+                while not heard.done():
+                    await ask(world, 1)
+                    await asyncio.sleep(0.1)
+            process.send_signal(signal.SIGSTOP)
+            assert await ask(world, 100) < 3 * usual, "frozen"
+            async with asyncio.timeout(60):
+                while not (await dropped(world)):
+                    await asyncio.gather(*(ask(world, 20) for _ in range(8)))
+            assert await ask(world, 100) < 3 * usual, "frozen for long"
+            process.send_signal(signal.SIGCONT)
+            (last,) = (await world.post()).upstream("x-request-id")
+            async with asyncio.timeout(20):
+                while (await process.stdout.readline()).strip() != last.encode():
+                    pass
+        finally:
+            process.kill()
+            await process.wait()
+
+
+async def dropped(world: Any) -> int:
+    stats = await world.envoy.stats("access_logs.grpc_access_log")
+    return int(stats["access_logs.grpc_access_log.logs_dropped"])
