@@ -362,3 +362,17 @@ def test_the_higher_counters_of_a_restarted_engine_of_any_kind_are_no_work() -> 
         told = values(reader.read(page_of(kind), 1.0))
         windowed = {name for name, rule in ENGINES[kind].fields.items() if rule.late}
         assert set(told) & windowed <= {"preemptions_per_second"}
+
+
+def test_the_document_tells_which_engine_tells_what() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    kinds = [cell.strip("`") for cell in next(row for row in rows if row[0] == "signal")[1:]]
+    told = {row[0].strip("`"): row[1:] for row in rows if row[0].strip("`") in LOAD_FIELDS}
+    slots = set(read_slots(SLOTS))
+    assert set(kinds) == set(ENGINES)
+    for field in LOAD_FIELDS:
+        cells = dict(zip(kinds, told.get(field, [""] * len(kinds)), strict=True))
+        for kind, table in ENGINES.items():
+            known = "" if field not in table.fields else "some" if field in table.optional else "yes"
+            assert cells[kind] == ("slots" if table.beside and field in slots else known), (kind, field)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xds_server.signals.table import Moving, Rate, Ratio, Table, Total, metric
+from xds_server.signals.rules import Moving, Rate, Ratio, Total
+from xds_server.signals.table import Table, metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

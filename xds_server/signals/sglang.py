@@ -9,18 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.table import (
-    Either,
-    Highest,
-    Moving,
-    Quantile,
-    Rate,
-    Ratio,
-    Table,
-    Total,
-    Variance,
-    metric,
-)
+from xds_server.signals.rules import Either, Highest, Moving, Quantile, Rate, Ratio, Total, Variance
+from xds_server.signals.table import Table, metric
 
 if TYPE_CHECKING:
     from xds_server.signals.table import Metric

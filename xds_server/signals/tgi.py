@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from xds_server.signals.table import Moving, Rate, Ratio, Table, Total, Variance, histogram, metric
+from xds_server.signals.rules import Moving, Rate, Ratio, Total, Variance
+from xds_server.signals.table import Table, histogram, metric
 
 _PROMPT_BUCKETS, _PROMPT_SUM, _PROMPT_COUNT = histogram("tgi_request_input_length")
 _, _ANSWER_SUM, _ANSWER_COUNT = histogram("tgi_request_generated_tokens")

@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.table import (
-    Either,
-    Highest,
-    HighestShare,
-    Mean,
-    Moving,
-    Product,
-    Quantile,
-    Table,
-    Total,
-    metric,
-)
+from xds_server.signals.rules import Either, Highest, HighestShare, Mean, Moving, Product, Quantile, Total
+from xds_server.signals.table import Table, metric
 
 if TYPE_CHECKING:
     from xds_server.signals.table import Metric

@@ -9,19 +9,8 @@ from __future__ import annotations
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.table import (
-    Highest,
-    Moving,
-    Quantile,
-    Rate,
-    Ratio,
-    Table,
-    Told,
-    Total,
-    Variance,
-    histogram,
-    metric,
-)
+from xds_server.signals.rules import Highest, Moving, Quantile, Rate, Ratio, Told, Total, Variance
+from xds_server.signals.table import Table, histogram, metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
