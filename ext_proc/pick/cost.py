@@ -77,13 +77,14 @@ class CostPicker:
         self._seconds_per_byte = 1.0 / (rates * cost.bytes_per_token)
         self.penalty = _penalty(candidates, cost)
         """What speaks against each candidate whatever the prompt, in seconds."""
-        self._least_in_flight = np.zeros(1)
+        self._least_in_flight: NDArray[np.float64] | None = None
         paces = backlog.pace.judge(
             backlog.in_flight, refreshed_at, cost.slow_from_ratio, cost.slow_most_seconds
         )
         if paces is not None:
             self.penalty = self.penalty + paces.slow_seconds[candidates.rows]
-            self._least_in_flight = paces.held[candidates.rows]
+            held = paces.held[candidates.rows]
+            self._least_in_flight = held if held.any() else None
         self._elsewhere = candidates.in_flight_elsewhere
         weights = candidates.weights
         self._weights = neutral(np.where(weights > 0, weights, np.nan), 1.0)
@@ -161,7 +162,9 @@ class CostPicker:
         # Before the first pick, those who wait are taken to be like this prompt.
         each = cold if backlog.mean_cold_seconds is None else backlog.mean_cold_seconds
         queue = np.maximum(backlog.free_at[rows] - now, self._depth * each)
-        ours = np.maximum(backlog.in_flight[rows], self._least_in_flight)
+        ours = backlog.in_flight[rows]
+        if self._least_in_flight is not None:
+            ours = np.maximum(ours, self._least_in_flight)
         wait: NDArray[np.float64] = queue + (ours + self._elsewhere) * self._in_flight_seconds
         return wait
 
