@@ -38,6 +38,7 @@ class TableReader:
         self._source = _Source(table, settings.latency_window_seconds)
         self._warned: set[str] = set()
         self._looked: tuple[int, bool] | None = None
+        self._read_before = False
 
     @property
     def beside(self) -> str:
@@ -50,6 +51,7 @@ class TableReader:
         values = {name: rule.read(self._source) for name, rule in self._table.fields.items()}
         if self._table.beside:
             values.update(self._beside(beside))
+        self._read_before = True
         self._warn(values)
         return Load(**{name: signal(value, now, _SOURCE) for name, value in values.items()})
 
@@ -57,6 +59,8 @@ class TableReader:
         try:
             if page is not None:
                 return self._table.read_beside(page)
+            if not self._read_before:
+                return {}  # who found out the kind from this very page could not ask yet
             told = "does not answer"
         except ValueError:
             told = "cannot be read"
