@@ -24,6 +24,7 @@ BENCHES: Final = {
     "skew": "how soon each kind of skew is told, and false alarms in an hour of noise",
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
     "scrape": "what reading an engine's metrics page costs, beside prometheus_client's parser",
+    "dashboards": "every query of dashboards and rules on a real Prometheus (needs one: docs/dashboards.md)",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
 
