@@ -69,7 +69,8 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
     good = {
         "share_after_3s": 0.0,
         "healthy_rate_ratio": 1.2,
-        "half_share_again_seconds": 1.0,
+        "picked_half_share_again_seconds": 1.0,
+        "weighted_half_share_again_seconds": 1.0,
         "least_trust_ratio": 1.0,
         "marked_unhealthy": False,
     }
@@ -83,7 +84,14 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
         (result_of("frozen", share_after_3s=0.03), {"frozen_share_after_3s"}),
         (result_of("slow_x10", share_after_3s=0.2), set()),
         (result_of("slow_x10", healthy_rate_ratio=0.8), {"slow_x10_healthy_rate_ratio"}),
-        (result_of("killed", half_share_again_seconds=None), {"killed_half_share_again_seconds"}),
+        (
+            result_of("killed", picked_half_share_again_seconds=None),
+            {"killed_picked_half_share_again_seconds"},
+        ),
+        (
+            result_of("killed", weighted_half_share_again_seconds=6.0),
+            {"killed_weighted_half_share_again_seconds"},
+        ),
         (result_of("status_429", least_trust_ratio=0.9), {"status_429_marks"}),
         (result_of("status_429", least_trust_ratio=None), set()),
         (result_of("status_429", marked_unhealthy=True), {"status_429_marks"}),
