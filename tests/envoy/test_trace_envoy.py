@@ -1,0 +1,74 @@
+"""Traces with the real Envoy: a weight update up to its ACK, and a request that continues its client's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from bench.spans import OtlpReceiver
+from bench.trace import measure, result_of
+
+if TYPE_CHECKING:
+    import pytest
+
+    from bench.spans import Span
+
+CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_changed_signal_is_one_complete_trace_up_to_the_real_envoys_ack() -> None:
+    async with OtlpReceiver() as receiver:
+        measured = await measure(receiver, changes=3, tick=0.05, scrape=0.05)
+        result, wanted = result_of(measured, 0.05, 0.05)
+        unmet = [entry for entry in wanted if not entry.met and not entry.name.startswith("signal_to_ack")]
+        assert unmet == [], result
+        assert result["changes_with_a_complete_trace"] == 3
+        assert {
+            span.attributes["warmroute.node"] for span in measured.spans if span.name.endswith("ack")
+        } == {"bench"}
+        assert receiver.service_names == {"warmroute"}
+
+
+async def test_a_request_continues_its_clients_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the prompt is in it."""
+    prompt = "a very secret prompt " * 50
+    async with OtlpReceiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        settings = ClusterSettings(
+            "serve",
+            2,
+            EngineSettings(speed_up=50),
+            {"telemetry": {"traces": "otlp", "pick_sample_ratio": 0.0}, "limits": {"drain_seconds": 1.0}},
+        )
+        async with running_cluster(settings) as cluster, aiohttp.ClientSession() as client:
+            body = {"model": "smol", "messages": [{"role": "user", "content": prompt}], "max_tokens": 2}
+            url = f"http://{cluster.address}/v1/chat/completions"
+            for headers in ({}, {"traceparent": CLIENT}):
+                async with client.post(url, json=body, headers=headers) as response:
+                    assert response.status == 200
+                    served = response.headers["x-warmroute-served"]
+            pick = await _arrived(receiver, "warmroute.pick")
+            request_id = pick.attributes["warmroute.request_id"]
+            async with client.get(
+                f"http://{cluster.admin_address}/api/v1/decisions", params={"request": request_id}
+            ) as response:
+                (told,) = (await response.json())["picks"]
+        spans = await receiver.spans()
+    assert [span.name for span in spans].count("warmroute.pick") == 1, "the other request asked for none"
+    assert (pick.trace_id, pick.parent_id) == (CLIENT[3:35], CLIENT[36:52])
+    assert pick.attributes["warmroute.endpoint"] == served == told["endpoint"]
+    assert told["trace"] == f"00-{pick.trace_id}-{pick.span_id}-01"
+    assert {name for name, _ in pick.events} == {"candidate"}
+    assert "secret" not in repr(spans)
+
+
+async def _arrived(receiver: OtlpReceiver, name: str) -> Span:
+    async with asyncio.timeout(20):
+        while True:
+            for span in await receiver.spans():
+                if span.name == name:
+                    return span
+            await asyncio.sleep(0.05)
