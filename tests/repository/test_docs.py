@@ -13,6 +13,8 @@ from cli.main import VERBS
 from ext_proc.app import ExtProcServer
 from ext_proc.pick import Reason
 from fleet import names
+from fleet.admin import AdminServer
+from fleet.otlp_metrics import MetricPush
 from fleet.settings import parse_settings
 from fleet.settings.load import ENVIRONMENT
 from fleet.store import FleetStore
@@ -146,13 +148,16 @@ def exposed(registry: CollectorRegistry) -> Iterator[str]:
 
 async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Path, operations: str) -> None:
     registry, store = CollectorRegistry(), FleetStore()
-    provider = tracer_provider(settings.telemetry, "test")
+    provider = tracer_provider(settings.telemetry, "test", registry)
     parts: list[XdsServer | ExtProcServer] = [
         XdsServer(settings, store, registry, provider, control=True),
         ExtProcServer(settings, store, registry, provider, follow=True),
     ]
     SettingsWatch(root / "none.yaml", settings, parts[0].apply, registry)
+    MetricPush(settings.telemetry, "test", registry)
+    AdminServer("", registry, lambda: True, {})
     told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", operations, flags=re.MULTILINE))
     assert told == set(exposed(registry))
-    paths = {path for part in parts for path in part.views()} | {"/healthz", "/readyz", "/metrics"}
+    paths = {path for part in parts for path in (*part.views(), *part.queries(), *part.actions())}
+    paths |= {"/healthz", "/readyz", "/metrics"}
     assert set(re.findall(r"^\| `(/[\w/]+)` \|", operations, flags=re.MULTILINE)) == paths
