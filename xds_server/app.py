@@ -19,8 +19,9 @@ from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
+from xds_server.exposition import EndpointExposition
 from xds_server.operators import Operators
-from xds_server.signals.scraper import Scraper
+from xds_server.sensing import Sensing
 from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.last_good import LastGood
@@ -72,8 +73,6 @@ class XdsServer:
         self._ticker = Ticker(clock)
         self._keeper = EndpointKeeper(settings, registry, clock)
         self._keeper.on_change = self._ticker.hurry
-        self._scraper = Scraper(settings.signals, settings.limits, registry, clock)
-        self._scraper.on_change = self._ticker.hear
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
         self._standing = Standing(registry)
@@ -87,6 +86,16 @@ class XdsServer:
             membership=lambda: None if self._roster is None else self._roster.active,
             recompute=self.tick,
         )
+        self._sensing = Sensing(
+            settings,
+            store,
+            registry,
+            clock,
+            on_change=self._ticker.hear,
+            on_request=self._operators.requests.note,
+        )
+        self._sampling_ratio_floor = 0.0
+        EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
         self._discovery = DiscoveryService(
             self._snapshots, registry, settings.limits.xds_streams, observer=progress
@@ -95,9 +104,11 @@ class XdsServer:
         self._grpc = GrpcServer("xds", settings.xds.address)
         self._discovery.register(self._grpc.server)
         clients.register(self._grpc.server)
+        self._sensing.register(self._grpc.server)
         self._control = GrpcServer("control", settings.control.address) if control else None
         if self._control is not None:
             ControlService(store, registry, clock).register(self._control.server)
+            self._sensing.register_agents(self._control.server)
         self._updates = Counter(
             "warmroute_weight_updates_total", "Published weight updates", registry=registry
         )
@@ -123,7 +134,7 @@ class XdsServer:
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
-        return {**self._status.views(), **self._operators.views()}
+        return {**self._status.views(), **self._sensing.views(), **self._operators.views()}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
         """What the admin server answers to a question."""
@@ -154,7 +165,7 @@ class XdsServer:
         self._settings = settings
         self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
-        self._scraper.reconfigure(settings.signals)
+        self._sensing.reconfigure(settings)
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._operators.reconfigure(settings)
         self._ticker.hurry()
@@ -173,7 +184,7 @@ class XdsServer:
             self._ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticking
-        await self._scraper.close()
+        await self._sensing.close()
         await self._keeper.close()
         await self._saver.close()
         for server in (self._grpc, self._control):
@@ -199,8 +210,8 @@ class XdsServer:
 
     def _idle_seconds(self) -> float:
         tick_seconds = self._settings.xds.tick_seconds
-        if self._control is not None:
-            return tick_seconds  # Workers hear with it what the others have in flight.
+        if self._control is not None or any(self._store.in_flight().values()):
+            return tick_seconds  # Workers hear with it what the others have in flight; and an engine may hang.
         stale_after = self._settings.signals.stale_after_seconds
         return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after))
 
@@ -211,8 +222,8 @@ class XdsServer:
         while not synced and self._clock() < deadline:
             # Step by step, so that pages are read while slower sources and probes go on.
             synced = await self._keeper.first_sync(FIRST_SYNC_STEP_SECONDS)
-            self._scraper.update(self._keeper.membership())
-        await self._scraper.first_sync(max(0.0, deadline - self._clock()))
+            self._sensing.update(self._keeper.membership())
+        await self._sensing.scraper.first_sync(max(0.0, deadline - self._clock()))
 
     async def _announce_ready(self) -> None:
         await self._grpc.set_ready(ready=True)
@@ -225,9 +236,10 @@ class XdsServer:
         roster = self._take_roster()
         if roster is None:
             return
-        loads, now = self._scraper.loads(), self._clock()
+        now = self._clock()
+        loads = self._sensing.loads(roster.active, now)
         if self._weigher.restored:
-            self._weigher.heard(self._scraper.answering())
+            self._weigher.heard(self._sensing.scraper.answering())
         times.collected()
         overrides = self._operators.overrides()
         update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now), overrides)
@@ -241,7 +253,10 @@ class XdsServer:
             if self._publish(roster, update):
                 self._operators.published(times, update, loads, now)
             self._served = wanted
-        self._store.publish(FleetView(roster.active, update.weights, loads))
+        floor = self._sampling_ratio_floor
+        self._store.publish(FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor))
+        # Last, so that a fault in what only looks on costs no weights.
+        self._sampling_ratio_floor = self._sensing.observe(roster.active, loads, now)
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""
@@ -250,7 +265,7 @@ class XdsServer:
         before = self._roster
         roster = assemble(self._settings, found, self._keeper.leaving(), unknown, before)
         if roster is not None and (before is None or roster.membership is not before.membership):
-            self._scraper.update(roster.membership)
+            self._sensing.update(roster.membership)
         self._roster = roster
         return roster
 
