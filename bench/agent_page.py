@@ -1,10 +1,11 @@
-"""A page as a GPU agent's, made by the agent's own code from a reading of two GPUs that nobody has."""
+"""A GPU agent's page and reports, made by the agent's own code from a reading of GPUs that nobody has."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -14,18 +15,34 @@ from fleet.faults import FaultEvent
 from fleet.gpu import GpuReading, NodeReading, NvLink, RemappedRows
 from gpu_agent.metrics import AgentMetrics
 from gpu_agent.page import GpuCollector
+from gpu_agent.reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from gpu_agent.sampler import Sampler
+
 _GIB: Final = 1024**3
+_SAMPLE_SECONDS: Final = 1.0
+
+
+class MadeUp:
+    """Stands where the agent has its sampler: a new reading now and then."""
+
+    async def newer(self, than: NodeReading | None) -> NodeReading:
+        """Return a reading, after a while if there was one before."""
+        if than is not None:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+        return _reading()
 
 
 @contextlib.asynccontextmanager
-async def agent_page() -> AsyncIterator[str]:
-    """Serve the page for as long as the context lasts; yields its address."""
+async def agent_page(report_to: str = "", node: str = "127.0.0.1") -> AsyncIterator[str]:
+    """Serve the page, and report to an xds_server if one is named; yields the page's address."""
     registry = CollectorRegistry()
-    AgentMetrics.of(registry).connected.set(1)
+    metrics = AgentMetrics.of(registry)
+    reporter = Reporter(report_to, node, cast("Sampler", MadeUp()), metrics, time.monotonic)
+    reporting = asyncio.create_task(reporter.run()) if report_to else None
     registry.register(GpuCollector(_reading, time.monotonic))
 
     async def page(_: web.Request) -> web.Response:
@@ -40,6 +57,9 @@ async def agent_page() -> AsyncIterator[str]:
         await web.TCPSite(runner, "127.0.0.1", int(address.rpartition(":")[2])).start()
         yield address
     finally:
+        if reporting is not None:
+            reporting.cancel()
+            await asyncio.wait([reporting])
         await runner.cleanup()
 
 

@@ -25,7 +25,6 @@ _LABEL_VALUES: Final = re.compile(r"label_values\((.+),\s*(\w+)\)")
 
 RARE: Final = {
     "warmroute_gpu_agent_field_errors_total": "made by the first error of a field",
-    "warmroute_endpoint_gpu_": "needs a GPU agent's reports or a DCGM exporter's page",
     "warmroute_ext_proc_faults_total": "made by the first fault of a kind",
 }
 """Metrics, or beginnings of their names, that are absent where nothing of the kind has been, and why."""

@@ -80,7 +80,7 @@ async def dashboards(programs: Path | None, seconds: float, rate: float) -> list
     )
     async with (
         running_cluster(ClusterSettings("apart", 3, _ENGINE, _OVERRIDES)) as cluster,
-        agent_page() as agent,
+        agent_page(f"unix:{cluster.directory}/xds.sock") as agent,
     ):
         address = f"127.0.0.1:{free_port()}"
         child = cluster.start("prometheus", prometheus_argv(prometheus, cluster, agent, address))

@@ -211,4 +211,4 @@ async def test_the_stand_in_for_a_gpu_agent_serves_its_page() -> None:
         page = (await client.request("GET", "/metrics")).body.decode()
         client.close()
     assert 'warmroute_gpu_memory_used_bytes{index="0",uuid="GPU-made-up-0"}' in page
-    assert "warmroute_gpu_agent_connected 1.0" in page
+    assert "warmroute_gpu_agent_connected 0.0" in page, "it reports to nobody"
