@@ -16,9 +16,8 @@ import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 import yaml
@@ -28,15 +27,14 @@ from bench.envoy import EnvoyProcess
 from bench.processes import BenchError, Child, free_port, warmroute
 from bench.signal_to_ack import UNSTABILISED, settings_text
 from bench.spans import PROJECT, Phoenix, Span, environment, find_phoenix
-from bench.stats import percentile
 from bench.tiny_engine import TinyEngine
+from bench.trace_figures import Change, Measured, acked, result_of
 from fleet.names import TYPE_ENDPOINT
 from xds_server.snapshot.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
     from bench.spans import Backend
 
 INSTALL: Final = (
@@ -47,31 +45,6 @@ _LOW, _HIGH = 0.2, 0.6
 _ENGINES: Final = 3
 _LOST_SECONDS: Final = 5.0
 _ARRIVE_SECONDS: Final = 15.0
-_STEPS: Final = ("collect", "compute", "publish")
-_MARGIN_SECONDS: Final = 0.25
-_SAME: Final = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One signal that was changed."""
-
-    at: float
-    """Unix seconds."""
-    address: str
-    memory_used_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What was done, and what the backend then held."""
-
-    changes: tuple[Change, ...]
-    spans: tuple[Span, ...]
-    expected_acks: int
-    """ACK spans that xds_server said it had ended by an ACK, before the spans were read."""
-    dropped: float
-    """Spans that xds_server says it has lost."""
 
 
 class _Deployment:
@@ -177,102 +150,9 @@ async def _arrived(backend: Backend, acks: int) -> list[Span]:
     deadline = time.monotonic() + _ARRIVE_SECONDS
     while True:
         spans = await backend.spans()
-        if sum(_acked(span) for span in spans) >= acks or time.monotonic() > deadline:
+        if sum(acked(span) for span in spans) >= acks or time.monotonic() > deadline:
             return spans
         await asyncio.sleep(0.2)
-
-
-def _acked(span: Span) -> bool:
-    return span.name == "warmroute.ack" and span.attributes.get("warmroute.outcome") == "ack"
-
-
-def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str, Any], list[Wanted]]:
-    """Return the object that `--json` prints, and its targets."""
-    traces: dict[str, list[Span]] = {}
-    for span in measured.spans:
-        traces.setdefault(span.trace_id, []).append(span)
-    updates = [trace for trace in traces.values() if any(s.name == "warmroute.weight_update" for s in trace)]
-    acks = [span for span in measured.spans if _acked(span)]
-    complete = [trace for trace in updates if _complete(trace)]
-    found = [_trace_of(change, complete) for change in measured.changes]
-    signal_to_ack = [
-        next(span.end for span in trace if _acked(span)) - change.at
-        for trace, change in zip(found, measured.changes, strict=True)
-        if trace is not None
-    ]
-    durations = [ack.end - ack.start for ack in acks]
-    changes = len(measured.changes)
-    result = {
-        "changes": changes,
-        "tick_seconds": tick,
-        "scrape_interval_seconds": scrape,
-        "spans_read_back": len(measured.spans),
-        "traces_of_updates": len(updates),
-        "acks_read_back": len(acks),
-        "acks_told_by_xds_server": measured.expected_acks,
-        "spans_dropped": measured.dropped,
-        "spans_with_a_wrong_parent": sum(_misplaced(trace) for trace in traces.values()),
-        "changes_with_a_complete_trace": len(signal_to_ack),
-        "updates_with_old_and_new_weight": sum(_tells_weights(trace) for trace in updates),
-        "signal_to_ack_p50_seconds": percentile(signal_to_ack, 0.5) if signal_to_ack else None,
-        "signal_to_ack_max_seconds": max(signal_to_ack, default=None),
-        "ack_span_p50_seconds": percentile(durations, 0.5) if durations else None,
-        "ack_span_max_seconds": max(durations, default=None),
-    }
-    wanted = [
-        report.exactly("changes_with_a_complete_trace", result["changes_with_a_complete_trace"], changes),
-        report.at_least("acks_read_back", len(acks), measured.expected_acks),
-        report.exactly("spans_with_a_wrong_parent", result["spans_with_a_wrong_parent"], 0),
-        report.exactly(
-            "updates_with_old_and_new_weight", result["updates_with_old_and_new_weight"], len(updates)
-        ),
-        report.exactly("spans_dropped", measured.dropped, 0),
-        report.at_most(
-            "signal_to_ack_max_seconds", result["signal_to_ack_max_seconds"], tick + scrape + _MARGIN_SECONDS
-        ),
-    ]
-    return result, wanted
-
-
-def _trace_of(change: Change, traces: Sequence[Sequence[Span]]) -> Sequence[Span] | None:
-    """Return the first trace whose root tells the changed signal; None if there is none."""
-    telling = [
-        trace
-        for trace in traces
-        if any(
-            told.get("warmroute.endpoint") == change.address
-            and abs(told.get("warmroute.memory_used_ratio", -1.0) - change.memory_used_ratio) < _SAME
-            and told.get("warmroute.weight") != told.get("warmroute.weight_before")
-            for _, told in _root(trace).events
-        )
-        and _root(trace).end >= change.at
-    ]
-    return min(telling, key=lambda trace: _root(trace).start, default=None)
-
-
-def _root(trace: Sequence[Span]) -> Span:
-    return next(span for span in trace if span.name == "warmroute.weight_update")
-
-
-def _complete(trace: Sequence[Span]) -> bool:
-    names = [span.name for span in trace]
-    steps = all(names.count(f"warmroute.{step}") == 1 for step in _STEPS)
-    return steps and names.count("warmroute.weight_update") == 1 and any(_acked(span) for span in trace)
-
-
-def _misplaced(trace: Sequence[Span]) -> int:
-    """Spans of updates that are neither a root nor below the root of their trace."""
-    roots = {span.span_id for span in trace if not span.parent_id and span.name == "warmroute.weight_update"}
-    if not roots:
-        return sum(span.name != "warmroute.nack" for span in trace)
-    return sum(span.span_id not in roots and span.parent_id not in roots for span in trace)
-
-
-def _tells_weights(trace: Sequence[Span]) -> bool:
-    """Whether the root tells each changed endpoint's new weight and reason; newcomers have no old one."""
-    events = [told for name, told in _root(trace).events if name == "weight_change"]
-    needed = {"warmroute.endpoint", "warmroute.weight", "warmroute.reason"}
-    return bool(events) and all(needed <= told.keys() for told in events)
 
 
 async def _with_phoenix(executable: Path, changes: int, tick: float, scrape: float) -> Measured:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 from bench.spans import OtlpReceiver
-from bench.trace import measure, result_of
+from bench.trace import measure
+from bench.trace_figures import result_of
 
 if TYPE_CHECKING:
     import pytest
@@ -56,6 +57,7 @@ async def test_a_request_continues_its_clients_trace(monkeypatch: pytest.MonkeyP
                 f"http://{cluster.admin_address}/api/v1/decisions", params={"request": request_id}
             ) as response:
                 (told,) = (await response.json())["picks"]
+            await _override(client, cluster, served)
         spans = await receiver.spans()
     assert [span.name for span in spans].count("warmroute.pick") == 1, "the other request asked for none"
     assert (pick.trace_id, pick.parent_id) == (CLIENT[3:35], CLIENT[36:52])
@@ -63,6 +65,25 @@ async def test_a_request_continues_its_clients_trace(monkeypatch: pytest.MonkeyP
     assert told["trace"] == f"00-{pick.trace_id}-{pick.span_id}-01"
     assert {name for name, _ in pick.events} == {"candidate"}
     assert "secret" not in repr(spans)
+
+
+async def _override(client: aiohttp.ClientSession, cluster: Cluster, address: str) -> None:
+    """An operator's word is in force at once, is told as such, and can be taken back."""
+    api = f"http://{cluster.admin_address}/api/v1"
+    for weight in (7, None):
+        change = {"weights": {address: weight}, "expires_seconds": 60}
+        async with client.post(f"{api}/update_weights", json=change) as response:
+            answer = await response.json()
+        assert response.status == 200, answer
+        assert answer["kept_over_restart"]
+        shown = answer["weights"][address]
+        assert (shown["weight"] == 7, shown["reason"] == "override") == (weight == 7, weight == 7)
+        assert (shown["overridden_until"] is None) is (weight is None)
+        async with client.get(f"{api}/decisions", params={"endpoint": address}) as response:
+            told = await response.json()
+        assert told["weights"][0]["weight"] == told["verdict"]["weight"] == shown["weight"]
+    async with client.post(f"{api}/update_weights", data=b"{}") as response:
+        assert response.status == 415
 
 
 async def _arrived(receiver: OtlpReceiver, name: str) -> Span:
