@@ -52,6 +52,7 @@ async def test_a_request_continues_its_clients_trace(monkeypatch: pytest.MonkeyP
                     assert response.status == 200
                     served = response.headers["x-warmroute-served"]
             pick = await _arrived(receiver, "warmroute.pick")
+            request = await _arrived(receiver, "warmroute.request")
             request_id = pick.attributes["warmroute.request_id"]
             async with client.get(
                 f"http://{cluster.admin_address}/api/v1/decisions", params={"request": request_id}
@@ -62,6 +63,12 @@ async def test_a_request_continues_its_clients_trace(monkeypatch: pytest.MonkeyP
     assert [span.name for span in spans].count("warmroute.pick") == 1, "the other request asked for none"
     assert (pick.trace_id, pick.parent_id) == (CLIENT[3:35], CLIENT[36:52])
     assert pick.attributes["warmroute.endpoint"] == served == told["endpoint"]
+    assert (request.trace_id, request.parent_id) == (pick.trace_id, pick.span_id)
+    assert request.attributes["warmroute.endpoint"] == request.attributes["warmroute.picked"] == served
+    assert request.attributes["warmroute.expected_seconds"] >= 0
+    assert request.attributes["warmroute.first_byte_seconds"] > 0
+    assert request.attributes["http.response.status_code"] == 200
+    assert request.start <= pick.start, "it covers the request from its arrival at Envoy"
     assert told["trace"] == f"00-{pick.trace_id}-{pick.span_id}-01"
     assert {name for name, _ in pick.events} == {"candidate"}
     assert "secret" not in repr(spans)
