@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _INDENT: Final = "  "
 _DEEPEST: Final = 6
-_MOST_PICKS: Final = 10
+_MOST_PICKS: Final = 5
+_MOST_CHANGES: Final = 5
 _UNITS: Final = (
     ("_seconds_ago", "s ago"), ("_tokens_per_second", "tokens/s"), ("_per_second", "/s"), ("_seconds", "s"),
     ("_bytes", "bytes"), ("_celsius", "°C"), ("_tokens", "tokens"),
@@ -28,7 +29,8 @@ _TOLD_OF_PICK: Final = frozenset(
 _TOLD_OF_WEIGHT: Final = frozenset(
     ("address", "endpoint", "pool", "weight", "share", "reason", "signals", "load")
 )
-_NOTHING_IF_NULL: Final = frozenset({"override"})
+_TOLD_OF_CHANGE: Final = _TOLD_OF_WEIGHT | {"at", "before"}
+_NOTHING_IF_NULL: Final = frozenset({"override", "overridden_until"})
 
 
 def explained(document: Any) -> list[str]:
@@ -37,9 +39,10 @@ def explained(document: Any) -> list[str]:
         return []
     lines: list[str] = []
     rest = dict(document)
-    for name in ("weights", "weight", "endpoints", "endpoint"):
-        for entry in _objects(rest.pop(name, None)):
-            lines += [*_weight(entry), ""]
+    for entry in _objects(rest.pop("verdict", None)):
+        lines += [*_weight(entry), ""]
+    for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
+        lines += [*_change(entry, newest=at == 0), ""]
     for entry in _objects(rest.pop("picks", None))[:_MOST_PICKS]:
         lines += [*_pick(entry), ""]
     for name, value in rest.items():
@@ -68,7 +71,21 @@ def _weight(entry: Mapping[str, Any]) -> Iterator[str]:
     yield f"{sentence}: {entry['reason']}" if entry.get("reason") else sentence
     yield from _signals(entry.get("signals") or entry.get("load"))
     for name, value in entry.items():
-        if name not in _TOLD_OF_WEIGHT and not (value is None and name in _NOTHING_IF_NULL):
+        if name not in _TOLD_OF_WEIGHT and value != {} and not (value is None and name in _NOTHING_IF_NULL):
+            yield from _tree(name, value, 1)
+
+
+def _change(entry: Mapping[str, Any], *, newest: bool) -> Iterator[str]:
+    """One change of a weight; with all that it came from only for the newest."""
+    before, weight = number(entry.get("before")), number(entry.get("weight"))
+    moved = " -> ".join("none" if value is None else f"{value:,.0f}" for value in (before, weight))
+    at = f"{entry['at']}  " if entry.get("at") else ""
+    yield f"{at}weight of {entry.get('address')} {moved}: {entry.get('reason') or 'no reason told'}"
+    if not newest:
+        return
+    yield from _signals(entry.get("signals") or entry.get("load"))
+    for name, value in entry.items():
+        if name not in _TOLD_OF_CHANGE and value is not None and value != {}:
             yield from _tree(name, value, 1)
 
 

@@ -14,7 +14,7 @@ from cli.main import main
 from cli.view.explanation import explained
 
 COMPARED = ("address", "cost", "wait_seconds", "cold_seconds", "matched_blocks")
-FIELDS = ("picks", "weights", "signals", "a:1", "considered", "weight", "reason", "fallbacks")
+FIELDS = ("picks", "weights", "verdict", "signals", "a:1", "considered", "weight", "reason", "fallbacks")
 PICK = {
     "at": "2026-11-29T10:11:12.131+00:00",
     "request": "5f2e7a10-0000-4000-8000-000000000001",
@@ -37,6 +37,8 @@ WEIGHT = {
     "weight": 300,
     "share": 0.75,
     "reason": "memory 0.97",
+    "before": 900,
+    "at": "2026-11-29T10:11:02.000+00:00",
     "score": 1.234567,
     "factors": {"memory": 0.388, "queue": 0.0},
     "signals": {
@@ -78,7 +80,8 @@ def test_why_no_pick() -> None:
 
 
 def test_why_this_weight() -> None:
-    text = "\n".join(explained({"weights": [WEIGHT], "picks": []}))
+    verdict = {name: value for name, value in WEIGHT.items() if name not in {"at", "before"}}
+    text = "\n".join(explained({"verdict": verdict, "picks": []}))
     assert text.splitlines()[0] == "10.0.0.1:8000 (pool chat) has weight 300, 75.0% of its pool: memory 0.97"
     for part in (
         "97.0%, 0.4 s old, from scrape",
@@ -98,9 +101,17 @@ def test_nothing_known_says_nothing(document: Any) -> None:
     assert explained(document) == []
 
 
+def test_how_the_weight_moved() -> None:
+    """All that it came from for the newest change, one line for the others."""
+    lines = explained({"weights": [WEIGHT, {**WEIGHT, "weight": 900, "before": None, "reason": "neutral"}]})
+    assert lines[0] == "2026-11-29T10:11:02.000+00:00  weight of 10.0.0.1:8000 900 -> 300: memory 0.97"
+    assert "  score: 1.235" in lines
+    assert lines[-1] == "2026-11-29T10:11:02.000+00:00  weight of 10.0.0.1:8000 none -> 900: neutral"
+
+
 def test_what_a_newer_server_tells_is_not_lost() -> None:
     text = "\n".join(
-        explained({"weights": {"a:1": {"weight": 1, "stabiliser": {"slew_ratio": 0.5}}}, "new": {"x": 1}})
+        explained({"verdict": {"a:1": {"weight": 1, "stabiliser": {"slew_ratio": 0.5}}}, "new": {"x": 1}})
     )
     assert "a:1 has weight 1" in text
     assert "slew ratio: 50.0%" in text
@@ -127,7 +138,7 @@ def test_no_document_breaks_it(document: Any) -> None:
 
 def test_both_services_are_asked(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Apart, xds_server knows of weights and ext_proc of picks."""
-    admin.documents = {"/api/v1/decisions": {"weights": [WEIGHT], "picks": [PICK]}}
+    admin.documents = {"/api/v1/decisions": {"verdict": WEIGHT, "picks": [PICK]}}
     where = ["--admin", admin.url, "--ext-proc-admin", f"{admin.url}/"]
     assert main(["explain", "10.0.0.1:8000", *where]) == 0
     told = capsys.readouterr().out
