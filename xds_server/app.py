@@ -211,7 +211,7 @@ class XdsServer:
     def _idle_seconds(self) -> float:
         tick_seconds = self._settings.xds.tick_seconds
         if self._control is not None or any(self._store.in_flight().values()):
-            return tick_seconds  # Workers hear with it what the others have in flight; and an engine may hang.
+            return tick_seconds  # Workers hear with it what is in flight elsewhere, and an engine may hang.
         stale_after = self._settings.signals.stale_after_seconds
         return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after))
 
