@@ -1,41 +1,23 @@
-"""Loads to weights, in one sentence: collect, compute, stabilise, slow newcomers down, make integers."""
+"""Loads to weights: columns, scores, factors of faults, stable shares, slow start, overrides, integers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from fleet.load import Load, fresh
-from xds_server.weights.border import to_weights
 from xds_server.weights.columns import Columns
-from xds_server.weights.health import unhealthy
-from xds_server.weights.stabiliser import Stabiliser
-from xds_server.weights.strategies import STRATEGIES
+from xds_server.weights.pool import NO_FACTORS, NO_OVERRIDES, UNKNOWN, PoolWeights, Tick, WeightChange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from fleet.endpoint import Membership
-    from fleet.settings import SignalSettings, StabiliserSettings, WeightSettings
+    from fleet.load import Load
+    from fleet.settings import SignalSettings, WeightSettings
+    from xds_server.weights.verdict import Verdict
 
-
-_NO_RAMP: Final[Mapping[str, float]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class WeightChange:
-    """One endpoint's new weight and why, for traces."""
-
-    address: str
-    old: int | None
-    """None for an endpoint that has just joined its pool."""
-    new: int
-    reason: str
-    """The signal that decides its score: `memory 0.93`, `queue 41`, `p99 3.2 s`, `idle`, `unknown`; or
-    `slow start 0.35`."""
-    load: Load
-    """Its fresh signals."""
+__all__ = ["Weigher", "WeightChange", "WeightUpdate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +34,25 @@ class WeightUpdate:
     """Pools with endpoints of which none has any fresh signal that counts: their weights turn equal."""
 
 
-@dataclass(slots=True)
-class _PoolState:
-    stabiliser: Stabiliser
-    weights: dict[str, int] = field(default_factory=dict)
-    shares: dict[str, float] = field(default_factory=dict)
-    """The stabilised shares in force."""
-    ramp: Mapping[str, float] = field(default_factory=dict)
-    """The factors that `weights` hold, for those in slow start."""
-    published_at: float = 0.0
-    restored: frozenset[str] | None = None
-    """While the weights are those of the last good state: who was unhealthy in it."""
-
-    def ramp_is_due(self, ramp: Mapping[str, float], now: float, settings: StabiliserSettings) -> bool:
-        """Whether slow start has come far enough for other weights. Its end always is."""
-        if ramp == self.ramp or now - self.published_at < settings.minimum_interval_seconds:
-            return False
-        return any(
-            address not in ramp or abs(ramp[address] - before) > settings.dead_band_ratio * before
-            for address, before in self.ramp.items()
-        )
-
-
 class Weigher:
     """Computes every pool's weights, once a tick. It keeps what stabilising needs, by pool."""
 
     def __init__(self, settings: WeightSettings, signals: SignalSettings) -> None:
         self._settings = settings
         self._signals = signals
-        self._pools: dict[str, _PoolState] = {}
+        self._pools: dict[str, PoolWeights] = {}
         self._last = WeightUpdate(MappingProxyType({}), frozenset(), changed=False)
+        self._membership: Membership | None = None
+        self._addresses: dict[str, tuple[str, ...]] = {}
+        """Of `_membership`, by pool."""
+        self._tick: Tick | None = None
 
     def reconfigure(self, settings: WeightSettings, signals: SignalSettings) -> None:
         """Take other settings from the next call on; weights move on from where they are."""
         self._settings = settings
         self._signals = signals
-        for state in self._pools.values():
-            state.stabiliser.settings = settings.stabiliser
+        for pool in self._pools.values():
+            pool.reconfigure(settings)
 
     def restore(
         self, membership: Membership, weights: Mapping[str, int], unhealthy: Collection[str], now: float
@@ -101,112 +65,84 @@ class Weigher:
         for pool in membership.pools:
             held = {e.address: weights[e.address] for e in pool.endpoints if e.address in weights}
             if held:
-                state = self._state(pool.name)
-                total = sum(held.values())
-                state.weights = held
-                state.shares = {address: weight / total for address, weight in held.items()}
-                state.stabiliser.published(state.shares, now)
-                state.restored = frozenset(held).intersection(unhealthy)
+                self._pool(pool.name).restore(held, unhealthy, now)
 
     def heard(self, addresses: Collection[str]) -> None:
         """Let the pools of these endpoints stand on what their engines say from now on."""
-        for state in self._pools.values():
-            if state.restored is not None and not state.weights.keys().isdisjoint(addresses):
-                state.restored = None
+        for pool in self._pools.values():
+            if pool.restored is not None and not pool.weights.keys().isdisjoint(addresses):
+                pool.restored = None
 
     @property
     def restored(self) -> frozenset[str]:
         """Pools whose weights are those of the last good state."""
-        return frozenset(name for name, state in self._pools.items() if state.restored is not None)
+        return frozenset(name for name, pool in self._pools.items() if pool.restored is not None)
 
     def weigh(
         self,
         membership: Membership,
         loads: Mapping[str, Load],
         now: float,
-        ramp: Mapping[str, float] = _NO_RAMP,
+        ramp: Mapping[str, float] = NO_FACTORS,
+        overrides: Mapping[str, int] = NO_OVERRIDES,
     ) -> WeightUpdate:
         """Compute all weights at `now` (seconds, on the clock of the loads' `observed_at`).
 
-        `ramp` has a factor above 0 and below 1 for each endpoint in slow start.
+        `ramp` has a factor above 0 and below 1 for each endpoint in slow start. `overrides` forces weights in
+        [1, 10000] at once, past strategy and stabiliser; those of the others have a mean near 1000.
         """
-        current = self._collect(membership, loads, now)
+        self._lay_out(membership)
+        tick = Tick(loads, now, now - self._signals.stale_after_seconds, ramp, overrides)
+        rows = [loads.get(endpoint.address, UNKNOWN) for endpoint in membership.endpoints]
+        columns = Columns.of(rows, self._settings.memory, tick.oldest)
         changes: list[WeightChange] = []
         marked: set[str] = set()
-        for pool in membership.pools:
-            addresses = [endpoint.address for endpoint in pool.endpoints]
-            changes += self._weigh_pool(pool.name, addresses, current, ramp, now)
-            marked |= self._unhealthy(pool.name, addresses, current)
-        names = {pool.name for pool in membership.pools}
-        self._pools = {name: state for name, state in self._pools.items() if name in names}
-        return self._updated(membership, tuple(changes), frozenset(marked), _blind(membership, current))
+        blind: set[str] = set()
+        start = 0
+        for name, addresses in self._addresses.items():
+            end = start + len(addresses)
+            part, pool = columns.part(start, end), self._pool(name)
+            changes += pool.step(addresses, part, tick)
+            marked |= pool.marked(part)
+            if addresses and part.blind():
+                blind.add(name)
+            start = end
+        self._tick = tick
+        return self._updated(membership, tuple(changes), frozenset(marked), frozenset(blind))
 
-    def _collect(self, membership: Membership, loads: Mapping[str, Load], now: float) -> dict[str, Load]:
-        """Return every endpoint's fresh signals; what is stale is unknown."""
-        stale_after, unknown = self._signals.stale_after_seconds, Load()
+    def verdicts(self) -> dict[str, Verdict]:
+        """Say of every endpoint of the last tick why it weighs what it weighs. Made anew at each call."""
+        tick = self._tick
+        if tick is None:
+            return {}
         return {
-            address: fresh(loads.get(address, unknown), now, stale_after) for address in membership.by_address
+            address: self._pools[name].verdict(row, tick, marked=address in self._last.unhealthy)
+            for name, addresses in self._addresses.items()
+            for row, address in enumerate(addresses)
         }
 
-    def _state(self, name: str) -> _PoolState:
-        state = self._pools.get(name)
-        if state is None:
-            state = self._pools[name] = _PoolState(Stabiliser(self._settings.stabiliser))
-        return state
+    def verdict(self, address: str) -> Verdict | None:
+        """Return one endpoint's; None for one that was not there at the last tick."""
+        tick, membership = self._tick, self._membership
+        if tick is None or membership is None or address not in membership.by_address:
+            return None
+        name = membership.by_address[address].pool
+        row = self._addresses[name].index(address)
+        return self._pools[name].verdict(row, tick, marked=address in self._last.unhealthy)
 
-    def _unhealthy(self, name: str, addresses: list[str], loads: Mapping[str, Load]) -> frozenset[str]:
-        restored = self._pools[name].restored
-        if restored is not None:
-            return restored.intersection(addresses)
-        return unhealthy(addresses, loads, self._settings.stabiliser.max_unhealthy_share)
+    def _lay_out(self, membership: Membership) -> None:
+        if membership is not self._membership:
+            self._membership = membership
+            self._addresses = {
+                pool.name: tuple(endpoint.address for endpoint in pool.endpoints) for pool in membership.pools
+            }
+            self._pools = {name: pool for name, pool in self._pools.items() if name in self._addresses}
 
-    def _weigh_pool(
-        self,
-        name: str,
-        addresses: list[str],
-        loads: Mapping[str, Load],
-        ramp: Mapping[str, float],
-        now: float,
-    ) -> list[WeightChange]:
-        state = self._state(name)
-        if state.restored is not None:
-            if state.weights.keys() == set(addresses):
-                state.stabiliser.published(state.shares, now)
-                return []
-            state.restored = None
-        strategy = STRATEGIES[self._settings.strategy]
-        scores = strategy.scores(Columns.of([loads[address] for address in addresses]), self._settings)
-        shares = state.stabiliser.step(addresses, scores, now)
-        factors = {address: ramp[address] for address in addresses if address in ramp} if ramp else _NO_RAMP
-        if shares is not None:
-            state.shares = dict(zip(addresses, shares.tolist(), strict=True))
-        elif state.ramp_is_due(factors, now, self._settings.stabiliser):
-            state.stabiliser.hold(now)
-        else:
-            return []
-        return self._publish(state, loads, factors, now)
-
-    def _publish(
-        self, state: _PoolState, loads: Mapping[str, Load], factors: Mapping[str, float], now: float
-    ) -> list[WeightChange]:
-        slowed = [share * factors.get(address, 1.0) for address, share in state.shares.items()]
-        old = state.weights
-        state.weights = dict(zip(state.shares, to_weights(slowed).tolist(), strict=True))
-        state.ramp, state.published_at = factors, now
-        reason = STRATEGIES[self._settings.strategy].reason
-        return [
-            WeightChange(
-                address,
-                old.get(address),
-                new,
-                f"slow start {factors[address]:.2f}"
-                if address in factors
-                else reason(loads[address], self._settings),
-                loads[address],
-            )
-            for address, new in state.weights.items()
-            if old.get(address) != new
-        ]
+    def _pool(self, name: str) -> PoolWeights:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = PoolWeights(name, self._settings)
+        return pool
 
     def _updated(
         self,
@@ -228,15 +164,3 @@ class Weigher:
             )
         self._last = WeightUpdate(weights, marked, moved or marked != last.unhealthy, changes, blind)
         return self._last
-
-
-def _blind(membership: Membership, loads: Mapping[str, Load]) -> frozenset[str]:
-    return frozenset(
-        pool.name
-        for pool in membership.pools
-        if pool.endpoints and all(_unknown(loads[endpoint.address]) for endpoint in pool.endpoints)
-    )
-
-
-def _unknown(load: Load) -> bool:
-    return load.memory_used_ratio is None and load.queue_depth is None and load.latency_p99_seconds is None

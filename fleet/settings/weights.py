@@ -30,17 +30,21 @@ class StabiliserSettings(Strict):
     """What keeps weights from following noise."""
 
     smoothing_seconds: NotNegative = 3.0
-    """Time constant of the exponential smoothing; 0 switches it off."""
+    """Time constant of the exponential smoothing; 0 switches it off. Memory leaves the silent zone with twice
+    of it."""
     dead_band_ratio: Share = 0.1
-    """A weight moves only past this relative change."""
+    """A weight moves only past this relative change. Weights stand on a grid half as wide."""
     minimum_interval_seconds: NotNegative = 1.0
     """Between two weight updates; membership goes out at once."""
     floor_share: Share = 0.05
     """Every endpoint keeps this share of the equal share, so that it can recover."""
-    rise_ratio_per_second: Annotated[float, Field(gt=1, le=1000)] = 2.0
+    rise_ratio_per_second: Annotated[float, Field(gt=1, le=1e12)] = 3.0
     """A share grows at most by this factor a second; it may fall faster, because overload does not wait."""
     ratio_cap: Annotated[float, Field(ge=1, le=10_000)] = 20.0
     """The best endpoint's share is at most so many times the worst one's, as far as loads decide."""
+    most_fair_ratio: Annotated[float, Field(ge=1, le=10_000)] = 2.0
+    """No endpoint gets more than so many times the equal share, as far as loads decide: the others' traffic
+    must not go all to the one that looks idle."""
     neutral_seconds: NotNegative = 60.0
     """A new endpoint weighs no more than the mean this long: an empty engine has the best numbers of all."""
     max_unhealthy_share: Share = 0.5
@@ -58,7 +62,7 @@ class P99Settings(Strict):
 
 
 class PredictiveSettings(Strict):
-    """Constants of `predictive`: (1 - memory) x (1 - predicted latency / reference) x topology."""
+    """Constants of `predictive`: (1 - memory) x (1 - min(predicted latency / reference, most share))."""
 
     reference_seconds: Seconds = 5.0
     most_latency_share: Annotated[float, Field(ge=0, lt=1)] = 0.99
@@ -67,10 +71,12 @@ class PredictiveSettings(Strict):
 class BalancedSettings(Strict):
     """Constants of `balanced`: a softmax over latency, free memory and closeness."""
 
-    temperature: Positive = 0.2
+    temperature: Annotated[float, Field(ge=0.01, le=1000)] = 0.2
     latency: NotNegative = 0.4
     free_memory: NotNegative = 0.35
     closeness: NotNegative = 0.25
+    reference_latency_seconds: Seconds = 2.0
+    """A P99 that counts as the worst."""
 
 
 class SilentZoneSettings(Strict):
@@ -79,7 +85,13 @@ class SilentZoneSettings(Strict):
     from_ratio: Share = 0.85
     """From here on weight falls steeply, down to `least_factor` at `full_ratio`."""
     full_ratio: Share = 0.92
-    least_factor: Share = 0.02
+    least_factor: Share = 0.05
+
+    @model_validator(mode="after")
+    def _begins_before_it_is_full(self) -> Self:
+        if self.from_ratio >= self.full_ratio:
+            raise ValueError("allowed: from_ratio below full_ratio")
+        return self
 
 
 class FaultSettings(Strict):
@@ -87,6 +99,8 @@ class FaultSettings(Strict):
 
     transient_seconds: Seconds = 30.0
     isolated_seconds: Seconds = 300.0
+    limited_factor: Share = 0.5
+    """Of the weight, while a GPU has transient faults."""
 
 
 class WeightSettings(Strict):

@@ -1,9 +1,11 @@
-"""Loads as columns over one pool's endpoints: the form in which strategies compute."""
+"""Loads as columns over endpoints: the form in which strategies compute."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import inf, nan
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,28 +13,141 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fleet.load import Load
+    from fleet.load import Load, Signal
 
 FloatArray = npt.NDArray[np.float64]
 """One number an endpoint, in the order of the pool."""
+BoolArray = npt.NDArray[np.bool_]
+
+Memory = Literal["auto", "kv", "gpu", "highest"]
+"""Values of `weights.memory`."""
+
+_FIELDS: Final = (
+    "memory_used_ratio",
+    "queue_depth",
+    "running",
+    "in_flight",
+    "latency_p50_seconds",
+    "latency_p99_seconds",
+    "prefix_hit_ratio",
+    "reachable",
+    "stalled",
+    "trust_ratio",
+    "gpu_health_score",
+    "gpu_memory_used_ratio",
+)
+_read: Final = attrgetter(*_FIELDS)
+_MEMORY, _QUEUE, _RUNNING, _IN_FLIGHT = range(4)
+_GPU_MEMORY: Final = len(_FIELDS) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """One array a signal, one row an endpoint; NaN is unknown."""
+    """One row a signal, one column an endpoint; NaN is unknown. One array, so a pool is one slice of it."""
 
-    memory_used_ratio: FloatArray
-    queue_depth: FloatArray
-    latency_p99_seconds: FloatArray
+    table: FloatArray
+    """Rows as `_FIELDS`; the first is the memory that counts, the last one is what waits (see `waiting`)."""
 
     @classmethod
-    def of(cls, loads: Sequence[Load]) -> Columns:
-        """Lay the loads out; they hold fresh signals only."""
-        return cls(
-            _column([load.memory_used_ratio for load in loads]),
-            _column([load.queue_depth for load in loads]),
-            _column([load.latency_p99_seconds for load in loads]),
-        )
+    def of(cls, loads: Sequence[Load], memory: Memory = "auto", oldest: float = -inf) -> Columns:
+        """Lay the loads out; signals observed before `oldest` are unknown."""
+        if not loads:
+            return cls(np.zeros((len(_FIELDS) + 1, 0)))
+        rows = [
+            [nan if held is None or held[1] < oldest else held[0] for held in column]
+            for column in zip(*map(_read, loads), strict=True)
+        ]
+        table = np.array([*rows, rows[_QUEUE]], dtype=np.float64)
+        table[_MEMORY] = _chosen(memory, table[_MEMORY], table[_GPU_MEMORY])
+        # NaN where one of the three is unknown: then nothing is known to be on its way.
+        unseen = table[_IN_FLIGHT] - table[_QUEUE] - table[_RUNNING]
+        table[-1] += np.where(unseen > 0, unseen, 0.0)
+        return cls(table)
+
+    def part(self, start: int, end: int) -> Columns:
+        """Return the columns of the endpoints from `start` up to `end`; they share the memory."""
+        return Columns(self.table[:, start:end])
+
+    def __len__(self) -> int:
+        """How many endpoints."""
+        return int(self.table.shape[1])
+
+    @property
+    def memory_used_ratio(self) -> FloatArray:
+        """The memory that `weights.memory` chooses, 0 to 1."""
+        return self._row(_MEMORY)
+
+    @property
+    def queue_depth(self) -> FloatArray:
+        """Requests waiting in the engine, as it tells."""
+        return self._row(_QUEUE)
+
+    @property
+    def running(self) -> FloatArray:
+        """Requests being computed, as the engine tells."""
+        return self._row(_RUNNING)
+
+    @property
+    def waiting(self) -> FloatArray:
+        """The queue, and requests of ours that are on their way while the engine does not tell of them yet.
+
+        Gauges are up to a scrape old: without this, everybody's traffic goes for that long to whoever looked
+        idle.
+        """
+        return self._row(-1)
+
+    @property
+    def latency_p50_seconds(self) -> FloatArray:
+        """Median time to first token."""
+        return self._row(4)
+
+    @property
+    def latency_p99_seconds(self) -> FloatArray:
+        """P99 of the same."""
+        return self._row(5)
+
+    @property
+    def prefix_hit_ratio(self) -> FloatArray:
+        """Share of prompt tokens found in the prefix cache."""
+        return self._row(6)
+
+    @property
+    def reachable(self) -> FloatArray:
+        """0 where the port refused the connection."""
+        return self._row(7)
+
+    @property
+    def stalled(self) -> FloatArray:
+        """1 where the engine hangs."""
+        return self._row(8)
+
+    @property
+    def trust_ratio(self) -> FloatArray:
+        """1 while answers are good."""
+        return self._row(9)
+
+    @property
+    def gpu_health_score(self) -> FloatArray:
+        """1.0 fine, 0.9 transient faults, 0.4 isolated, 0.0 drained."""
+        return self._row(10)
+
+    def blind(self) -> bool:
+        """Whether no endpoint has any signal that strategies look at."""
+        return bool(np.isnan(self.table[:7]).all())
+
+    def idle(self) -> BoolArray:
+        """Which engines say that they hold nothing at all and nothing of ours is known to be there.
+
+        An engine that tells no running requests is taken at its word on memory instead.
+        """
+        running, memory = self.running, self.memory_used_ratio
+        none_runs = np.where(np.isnan(running), memory <= 0, running <= 0)
+        result: BoolArray = none_runs & (self.waiting <= 0)
+        return result
+
+    def _row(self, number: int) -> FloatArray:
+        row: FloatArray = self.table[number]
+        return row
 
 
 def fill_unknown(column: FloatArray) -> FloatArray:
@@ -47,5 +162,31 @@ def fill_unknown(column: FloatArray) -> FloatArray:
     return np.where(known, column, neutral)
 
 
-def _column(signals: Sequence[tuple[float, float, str] | None]) -> FloatArray:
-    return np.array([np.nan if held is None else held[0] for held in signals], dtype=np.float64)
+def as_strategies_see(load: Load, memory: Memory) -> Load:
+    """Return the load with the memory and the queue that `Columns` has of it: for reasons."""
+    held = load.memory_used_ratio, load.gpu_memory_used_ratio
+    known: list[Signal] = [signal for signal in held if signal is not None]
+    chosen: Signal | None
+    if memory == "highest":
+        chosen = max(known, default=None, key=lambda signal: signal.value)
+    elif memory == "auto":
+        chosen = known[0] if known else None
+    else:
+        chosen = held[memory == "gpu"]
+    queue = load.queue_depth
+    if queue is not None and load.running is not None and load.in_flight is not None:
+        unseen = load.in_flight.value - queue.value - load.running.value
+        queue = queue._replace(value=queue.value + max(0.0, unseen))
+    if chosen is load.memory_used_ratio and queue is load.queue_depth:
+        return load
+    return replace(load, memory_used_ratio=chosen, queue_depth=queue)
+
+
+def _chosen(memory: Memory, kv: FloatArray, gpu: FloatArray) -> FloatArray:
+    if memory == "kv":
+        return kv
+    if memory == "gpu":
+        return gpu
+    if memory == "highest":
+        return np.fmax(kv, gpu)
+    return np.where(np.isnan(kv), gpu, kv)

@@ -1,7 +1,8 @@
 """`headroom`: 1 / (0.4 memory + 0.3 queue + 0.3 latency), each normalised to [0, 1].
 
-Memory counts against its capacity, the queue against a safe queue, P99 against a reference latency, each
-cut off at 1. The factors are settings with these defaults.
+Memory counts against its capacity, the queue (with requests of ours that the engine does not tell of yet)
+against a safe queue, P99 against a reference latency, each cut off at 1. The factors are settings with these
+defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def scores(columns: Columns, settings: HeadroomSettings) -> FloatArray:
     """Return one score an endpoint, above 0, higher for more headroom. Unknown is the peers' mean."""
     used = (
         settings.memory * np.clip(fill_unknown(columns.memory_used_ratio), 0.0, 1.0)
-        + settings.queue * np.clip(fill_unknown(columns.queue_depth) / settings.safe_queue, 0.0, 1.0)
+        + settings.queue * np.clip(fill_unknown(columns.waiting) / settings.safe_queue, 0.0, 1.0)
         + settings.latency
         * np.clip(fill_unknown(columns.latency_p99_seconds) / settings.reference_latency_seconds, 0.0, 1.0)
     )

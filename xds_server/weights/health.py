@@ -1,31 +1,41 @@
-"""Which endpoints Envoys are told not to use. Overload is a weight; only a refused connection is this."""
+"""Which endpoints Envoys are told not to use. Overload is a weight; what cannot answer is this."""
 
 from __future__ import annotations
 
 from math import floor
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+import numpy as np
 
-    from fleet.load import Load
+from xds_server.weights.faults import isolated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xds_server.weights.columns import Columns
 
 _ROUNDING: Final = 1e-9
 """0.29 * 100 is 28.999999999999996 and means 29."""
+_DRAINED_SCORE: Final = 0.05
+_FINE: Final = 3
 
 
-def unhealthy(addresses: Sequence[str], loads: Mapping[str, Load], max_share: float) -> frozenset[str]:
-    """Return the endpoints of one pool that refused a connection; `loads` holds fresh signals only.
+def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> frozenset[str]:
+    """Return the endpoints of one pool that are to get no request; `columns` holds fresh signals only.
 
-    At most `max_share` of the pool, rounded down, are named: when nearly everything looks dead, the view is
-    more likely wrong than the fleet. Which ones is decided by address, so replicas of this service agree.
+    The worst come first: a port that refused the connection and a GPU that is drained, then an engine that
+    hangs, then a GPU that is isolated. At most `max_share` of the pool, rounded down, are named: when nearly
+    everything looks dead, the view is more likely wrong than the fleet. Among equals the address decides, so
+    replicas of this service agree.
     """
-    refused = [
-        address
-        for address in addresses
-        if (load := loads.get(address)) is not None
-        and (reachable := load.reachable) is not None
-        and reachable.value == 0
-    ]
+    health = columns.gpu_health_score
+    rank = np.full(len(columns), _FINE)
+    rank[isolated(health)] = 2
+    rank[columns.stalled > 0] = 1
+    rank[(columns.reachable == 0) | (health <= _DRAINED_SCORE)] = 0
+    found = np.flatnonzero(rank < _FINE).tolist()
+    if not found:
+        return frozenset()
     most = floor(len(addresses) * max_share + _ROUNDING)
-    return frozenset(sorted(refused)[:most])
+    worst = sorted(found, key=lambda row: (rank[row], addresses[row]))
+    return frozenset(addresses[row] for row in worst[:most])

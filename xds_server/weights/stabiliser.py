@@ -1,13 +1,22 @@
-"""What keeps weights from following noise: smoothing, dead band, minimum interval, floor share."""
+"""What keeps weights from following noise, and lets faults through.
+
+Two paths come together in a share. By load: the strategy's scores, with newcomers and engines that claim to
+be idle no better than the mean; best over worst within the ratio cap, nobody above its multiple of the equal
+share; smoothed by a time constant, and rising at most by a factor a second. By faults: a factor that falls at
+once, and rises by the same slew limit. Their product, lifted to the floor, is what a pool should have now. It
+is published when it has left the dead band around what was published last, twice as wide for an endpoint that
+would turn back on its last change; once more when it has come to rest, so that servers agree.
+"""
 
 from __future__ import annotations
 
-from math import exp
-from typing import TYPE_CHECKING
+from math import exp, inf, log
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from xds_server.weights.border import to_shares
+from xds_server.weights.border import repair, to_shares
+from xds_server.weights.bounds import bounded, grid_points, on_grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +24,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fleet.settings import StabiliserSettings
-    from xds_server.weights.columns import FloatArray
+    from xds_server.weights.columns import BoolArray, FloatArray
+
+REVERSAL_SECONDS: Final = 20.0
+"""For so long after a change of a share its turning back needs twice the dead band."""
+_REST_SECONDS: Final = 3.0
+"""Least time constant over which shares must stand still to have come to rest."""
+_GREAT: Final = 0.25
+"""A change of a factor that is not to be waited with."""
+_NEAR: Final = 0.01
+_LEAST: Final = 1e-9
+_NO_SHARES: Final = np.zeros(0)
 
 
 class Stabiliser:
@@ -23,78 +42,195 @@ class Stabiliser:
 
     def __init__(self, settings: StabiliserSettings) -> None:
         self.settings = settings
-        self._smoothed: dict[str, float] = {}
+        self.shares: FloatArray = _NO_SHARES
+        """What the pool should have now, in the order of the last step; published or not."""
+        self.held_back: BoolArray = np.zeros(0, dtype=np.bool_)
+        """Who would have had a better score but for being new or idle."""
+        self._addresses: tuple[str, ...] = ()
+        self._load = _NO_SHARES
+        """By load alone; empty before the first step."""
+        self._factors = _NO_SHARES
+        """Of faults, in force."""
+        self._struck: BoolArray = np.zeros(0, dtype=np.bool_)
+        """Whose factor has just fallen deep."""
+        self._neutral_until = _NO_SHARES
+        self._unrest = _NO_SHARES
+        """How far targets were from the shares by load lately, relative."""
+        self._published: FloatArray | None = None
+        self._turned = _NO_SHARES
+        """The sign of each share's last published change."""
+        self._turned_at = _NO_SHARES
         self._stepped_at = 0.0
-        self._published: dict[str, float] | None = None
         self._published_at = 0.0
+        self._settled = False
 
-    def step(self, addresses: Sequence[str], scores: npt.ArrayLike, now: float) -> FloatArray | None:
+    def step(
+        self,
+        addresses: Sequence[str],
+        scores: npt.ArrayLike,
+        now: float,
+        factors: FloatArray | None = None,
+        idle: BoolArray | None = None,
+    ) -> FloatArray | None:
         """Take the scores of `now`; return the shares to publish, or None when nothing is worth it.
 
-        Shares sum to 1 and stand in the order of `addresses`. Another membership is published at once; a
-        changed share only when it moved by more than the dead band, relative to the one published last, and
+        `factors` in [0, 1] are those of faults, `idle` says who claims to hold nothing. Shares sum to 1 and
+        stand in the order of `addresses`. Another membership is published at once; changed shares not before
         the minimum interval has passed.
         """
-        shares = self._floored(self._smooth(addresses, scores, now))
-        if not self._worth_publishing(addresses, shares, now):
+        fresh = self._align(tuple(addresses), now)
+        elapsed = max(0.0, now - self._stepped_at)
+        self._stepped_at = now
+        self._follow(self._targets(scores, idle, now), elapsed, fresh=fresh)
+        resting = self._take_factors(factors, elapsed)
+        weighed = self._load * self._factors
+        floor = self.settings.floor_share / max(1, self._load.size)
+        self.shares = bounded(to_shares(weighed), floor, 1.0)
+        if self._left_the_band(now):
+            self._settled = False
+        elif not (resting and self._rests_elsewhere(now)):
             return None
-        self._published = dict(zip(addresses, shares.tolist(), strict=True))
-        self._published_at = now
-        return shares
+        self._note_published(now)
+        return on_grid(self.shares, self._grid_ratio)
 
     def published(self, shares: Mapping[str, float], now: float) -> None:
         """Take shares as the ones in force: they were published before this object was there."""
-        self._smoothed = dict(shares)
-        self._stepped_at = now
-        self._published = dict(shares)
-        self._published_at = now
+        count = len(shares)
+        self._addresses = tuple(shares)
+        self._load = to_shares(list(shares.values()))
+        self._factors = np.ones(count)
+        self._neutral_until = np.full(count, -inf)
+        self._unrest = np.ones(count)
+        self.shares = self._published = self._load
+        self._turned, self._turned_at = np.zeros(count), np.full(count, -inf)
+        self.held_back = np.zeros(count, dtype=np.bool_)
+        self._stepped_at = self._published_at = now
+        self._settled = False
 
     def hold(self, now: float) -> None:
         """Begin the minimum interval anew: weights went out for a reason beside the shares."""
         self._published_at = now
 
-    def _smooth(self, addresses: Sequence[str], scores: npt.ArrayLike, now: float) -> FloatArray:
-        """Move the shares towards the scores by 1 - exp(-dt / tau): the same for any tick."""
-        before = np.array([self._smoothed.get(address, np.nan) for address in addresses], dtype=np.float64)
-        stayed = ~np.isnan(before)
-        smoothed = to_shares(scores)
-        if stayed.any():
-            elapsed = max(0.0, now - self._stepped_at)
-            tau = self.settings.smoothing_seconds
-            alpha = 1.0 - exp(-elapsed / tau) if tau > 0 else 1.0
-            # Among those who stayed; those who left leave their share to all of them.
-            held = to_shares(before[stayed])
-            held = held + alpha * (to_shares(np.asarray(scores, dtype=np.float64)[stayed]) - held)
-            # Those who join start at the mean of the others, whatever they report: an engine that has just
-            # come up has the best numbers of all.
-            smoothed = np.full(before.shape, held.mean())
-            smoothed[stayed] = held
-            smoothed = to_shares(smoothed)
-        self._smoothed = dict(zip(addresses, smoothed.tolist(), strict=True))
-        self._stepped_at = now
-        return smoothed
+    @property
+    def _grid_ratio(self) -> float:
+        return self.settings.dead_band_ratio / 2.0
 
-    def _floored(self, shares: FloatArray) -> FloatArray:
-        """Lift shares to the floor at the cost of those above it; the proportions of those stay."""
-        if not shares.size:
-            return shares
-        floor = self.settings.floor_share / shares.size
-        low = np.zeros(shares.shape, dtype=np.bool_)
-        result = shares
-        # Paying for the floor may push another one below it, so this goes on until nobody is.
-        while (below := ~low & (result < floor)).any():
-            low |= below
-            left = shares[~low].sum()
-            if low.all() or left <= 0:
-                return np.full(shares.shape, 1.0 / shares.size)
-            result = np.where(low, floor, shares * ((1.0 - floor * low.sum()) / left))
-        return result
+    def _align(self, addresses: tuple[str, ...], now: float) -> bool:
+        """Bring what is held into the order of `addresses`; return whether nobody of before is left.
 
-    def _worth_publishing(self, addresses: Sequence[str], shares: FloatArray, now: float) -> bool:
-        published = self._published
-        if published is None or published.keys() != set(addresses):
-            return True
-        if now - self._published_at < self.settings.minimum_interval_seconds:
+        Those who left leave their share to all others; those who join start at the mean, whatever they
+        report: an engine that has just come up has the best numbers of all.
+        """
+        if addresses == self._addresses and self._load.size:
             return False
-        last = np.array([published[address] for address in addresses], dtype=np.float64)
-        return bool((np.abs(shares - last) > self.settings.dead_band_ratio * last).any())
+        rows = {address: row for row, address in enumerate(self._addresses)}
+        index = np.array([rows.get(address, -1) for address in addresses], dtype=np.intp)
+        stayed = index >= 0
+        fresh = not stayed.any()
+        same = self._load.size == len(addresses) and bool(stayed.all())
+
+        def moved(held: FloatArray, newcomers: float) -> FloatArray:
+            if fresh:
+                return np.full(len(addresses), newcomers)
+            return np.where(stayed, held[index], newcomers)
+
+        mean = 0.0 if fresh else float(self._load[index[stayed]].mean())
+        self._load = to_shares(moved(self._load, mean))
+        self._factors = moved(self._factors, 1.0)
+        self._neutral_until = moved(
+            self._neutral_until, -inf if fresh else now + self.settings.neutral_seconds
+        )
+        self._unrest = moved(self._unrest, 1.0)
+        self._turned, self._turned_at = moved(self._turned, 0.0), moved(self._turned_at, -inf)
+        self._published = moved(self._published, 0.0) if same and self._published is not None else None
+        self._addresses = addresses
+        return fresh
+
+    def _targets(self, scores: npt.ArrayLike, idle: BoolArray | None, now: float) -> FloatArray:
+        """Return the shares that the scores ask for, before any smoothing."""
+        repaired = repair(scores)
+        count = repaired.size
+        if not count:
+            return repaired
+        capped = self._neutral_until > now
+        if idle is not None:
+            capped = capped | idle
+        self.held_back = capped
+        if capped.any():
+            if capped.all():
+                repaired = np.ones(count)
+            else:
+                mean = repaired[~capped].mean()
+                self.held_back = capped & (repaired > mean)
+                repaired = np.where(self.held_back, mean, repaired)
+        repaired = np.maximum(repaired, repaired.max() / self.settings.ratio_cap)
+        return bounded(repaired / repaired.sum(), 0.0, self.settings.most_fair_ratio / count)
+
+    def _follow(self, targets: FloatArray, elapsed: float, *, fresh: bool) -> None:
+        """Move the shares by load towards the targets by 1 - exp(-dt / tau): the same for any tick."""
+        if fresh:
+            self._load = targets
+            return
+        alpha = self._alpha(elapsed)
+        before = self._load
+        floor = self.settings.floor_share / max(1, before.size)
+        fastest = np.maximum(np.maximum(before, floor) * self._rise(elapsed), _LEAST)
+        self._load = bounded(before + alpha * (targets - before), 0.0, fastest)
+        apart = np.abs(targets - self._load) / np.maximum(self._load, _LEAST)
+        beta = 1.0 - exp(-elapsed / max(self.settings.smoothing_seconds, _REST_SECONDS))
+        self._unrest = self._unrest + beta * (apart - self._unrest)
+
+    def _take_factors(self, factors: FloatArray | None, elapsed: float) -> bool:
+        """Let factors of faults fall at once and rise in time; return whether none is on its way.
+
+        A small change is smoothed as load is: factors are as noisy as what they are made of.
+        """
+        if factors is None:
+            factors = np.ones(self._load.size)
+        before = self._factors
+        smoothed = before + self._alpha(elapsed) * (factors - before)
+        wanted = np.where(np.abs(factors - before) > _GREAT, factors, smoothed)
+        self._struck = before - factors > _GREAT
+        fastest = np.maximum(before, self.settings.floor_share) * self._rise(elapsed)
+        self._factors = np.minimum(wanted, np.maximum(fastest, _LEAST))
+        return bool((np.abs(self._factors - factors) < _NEAR).all())
+
+    def _alpha(self, elapsed: float) -> float:
+        tau = self.settings.smoothing_seconds
+        return 1.0 - exp(-elapsed / tau) if tau > 0 else 1.0
+
+    def _rise(self, elapsed: float) -> float:
+        return exp(min(elapsed * log(self.settings.rise_ratio_per_second), 100.0))
+
+    def _left_the_band(self, now: float) -> bool:
+        last = self._published
+        if last is None:
+            return True
+        if not self._interval_passed(now):
+            return False
+        change = self.shares - last
+        turning = (np.sign(change) * self._turned < 0) & (now - self._turned_at < REVERSAL_SECONDS)
+        width = np.where(turning & ~self._struck, 2.0, 1.0) * self.settings.dead_band_ratio
+        return bool((np.abs(change) > width * last).any())
+
+    def _rests_elsewhere(self, now: float) -> bool:
+        """Whether shares have come to rest on other points of the grid than those published; true once."""
+        step = self._grid_ratio
+        if self._settled or step <= 0 or self._published is None or not self._interval_passed(now):
+            return False
+        if self._unrest.max(initial=0.0) > step / 4:
+            return False
+        self._settled = True
+        return bool((grid_points(self.shares, step) != grid_points(self._published, step)).any())
+
+    def _interval_passed(self, now: float) -> bool:
+        return now - self._published_at >= self.settings.minimum_interval_seconds
+
+    def _note_published(self, now: float) -> None:
+        if self._published is not None:
+            change = self.shares - self._published
+            moved = np.abs(change) > self._grid_ratio * self._published
+            self._turned = np.where(moved, np.sign(change), self._turned)
+            self._turned_at = np.where(moved, now, self._turned_at)
+        self._published = self.shares
+        self._published_at = now

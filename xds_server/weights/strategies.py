@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from xds_server.weights import headroom
+from xds_server.weights import balanced, headroom, p99, predictive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,18 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "headroom": Strategy(
         lambda columns, settings: headroom.scores(columns, settings.headroom),
         lambda load, settings: headroom.reason(load, settings.headroom),
+    ),
+    "p99": Strategy(
+        lambda columns, settings: p99.scores(columns, settings.p99),
+        lambda load, settings: p99.reason(load, settings.p99),
+    ),
+    "predictive": Strategy(
+        lambda columns, settings: predictive.scores(columns, settings.predictive),
+        lambda load, settings: predictive.reason(load, settings.predictive),
+    ),
+    "balanced": Strategy(
+        lambda columns, settings: balanced.scores(columns, settings.balanced),
+        lambda load, settings: balanced.reason(load, settings.balanced),
     ),
 }
 """The values of `weights.strategy`."""

@@ -1,0 +1,81 @@
+"""Faults as factors of the weight: what is broken or about to break, whatever its load says.
+
+Load moves weights slowly; a fault takes effect with the next update. A factor of 0 leaves an endpoint the
+floor share, so that its recovery shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from xds_server.weights.silent_zone import silent_zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleet.settings import FaultSettings, SilentZoneSettings
+    from xds_server.weights.columns import BoolArray, Columns, FloatArray
+
+ISOLATED_SCORE: Final = 0.4
+"""A GPU's health score up to which it is to get nothing."""
+LIMITED_SCORE: Final = 0.9
+"""A GPU's health score up to which it gets less."""
+_ROUNDING: Final = 1e-6
+"""Scores may have come over the wire as floats of 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFactors:
+    """One factor in [0, 1] an endpoint and kind of fault; 1 is no fault."""
+
+    unreachable: FloatArray
+    stalled: FloatArray
+    gpu_health: FloatArray
+    silent_zone: FloatArray
+    trust: FloatArray
+
+    def product(self) -> FloatArray:
+        """All together."""
+        result: FloatArray = self.unreachable * self.stalled * self.gpu_health * self.silent_zone * self.trust
+        return result
+
+    def named(self, row: int) -> Iterator[tuple[str, float]]:
+        """Yield the name and factor of each fault that lowers the weight of the endpoint at `row`."""
+        for name in self.__slots__:
+            if (factor := float(getattr(self, name)[row])) < 1.0:
+                yield name, factor
+
+
+def fault_factors(
+    columns: Columns, memory: FloatArray, zone: SilentZoneSettings, faults: FaultSettings
+) -> FaultFactors:
+    """Return the factors of one pool; `memory` is what the silent zone looks at, 0 to 1.
+
+    An unknown trust counts as the mean of the others'. Else an endpoint that nobody asked yet would get the
+    traffic of a pool that fails as a whole.
+    """
+    ones = np.ones(len(columns))
+    health = columns.gpu_health_score
+    limited = np.where(health <= LIMITED_SCORE + _ROUNDING, faults.limited_factor, 1.0)
+    trust = columns.trust_ratio
+    known = ~np.isnan(trust)
+    if not known.any():
+        trust = ones
+    elif not known.all():
+        trust = np.where(known, trust, trust[known].mean())
+    return FaultFactors(
+        unreachable=np.where(columns.reachable == 0, 0.0, 1.0),
+        stalled=np.where(columns.stalled > 0, 0.0, 1.0),
+        gpu_health=np.where(isolated(health), 0.0, limited),
+        silent_zone=silent_zone(memory, zone) if (memory > zone.from_ratio).any() else ones,
+        trust=np.clip(trust, 0.0, 1.0),
+    )
+
+
+def isolated(gpu_health_score: FloatArray) -> BoolArray:
+    """Whether a GPU is to get nothing; unknown is fine."""
+    result: BoolArray = gpu_health_score <= ISOLATED_SCORE + _ROUNDING
+    return result

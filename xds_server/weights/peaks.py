@@ -1,0 +1,74 @@
+"""Memory as the silent zone looks at it: up at once, down in time, and later the more often it came back.
+
+Readings that go in and out of the zone would take the weight up and down with them. So, as routers do with
+routes that flap, each return into the zone is remembered for some minutes, and from the second on what counts
+stays where it is for longer.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from xds_server.weights.columns import FloatArray
+
+_FORGET_SECONDS: Final = 180.0
+"""Time constant with which returns are forgotten."""
+_HOLD_SECONDS: Final = 30.0
+"""For each return beyond the first."""
+_MOST_HOLD_SECONDS: Final = 120.0
+_SLOWER: Final = 3.0
+"""For each return beyond the first, of the way down."""
+_RETURN: Final = 0.02
+"""A rise by more, since it last fell, is a return."""
+
+
+class Peaks:
+    """One pool's memory over time."""
+
+    def __init__(self) -> None:
+        self._addresses: tuple[str, ...] = ()
+        self._stepped_at = 0.0
+        # Rows: what counts; its least since the last return; returns; the seconds since the last rise.
+        self._state: FloatArray = np.zeros((4, 0))
+
+    def step(
+        self, addresses: tuple[str, ...], values: FloatArray, now: float, release_seconds: float, zone: float
+    ) -> FloatArray:
+        """Take the values of `now` (no NaN) and return what counts; the silent zone begins at `zone`.
+
+        Down it goes with the time constant `release_seconds`; 0 switches all of this off.
+        """
+        if addresses != self._addresses:
+            self._align(addresses, values)
+        elapsed = max(0.0, now - self._stepped_at)
+        self._stepped_at = now
+        held, least, returns, since = self._state
+        returns = returns * exp(-elapsed / _FORGET_SECONDS)
+        since = since + elapsed
+        up = values >= held
+        back = up & (values > zone) & (values - least > _RETURN)
+        returns = np.where(back, returns + 1.0, returns)
+        hold = np.clip(_HOLD_SECONDS * (returns - 1.0), 0.0, _MOST_HOLD_SECONDS)
+        if release_seconds > 0:
+            # Slower too, so that the next return is a small step.
+            left = np.exp(-elapsed / (release_seconds * np.maximum(1.0, _SLOWER * (returns - 1.0))))
+            fallen = np.where(since >= hold, values + (held - values) * left, held)
+        else:
+            fallen = values
+        held = np.where(up, values, fallen)
+        least = np.where(back, held, np.minimum(least, held))
+        self._state = np.array([held, least, returns, np.where(up, 0.0, since)])
+        return held
+
+    def _align(self, addresses: tuple[str, ...], values: FloatArray) -> None:
+        """Keep what is held of those who stay; the others begin with their values."""
+        rows = {address: row for row, address in enumerate(self._addresses)}
+        index = np.array([rows.get(address, -1) for address in addresses], dtype=np.intp)
+        fresh = np.array([values, values, np.zeros(values.size), np.zeros(values.size)])
+        stayed = index >= 0
+        self._state = np.where(stayed, self._state[:, index], fresh) if stayed.any() else fresh
+        self._addresses = addresses

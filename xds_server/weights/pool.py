@@ -1,0 +1,205 @@
+"""One pool from its columns to its integers, and what that needs to remember between ticks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from fleet.load import Load, fresh
+from xds_server.weights.border import to_weights
+from xds_server.weights.columns import fill_unknown
+from xds_server.weights.faults import fault_factors
+from xds_server.weights.health import unhealthy
+from xds_server.weights.peaks import Peaks
+from xds_server.weights.stabiliser import Stabiliser
+from xds_server.weights.strategies import STRATEGIES
+from xds_server.weights.verdict import Appraisal, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from fleet.settings import WeightSettings
+    from xds_server.weights.columns import Columns
+
+T = TypeVar("T")
+NO_FACTORS: Final[Mapping[str, float]] = MappingProxyType({})
+NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})
+UNKNOWN: Final = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What came in at one moment, for all pools."""
+
+    loads: Mapping[str, Load]
+    now: float
+    oldest: float
+    """Signals observed before are stale."""
+    ramp: Mapping[str, float]
+    overrides: Mapping[str, int]
+
+    def load(self, address: str) -> Load:
+        """Return an endpoint's fresh signals."""
+        return fresh(self.loads.get(address, UNKNOWN), self.now, self.now - self.oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightChange:
+    """One endpoint's new weight and why, for traces."""
+
+    address: str
+    old: int | None
+    """None for an endpoint that has just joined its pool."""
+    new: int
+    reason: str
+    """What decides its weight, as `Verdict.reason` has it."""
+    load: Load
+    """Its fresh signals."""
+    score: float | None = None
+    """The strategy's, on its own scale."""
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """As `Verdict.factors` has them."""
+
+
+class PoolWeights:
+    """The weights of one pool over time."""
+
+    def __init__(self, name: str, settings: WeightSettings) -> None:
+        self.name = name
+        self.weights: dict[str, int] = {}
+        self.restored: frozenset[str] | None = None
+        """While the weights are those of the last good state: who was unhealthy in it."""
+        self._settings = settings
+        self._stabiliser = Stabiliser(settings.stabiliser)
+        self._peaks = Peaks()
+        self._addresses: tuple[str, ...] = ()
+        self._shares: dict[str, float] = {}
+        """The stabilised shares in force."""
+        self._ramp = NO_FACTORS
+        """The factors that `weights` hold, for those in slow start."""
+        self._overrides = NO_OVERRIDES
+        """The forced weights that `weights` hold."""
+        self._saved: Mapping[str, int] = NO_OVERRIDES
+        self._published_at = 0.0
+        self._appraisal: Appraisal | None = None
+        """Of the last step; None while the weights are those of the last good state."""
+
+    def reconfigure(self, settings: WeightSettings) -> None:
+        """Take other settings from the next step on."""
+        self._settings = settings
+        self._stabiliser.settings = settings.stabiliser
+
+    def restore(self, weights: Mapping[str, int], marked: Collection[str], now: float) -> None:
+        """Begin with the weights of the last good state."""
+        total = sum(weights.values())
+        self._saved, self.weights = weights, dict(weights)
+        self._shares = {address: weight / total for address, weight in weights.items()}
+        self._stabiliser.published(self._shares, now)
+        self.restored = frozenset(weights).intersection(marked)
+
+    def step(self, addresses: tuple[str, ...], columns: Columns, tick: Tick) -> list[WeightChange]:
+        """Compute, and return what has changed: often nothing."""
+        self._addresses = addresses
+        ramp = _of(tick.ramp, addresses) or NO_FACTORS
+        overrides = _of(tick.overrides, addresses) or NO_OVERRIDES
+        if self.restored is not None:
+            if self.weights.keys() == set(addresses):
+                self._stabiliser.published(self._shares, tick.now)
+                return self._take({**self._saved, **overrides}, tick) if overrides != self._overrides else []
+            self.restored = None
+        if not self._appraise(addresses, columns, tick.now):
+            if overrides == self._overrides and not self._ramp_is_due(ramp, tick.now):
+                return []
+            self._stabiliser.hold(tick.now)
+        slowed = [share * ramp.get(address, 1.0) for address, share in self._shares.items()]
+        weights = dict(zip(self._shares, to_weights(slowed).tolist(), strict=True))
+        self._ramp, self._published_at = ramp, tick.now
+        return self._take({**weights, **overrides}, tick)
+
+    def marked(self, columns: Columns) -> frozenset[str]:
+        """Return whom Envoys are to be told not to use."""
+        if self.restored is not None:
+            return self.restored.intersection(self._addresses)
+        return unhealthy(self._addresses, columns, self._settings.stabiliser.max_unhealthy_share)
+
+    def verdict(self, row: int, tick: Tick, *, marked: bool) -> Verdict:
+        """Say of the endpoint at `row` why it weighs what it weighs."""
+        address, seen = self._addresses[row], self._appraisal
+        return Verdict(
+            address=address,
+            pool=self.name,
+            score=None if seen is None else float(seen.scores[row]),
+            factors=self._factors(row, tick),
+            share=self._shares.get(address) if seen is None else float(seen.shares[row]),
+            weight=self.weights.get(address),
+            unhealthy=marked,
+            reason=self._reason(row, tick.load(address), tick),
+        )
+
+    def _appraise(self, addresses: tuple[str, ...], columns: Columns, now: float) -> bool:
+        """Bring the shares up to now; return whether they are worth publishing."""
+        settings = self._settings
+        scores = STRATEGIES[settings.strategy].scores(columns, settings)
+        memory = self._peaks.step(
+            addresses,
+            fill_unknown(columns.memory_used_ratio),
+            now,
+            settings.stabiliser.smoothing_seconds,
+            settings.silent_zone.from_ratio,
+        )
+        factors = fault_factors(columns, memory, settings.silent_zone, settings.faults)
+        shares = self._stabiliser.step(addresses, scores, now, factors.product(), columns.idle())
+        self._appraisal = Appraisal(
+            scores, factors, memory, self._stabiliser.shares, self._stabiliser.held_back
+        )
+        if shares is not None:
+            self._shares = dict(zip(addresses, shares.tolist(), strict=True))
+        return shares is not None
+
+    def _ramp_is_due(self, ramp: Mapping[str, float], now: float) -> bool:
+        """Whether slow start has come far enough for other weights. Its end always is."""
+        settings = self._settings.stabiliser
+        if ramp == self._ramp or now - self._published_at < settings.minimum_interval_seconds:
+            return False
+        return any(
+            address not in ramp or abs(ramp[address] - before) > settings.dead_band_ratio * before
+            for address, before in self._ramp.items()
+        )
+
+    def _take(self, weights: dict[str, int], tick: Tick) -> list[WeightChange]:
+        old, self.weights = self.weights, weights
+        self._overrides = _of(tick.overrides, self._addresses) or NO_OVERRIDES
+        changes = []
+        for row, address in enumerate(self._addresses):
+            if old.get(address) != weights[address]:
+                load, seen = tick.load(address), self._appraisal
+                score = None if seen is None else float(seen.scores[row])
+                changes.append(
+                    WeightChange(
+                        address=address,
+                        old=old.get(address),
+                        new=weights[address],
+                        reason=self._reason(row, load, tick),
+                        load=load,
+                        score=score,
+                        factors=self._factors(row, tick),
+                    )
+                )
+        return changes
+
+    def _factors(self, row: int, tick: Tick) -> Mapping[str, float]:
+        slow_start = tick.ramp.get(self._addresses[row])
+        return NO_FACTORS if self._appraisal is None else self._appraisal.factors_of(row, slow_start)
+
+    def _reason(self, row: int, load: Load, tick: Tick) -> str:
+        address = self._addresses[row]
+        if address in tick.overrides:
+            return "override"
+        if self._appraisal is None:
+            return "last good state"
+        return self._appraisal.reason(row, load, tick.ramp.get(address), self._settings)
+
+
+def _of(values: Mapping[str, T], addresses: Sequence[str]) -> dict[str, T]:
+    return {address: values[address] for address in addresses if address in values} if values else {}

@@ -1,0 +1,84 @@
+"""Why an endpoint weighs what it weighs: each step from its score on, and which one decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from xds_server.weights.columns import as_strategies_see
+from xds_server.weights.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleet.load import Load
+    from fleet.settings import WeightSettings
+    from xds_server.weights.columns import BoolArray, FloatArray
+    from xds_server.weights.faults import FaultFactors
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One endpoint at the last tick."""
+
+    address: str
+    pool: str
+    score: float | None
+    """The strategy's, on its own scale; None while the weights are those of the last good state."""
+    factors: Mapping[str, float]
+    """What lowers its weight beside its load, by name: `unreachable`, `stalled`, `gpu_health`, `silent_zone`,
+    `trust`, `slow_start`. Empty for none."""
+    share: float | None
+    """Of its pool's traffic, as it should be now; the weight in force may differ by the dead band."""
+    weight: int | None
+    """In force, in [1, 10000]; None before the pool's first update."""
+    unhealthy: bool
+    """Whether Envoys are told not to use it."""
+    reason: str
+    """What decided: a signal (`memory 0.93`, `queue 41`), `unknown`, `idle`, `neutral`, `slow start 0.35`,
+    `silent zone 0.93`, `trust 0.1`, `gpu health 0.4`, `stalled`, `unreachable`, `override`, or
+    `last good state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appraisal:
+    """One pool at one tick, as arrays over its endpoints."""
+
+    scores: FloatArray
+    factors: FaultFactors
+    memory: FloatArray
+    """What the silent zone looks at, 0 to 1."""
+    shares: FloatArray
+    held_back: BoolArray
+    """Who counts as the mean because it is new or claims to be idle."""
+
+    def factors_of(self, row: int, slow_start: float | None) -> Mapping[str, float]:
+        """Return what lowers the weight of one endpoint beside its load."""
+        factors = dict(self.factors.named(row))
+        if slow_start is not None:
+            factors["slow_start"] = slow_start
+        return MappingProxyType(factors)
+
+    def reason(self, row: int, load: Load, slow_start: float | None, settings: WeightSettings) -> str:
+        """Say what decides the weight of one endpoint; `load` holds its fresh signals."""
+        return (
+            self._fault(row, load)
+            or (None if slow_start is None else f"slow start {slow_start:.2f}")
+            or ("neutral" if self.held_back[row] else None)
+            or STRATEGIES[settings.strategy].reason(as_strategies_see(load, settings.memory), settings)
+        )
+
+    def _fault(self, row: int, load: Load) -> str | None:
+        """Name the worst fault; the silent zone by its memory."""
+        found = dict(self.factors.named(row))
+        if not found:
+            return None
+        worst = min(found, key=found.__getitem__)
+        if worst in {"unreachable", "stalled"}:
+            return worst
+        if worst == "silent_zone":
+            return f"silent zone {self.memory[row]:.2f}"
+        held = load.gpu_health_score if worst == "gpu_health" else load.trust_ratio
+        told = found[worst] if held is None else held.value
+        return f"{worst.replace('_', ' ')} {told:.2g}"
