@@ -33,6 +33,7 @@ class Engine:
     answers: bool = True
     """Whether its page is answered."""
     listening: bool = True
+    duration: float = nan
 
     def __post_init__(self) -> None:
         self.detector = StallDetector()
@@ -50,6 +51,7 @@ class Engine:
             np.array([answered]),
             self.listening,
             *(np.array([value]) for value in self.page),
+            np.array([self.duration]),
         )
         return float(self.detector.step(seen, self.now, TIMING)[0])
 
@@ -230,8 +232,25 @@ def test_rows_follow_their_endpoints():
         np.array([nan, engine.progress]),
         np.full(2, nan),
         np.array([-inf, engine.now]),
+        np.full(2, nan),
     )
     assert engine.detector.step(seen, engine.now + 0.1, TIMING).tolist() == [0.0, 1.0]
+
+
+def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does_where_all_is_short():
+    """Frozen gauges may tell of as many requests as hang there; but what took 0.3 s does not take seconds."""
+    engine = Engine(in_flight=2, busy=3, duration=0.3)
+    engine.work(20)
+    found = engine.stalls_within(20)
+    assert found is not None
+    assert found <= 1.0 + 2.5 + 2 * TICK, "a page that has not told yet, and two and a half that say nothing"
+
+
+def test_silence_is_no_surprise_where_requests_take_long_or_their_time_is_unknown():
+    for duration in (10.0, nan):
+        engine = Engine(in_flight=2, busy=3, duration=duration)
+        engine.work(20)
+        assert engine.stalls_within(AFTER * SLOW_FACTOR - 1) is None
 
 
 def test_slow_pages_make_no_stall():
@@ -252,5 +271,6 @@ def test_slow_pages_make_no_stall():
             np.array([progress]),
             np.array([4.0]),
             np.array([page_at]),
+            np.array([0.1]),
         )
         assert detector.step(seen, now, slow)[0] == 0

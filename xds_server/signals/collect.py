@@ -124,7 +124,8 @@ class Collector:
         self._traffic.read(self._sources.traffic(), self._rows)
         moving = (recent.ok + recent.faults + recent.answered > 0) | self._traffic.moving
         self._busy_at[moving | ~self._traffic.known] = now
-        stalled = self._step_stall(recent.answered, now, listening=listening)
+        duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
+        stalled = self._step_stall(recent.answered, duration, now, listening=listening)
         trust = self._trust.step(recent.ok, recent.faults, now)
         self._events.tell(self._endpoints, stalled, trust)
         held_back = self._returning.step(
@@ -182,7 +183,9 @@ class Collector:
                     changed[row] = True
         return changed
 
-    def _step_stall(self, answered: IntArray, now: float, *, listening: bool) -> FloatArray:
+    def _step_stall(
+        self, answered: IntArray, duration: FloatArray, now: float, *, listening: bool
+    ) -> FloatArray:
         settings = self._settings
         pages, traffic = self._pages, self._traffic
         seen = Seen(
@@ -193,6 +196,7 @@ class Collector:
             pages[:, PROGRESS],
             pages[:, BUSY],
             pages[:, READ_AT],
+            duration,
         )
         timing = Timing(
             settings.stalled_after_seconds,

@@ -13,7 +13,8 @@ One endpoint's states:
 The allowed time is `after` when the page gives the engine away: it tells of fewer requests than have been in
 flight since the page before (a frozen engine's gauges), or it answered lately and has not for that time.
 Otherwise silence may be a long prefill: SLOW_FACTOR times as long where the engine's counters were seen to
-move between completions, else BLIND_FACTOR times (such counters stand still during long answers).
+move between completions, else BLIND_FACTOR times (such counters stand still during long answers). It need
+not be more than SURPRISE_FACTOR times what nearly all requests there have taken, from start to end.
 The half-open takes HALF_OPEN_FACTOR times `after`, doubled by every trial in a row that failed, up to
 MOST_DOUBLINGS. On trial the same rules count anew. Requests in flight unknown (no ext_proc): no verdict.
 """
@@ -28,6 +29,7 @@ from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
 
 SLOW_FACTOR: Final = 5.0
 BLIND_FACTOR: Final = 30.0
+SURPRISE_FACTOR: Final = 5.0
 HALF_OPEN_FACTOR: Final = 5.0
 MOST_DOUBLINGS: Final = 3
 _PAGES: Final = 2.5
@@ -62,6 +64,8 @@ class Seen(NamedTuple):
     """Requests that the page tells of, running or waiting; NaN: unknown."""
     page_at: FloatArray
     """When the newest page was read; -inf: never."""
+    duration: FloatArray
+    """P99 of whole requests there, lately, in seconds; NaN: unknown."""
 
 
 class StallDetector:
@@ -103,6 +107,7 @@ class StallDetector:
         since = np.maximum(self._moved_at, self._begun_at)
         given_away, silent = self._given_away(seen, since, now, timing)
         patient = timing.after * np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR)
+        patient = np.fmin(patient, np.maximum(SURPRISE_FACTOR * seen.duration, timing.after))
         allowed = np.where(given_away, timing.after, np.maximum(patient, _PAGES * timing.scrape_interval))
         hangs = some & ~self._stalled & (now - since >= allowed)
         self._stalled |= hangs
