@@ -5,6 +5,7 @@ Gauges are as old as the last scrape; a burst inside one interval is spread by t
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+RATE_MEMORY_SECONDS: Final = 60.0
+"""Time constant with which a remembered prefill rate falls to what the engine tells."""
 RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
 
@@ -35,6 +38,9 @@ class Backlog:
         """Seconds on the caller's clock."""
         self.mean_cold_seconds: float | None = None
         """Running mean over recent picks; None before the first."""
+        self.rates: NDArray[np.float64] = np.full(len(addresses), np.nan)
+        """Prefill tokens a second that each endpoint is capable of, see `learn_rates`; NaN is unknown."""
+        self._rates_at = -np.inf
         self.pace = Pace(len(addresses))
         self.tried_at: NDArray[np.float64] = np.full(len(addresses), -np.inf)
         """When an endpoint that is not trusted was last tried, on the caller's clock."""
@@ -45,13 +51,27 @@ class Backlog:
         moved.mean_cold_seconds = self.mean_cold_seconds
         sources = [self._position.get(address) for address in addresses]
         moved.pace.moved_from(self.pace, sources)
+        moved._rates_at = self._rates_at
         for position, (address, source) in enumerate(zip(addresses, sources, strict=True)):
             moved.in_flight[position] = count = in_flight(address)
             if source is not None:
+                moved.rates[position] = self.rates[source]
                 moved.tried_at[position] = self.tried_at[source]
                 if count:
                     moved.free_at[position] = self.free_at[source]
         return moved
+
+    def learn_rates(self, told: NDArray[np.float64], now: float) -> None:
+        """Take over the prefill rates that engines tell: higher ones at once, lower ones by and by.
+
+        A rate is a mean over the engine's window. After a bad time it stays low until the window has passed,
+        and on an engine that is given little work for that very reason, for longer. How slow an engine is now
+        is for `Pace` to say; this is what it can do. Unknown or 0 changes nothing.
+        """
+        kept = exp(-max(0.0, now - self._rates_at) / RATE_MEMORY_SECONDS)
+        self._rates_at = now
+        told = np.where(told > 0, told, self.rates)
+        self.rates = np.fmax(told, told + (self.rates - told) * kept)
 
     def add(self, address: str, cold_seconds: float, now: float) -> None:
         """Note a pick."""

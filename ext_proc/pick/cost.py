@@ -12,7 +12,8 @@ For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading 
             + what a request takes longer there than usual (see `Pace`)
 
 `free_at` is our own estimate (see `Backlog`), `queue_depth` the engine's gauge; the larger of the two holds,
-because each misses what the other sees. Unknown signals count as the known peers' mean; unknown trust and
+because each misses what the other sees. The prefill rate is what an engine has lately been capable of (see
+`Backlog.learn_rates`). Unknown signals count as the known peers' mean; unknown trust and
 errors are no evidence and cost nothing. The penalty is the same for all prompts of a tick: computed once.
 
 Among the endpoints whose cost is within a slack of the lowest, rendezvous hashing of the leading block
@@ -72,8 +73,7 @@ class CostPicker:
         self._cold_price = cost.cold_price
         self._in_flight_seconds = cost.in_flight_seconds
         self._depth = neutral(candidates.signal("queue_depth"), 0.0)
-        rates = candidates.signal("prefill_tokens_per_second")
-        rates = neutral(np.where(rates > 0, rates, np.nan), cost.prefill_tokens_per_second)
+        rates = neutral(backlog.rates[candidates.rows], cost.prefill_tokens_per_second)
         self._seconds_per_byte = 1.0 / (rates * cost.bytes_per_token)
         self.penalty = _penalty(candidates, cost)
         """What speaks against each candidate whatever the prompt, in seconds."""

@@ -38,6 +38,7 @@ class PoolState:
     def refresh(self, columns: LoadColumns, settings: PickSettings, now: float) -> None:
         """Take over a tick's loads."""
         self._columns, self._settings, self._refreshed_at = columns, settings, now
+        self.backlog.learn_rates(columns.signal("prefill_tokens_per_second"), now)
         self._pickers.clear()
 
     def picker(self, model: str) -> Picker | None:
