@@ -73,7 +73,9 @@ class Sampler:
 
     async def _wait_for_sample(self) -> None:
         try:
-            await asyncio.wait_for(self._done.wait(), self._deadline)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes with the result.
+            async with asyncio.timeout(self._deadline):
+                await self._done.wait()
         except TimeoutError:
             self._metrics.overruns.inc()
             if not self._hanging:
@@ -122,7 +124,8 @@ class Sampler:
         self._jobs.put(job)
         self._jobs.put(None)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(closed.wait(), CLOSE_SECONDS)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await closed.wait()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

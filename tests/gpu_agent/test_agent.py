@@ -1,0 +1,319 @@
+"""Sampler, page, reports and the process, around a stand-in for NVML."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import urllib.error
+import urllib.request
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.serving import GrpcServer
+from fleet.settings import SignalSettings
+from fleet.settings.weights import FaultSettings
+from gpu_agent.page import AgentServer, GpuCollector
+from gpu_agent.reporter import Reporter
+from gpu_agent.sampler import Sampler
+from xds_server.signals.gpu import GpuBoard, GpuReportService
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+FAST = 0.01
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(condition: Any, what: str) -> None:
+    """Wait for something that must come true; the limit is only there to end a failing test."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"never: {what}")
+
+
+@asynccontextmanager
+async def sampling(bench: Any, deadline: float = 30.0) -> AsyncIterator[Sampler]:
+    sampler = Sampler(bench.reader, FAST, deadline, bench.metrics)
+    task = asyncio.create_task(sampler.run())
+    try:
+        yield sampler
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        bench.nvml.hanging.set()
+        await sampler.close()
+
+
+async def test_readings_follow_each_other(bench: Any) -> None:
+    async with sampling(bench) as sampler:
+        first = await sampler.newer(None)
+        second = await sampler.newer(first)
+        assert second is not first
+        assert sampler.newest is not None
+        assert len(second.gpus) == 2
+
+
+async def test_a_hanging_nvml_is_called_once_and_recovers(bench: Any) -> None:
+    """The last reading stays and ages, the overrun counts, and the loop goes on."""
+    async with sampling(bench, deadline=0.02) as sampler:
+        await sampler.newer(None)
+        bench.nvml.hanging.clear()
+        await until(lambda: sampler.hanging, "the sampler notices")
+        held = sampler.newest
+        calls = bench.nvml.calls
+        overruns = bench.registry.get_sample_value("warmroute_gpu_agent_overruns_total")
+        more = "warmroute_gpu_agent_overruns_total"
+        await until(lambda: bench.registry.get_sample_value(more) >= overruns + 3, "it goes on counting")
+        assert bench.nvml.calls == calls
+        assert sampler.newest is held
+        bench.nvml.hanging.set()
+        assert await sampler.newer(held) is not held
+        assert not sampler.hanging
+        assert bench.nvml.most_inside == 1
+
+
+async def test_a_fault_of_ours_ends_one_sample_and_not_the_thread(bench: Any) -> None:
+    async with sampling(bench) as sampler:
+        await sampler.newer(None)
+        broken, bench.reader._known = bench.reader._known, None
+        fault = "warmroute_gpu_agent_faults_total"
+        await until(lambda: bench.registry.get_sample_value(fault) >= 1, "the fault counts")
+        held, bench.reader._known = sampler.newest, broken
+        assert await sampler.newer(held) is not held
+
+
+async def test_closing_ends_nvml_unless_it_hangs(bench: Any) -> None:
+    async with sampling(bench) as sampler:
+        await sampler.newer(None)
+    assert bench.nvml.shutdowns == 1
+    async with sampling(bench, deadline=0.02) as sampler:
+        await sampler.newer(None)
+        bench.nvml.hanging.clear()
+        await until(lambda: sampler.hanging, "the sampler notices")
+        await sampler.close()  # returns
+    assert bench.nvml.shutdowns == 1
+
+
+def page(bench: Any, reading: Any) -> str:
+    registry = CollectorRegistry()
+    registry.register(GpuCollector(lambda: reading, lambda: bench.now))
+    return generate_latest(registry).decode()
+
+
+def test_the_page_tells_every_field_and_leaves_out_what_is_unknown(bench: Any, mig_class: Any) -> None:
+    bench.nvml.gpus[0].migs = [mig_class("MIG-1", 7, 9, 10)]
+    bench.nvml.gpus[0].nvlinks = ["switch", ""]
+    bench.sample()
+    bench.nvml.xid(bench.nvml.gpus[0], 31)
+    text = page(bench, bench.sample())
+    at = 'index="0",uuid="GPU-a"'
+    for line in (
+        "warmroute_gpus 2.0",
+        f"warmroute_gpu_memory_total_bytes{{{at}}} 8.589934592e+010",
+        f"warmroute_gpu_power_watts{{{at}}} 350.0",
+        f"warmroute_gpu_ecc_corrected_total{{{at}}} 3.0",
+        f"warmroute_gpu_lost{{{at}}} 0.0",
+        f"warmroute_gpu_nvlinks_active{{{at}}} 1.0",
+        'warmroute_gpu_clocks_event_reason{index="0",reason="sw_power_cap",uuid="GPU-a"} 1.0',
+        'warmroute_gpu_clocks_event_reason{index="0",reason="hw_slowdown",uuid="GPU-a"} 0.0',
+        'warmroute_gpu_remapped_rows{cause="correctable",index="0",uuid="GPU-a"} 1.0',
+        'warmroute_gpu_mig_memory_used_bytes{index="0",instance="7",slice="MIG-1",uuid="GPU-a"} 9.0',
+        'warmroute_gpu_faults_total{code="31",index="0",kind="xid",uuid="GPU-a"} 1.0',
+        'warmroute_gpu_peer_link{index="0",link="NODE",peer="GPU-b",uuid="GPU-a"} 1.0',
+    ):
+        assert line in text.splitlines()
+    assert f"warmroute_gpu_utilisation_ratio{{{at}}}" not in text
+    assert 'warmroute_gpu_utilisation_ratio{index="1",uuid="GPU-b"} 0.75' in text
+
+
+def test_a_page_without_gpus_says_so(bench: Any) -> None:
+    assert "warmroute_gpus 0.0" in page(bench, None)
+
+
+@asynccontextmanager
+async def served(bench: Any, reading: Any, host: str = "127.0.0.1") -> AsyncIterator[str]:
+    port = free_port()
+    server = AgentServer(
+        f"{host}:{port}",
+        bench.registry,
+        lambda: reading,
+        lambda: reading is not None,
+        bench.reader.note_cuda_error,
+    )
+    await server.start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await server.stop()
+
+
+async def test_wrappers_of_engines_tell_of_cuda_errors_on_loopback(bench: Any) -> None:
+    reading = bench.sample()
+    async with served(bench, reading) as url, aiohttp.ClientSession() as session:
+
+        async def post(body: Any) -> int:
+            async with session.post(f"{url}/faults", data=body) as answer:
+                return answer.status
+
+        assert await post(json.dumps({"gpu": "1", "cuda_error": "cudaErrorMemoryAllocation"})) == 204
+        assert await post(json.dumps({"gpu": "GPU-b", "cuda_error": 2})) == 204
+        assert await post(json.dumps({"gpu": "7", "cuda_error": 2})) == 404
+        for wrong in ("", "[]", "{", json.dumps({"gpu": "0", "cuda_error": "out of memory"})):
+            assert await post(wrong) == 400
+        assert await post("x" * 100_000) == 413
+    assert [(f.code, f.times) for f in bench.sample().gpus[1].faults] == [("2", 2)]
+
+
+async def test_nobody_from_elsewhere_tells_of_faults(bench: Any) -> None:
+    async with (
+        served(bench, bench.sample(), "0.0.0.0") as url,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/faults", data="{}") as answer,
+    ):
+        assert answer.status == 404
+
+
+def board() -> GpuBoard:
+    return GpuBoard(SignalSettings(), FaultSettings(), CollectorRegistry())
+
+
+@asynccontextmanager
+async def xds_server(path: Path, held: GpuBoard) -> AsyncIterator[str]:
+    server = GrpcServer("control", f"unix:{path}/control.sock")
+    GpuReportService(held).register(server.server)
+    await server.start()
+    try:
+        yield server.address
+    finally:
+        await server.stop(0)
+
+
+async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench: Any, tmp_path: Path) -> None:
+    """The agent's fault is in the endpoint's signals; a server that is away and back is told again."""
+    here = Endpoint("127.0.0.1:8000", "p", node="host-1", gpus=("1",))
+    membership = Membership((Pool("p", (here,)),))
+    connected = "warmroute_gpu_agent_connected"
+
+    def score(held: GpuBoard) -> float:
+        return held.loads(membership, 0.0)[here.address]["gpu_health_score"].value
+
+    async with sampling(bench) as sampler:
+        reporter = Reporter(
+            f"unix:{tmp_path}/control.sock", "host-1", sampler, bench.metrics, lambda: bench.now
+        )
+        task = asyncio.create_task(reporter.run())
+        try:
+            for _ in range(2):
+                held = board()
+                async with xds_server(tmp_path, held):
+                    await until(lambda h=held: h.loads(membership, 0.0), "the board is told")
+                    assert bench.registry.get_sample_value(connected) == 1
+                    signals = held.loads(membership, 0.0)[here.address]
+                    assert signals["gpu_memory_used_ratio"].value == 0.75
+                    assert signals["gpu_memory_used_ratio"].source == "nvml"
+                    assert signals["gpu_health_score"].value == 1.0
+                    bench.nvml.xid(bench.nvml.gpus[1], 79)
+                    await until(lambda h=held: score(h) == 0.0, "the fault is told")
+                await until(lambda: bench.registry.get_sample_value(connected) == 0, "the break is noticed")
+                bench.reader._known["GPU-b"].log.clear()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_server_that_does_not_answer_is_left(bench: Any, tmp_path: Path) -> None:
+    class Silent(GpuReportService):
+        async def Report(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+            async for _ in request_iterator:
+                await asyncio.Event().wait()
+            yield
+
+    server = GrpcServer("control", f"unix:{tmp_path}/control.sock")
+    Silent(board()).register(server.server)
+    await server.start()
+    async with sampling(bench) as sampler:
+        reporter = Reporter(server.address, "n", sampler, bench.metrics, lambda: bench.now, 0.05)
+        task = asyncio.create_task(reporter.run())
+        breaks = "warmroute_gpu_agent_report_breaks_total"
+        await until(lambda: bench.registry.get_sample_value(breaks) >= 2, "it is tried again")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert bench.registry.get_sample_value("warmroute_gpu_agent_reports_total") == 0
+    await server.stop(0)
+
+
+async def test_a_report_that_breaks_the_protocol_ends_the_stream_and_counts(tmp_path: Path) -> None:
+    from fleet.wire import gpu_pb2, gpu_pb2_grpc  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    held = GpuBoard(SignalSettings(), FaultSettings(), registry)
+    async with xds_server(tmp_path, held) as address, grpc.aio.insecure_channel(address) as channel:
+        stub = gpu_pb2_grpc.GpuReportsStub(channel)
+        for reports in (
+            [gpu_pb2.GpuReport()],
+            [gpu_pb2.GpuReport(node="a"), gpu_pb2.GpuReport(node="b")],
+            [gpu_pb2.GpuReport(node="a", age_seconds=-1)],
+        ):
+            call = stub.Report(iter(reports))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert registry.get_sample_value("warmroute_gpu_report_errors_total") == 3
+
+
+def fetch(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+    except OSError:
+        return 0, ""
+
+
+async def test_the_verb_runs_on_a_machine_without_gpus_and_ends_on_sigterm(tmp_path: Path) -> None:
+    """No library, no GPU, no xds_server: it serves a page with 0 GPUs all the same."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli.main", "gpu-agent", "--listen", f"127.0.0.1:{port}"),
+        *("--control", f"unix:{tmp_path}/nobody.sock", "--interval", "0.1"),
+        stderr=asyncio.subprocess.PIPE,
+        # Nothing of a driver is found, also where these tests run beside one.
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""},
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            if (await asyncio.to_thread(fetch, f"{url}/readyz"))[0] == 200 or process.returncode is not None:
+                break
+            await asyncio.sleep(0.05)
+        status, text = await asyncio.to_thread(fetch, f"{url}/metrics")
+        assert status == 200
+        assert "warmroute_gpus 0.0" in text.splitlines()
+        assert (await asyncio.to_thread(fetch, f"{url}/healthz"))[0] == 200
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, raw = await process.communicate()
+    assert process.returncode == 0
+    log = raw.decode()
+    assert log.count("no GPU can be read") == 1
+    assert "Traceback" not in log
