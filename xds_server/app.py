@@ -19,7 +19,7 @@ from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
-from xds_server.exposition import EndpointExposition
+from xds_server.exposition import ClientExposition, EndpointExposition
 from xds_server.operators import Operators
 from xds_server.sensing import Sensing
 from xds_server.snapshot.build import build_snapshot
@@ -104,6 +104,7 @@ class XdsServer:
         self._grpc = GrpcServer("xds", settings.xds.address)
         self._discovery.register(self._grpc.server)
         clients.register(self._grpc.server)
+        ClientExposition(clients.clients).register(registry)
         self._sensing.register(self._grpc.server)
         self._control = GrpcServer("control", settings.control.address) if control else None
         if self._control is not None:

@@ -84,7 +84,7 @@ class StatusViews:
 
     def _by_label(self, name: str, label: str) -> dict[str, float]:
         totals: dict[str, float] = {}
-        for metric in self._registry.collect():
+        for metric in self._registry.restricted_registry([name]).collect():
             for sample in metric.samples:
                 if sample.name == name:
                     key = sample.labels.get(label, "")
