@@ -38,7 +38,8 @@ _FIELDS: Final = (
 )
 _read: Final = attrgetter(*_FIELDS)
 _MEMORY, _QUEUE, _RUNNING, _IN_FLIGHT = range(4)
-_GPU_MEMORY: Final = len(_FIELDS) - 1
+_REACHABLE: Final = 7
+_GPU_MEMORY, _WAITING, _FAULTY = range(len(_FIELDS) - 1, len(_FIELDS) + 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +47,24 @@ class Columns:
     """One row a signal, one column an endpoint; NaN is unknown. One array, so a pool is one slice of it."""
 
     table: FloatArray
-    """Rows as `_FIELDS`; the first is the memory that counts, the last one is what waits (see `waiting`)."""
+    """Rows as `_FIELDS`, the first being the memory that counts; then `waiting`, and 1 where a fault shows."""
 
     @classmethod
     def of(cls, loads: Sequence[Load], memory: Memory = "auto", oldest: float = -inf) -> Columns:
         """Lay the loads out; signals observed before `oldest` are unknown."""
         if not loads:
-            return cls(np.zeros((len(_FIELDS) + 1, 0)))
+            return cls(np.zeros((len(_FIELDS) + 2, 0)))
         rows = [
             [nan if held is None or held[1] < oldest else held[0] for held in column]
             for column in zip(*map(_read, loads), strict=True)
         ]
-        table = np.array([*rows, rows[_QUEUE]], dtype=np.float64)
+        table = np.array([*rows, rows[_QUEUE], rows[_QUEUE]], dtype=np.float64)
         table[_MEMORY] = _chosen(memory, table[_MEMORY], table[_GPU_MEMORY])
         # NaN where one of the three is unknown: then nothing is known to be on its way.
         unseen = table[_IN_FLIGHT] - table[_QUEUE] - table[_RUNNING]
-        table[-1] += np.where(unseen > 0, unseen, 0.0)
+        table[_WAITING] += np.where(unseen > 0, unseen, 0.0)
+        reachable, stalled, trust, health = table[_REACHABLE:_GPU_MEMORY]
+        table[_FAULTY] = (reachable < 1) | (stalled > 0) | (trust < 1) | (health < 1)
         return cls(table)
 
     def part(self, start: int, end: int) -> Columns:
@@ -94,7 +97,7 @@ class Columns:
         Gauges are up to a scrape old: without this, everybody's traffic goes for that long to whoever looked
         idle.
         """
-        return self._row(-1)
+        return self._row(_WAITING)
 
     @property
     def latency_p50_seconds(self) -> FloatArray:
@@ -130,6 +133,10 @@ class Columns:
     def gpu_health_score(self) -> FloatArray:
         """1.0 fine, 0.9 transient faults, 0.4 isolated, 0.0 drained."""
         return self._row(10)
+
+    def any_fault(self) -> bool:
+        """Whether anything but memory says that an endpoint is not sound."""
+        return bool(self._row(_FAULTY).any())
 
     def blind(self) -> bool:
         """Whether no endpoint has any signal that strategies look at."""

@@ -58,6 +58,9 @@ def fault_factors(
     traffic of a pool that fails as a whole.
     """
     ones = np.ones(len(columns))
+    zoned = silent_zone(memory, zone) if memory.max(initial=0.0) > zone.from_ratio else ones
+    if not columns.any_fault():
+        return FaultFactors(ones, ones, ones, zoned, ones)
     health = columns.gpu_health_score
     limited = np.where(health <= LIMITED_SCORE + _ROUNDING, faults.limited_factor, 1.0)
     trust = columns.trust_ratio
@@ -70,7 +73,7 @@ def fault_factors(
         unreachable=np.where(columns.reachable == 0, 0.0, 1.0),
         stalled=np.where(columns.stalled > 0, 0.0, 1.0),
         gpu_health=np.where(isolated(health), 0.0, limited),
-        silent_zone=silent_zone(memory, zone) if (memory > zone.from_ratio).any() else ones,
+        silent_zone=zoned,
         trust=np.clip(trust, 0.0, 1.0),
     )
 

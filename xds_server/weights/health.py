@@ -28,6 +28,8 @@ def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> f
     everything looks dead, the view is more likely wrong than the fleet. Among equals the address decides, so
     replicas of this service agree.
     """
+    if not columns.any_fault():
+        return frozenset()
     health = columns.gpu_health_score
     rank = np.full(len(columns), _FINE)
     rank[isolated(health)] = 2

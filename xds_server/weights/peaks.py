@@ -44,6 +44,10 @@ class Peaks:
         """
         if addresses != self._addresses:
             self._align(addresses, values)
+        if values.max(initial=0.0) <= zone and self._state[0].max(initial=0.0) <= zone:
+            # Below the zone nothing is held; what is remembered fades at the next step that matters.
+            self._state[:2] = values
+            return values
         elapsed = max(0.0, now - self._stepped_at)
         self._stepped_at = now
         held, least, returns, since = self._state

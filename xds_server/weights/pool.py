@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fleet.load import Load, fresh
+from fleet.load import LOAD_FIELDS, Load, fresh
 from xds_server.weights.border import to_weights
 from xds_server.weights.columns import fill_unknown
 from xds_server.weights.faults import fault_factors
@@ -26,6 +27,7 @@ T = TypeVar("T")
 NO_FACTORS: Final[Mapping[str, float]] = MappingProxyType({})
 NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})
 UNKNOWN: Final = Load()
+_signals: Final = attrgetter(*LOAD_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class Tick:
 
     def load(self, address: str) -> Load:
         """Return an endpoint's fresh signals."""
-        return fresh(self.loads.get(address, UNKNOWN), self.now, self.now - self.oldest)
+        load = self.loads.get(address, UNKNOWN)
+        if all(held is None or held[1] >= self.oldest for held in _signals(load)):
+            return load
+        return fresh(load, self.now, self.now - self.oldest)
 
 
 @dataclass(frozen=True, slots=True)
