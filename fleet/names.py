@@ -8,6 +8,11 @@ from typing import Final
 # The field's endpoint-picker protocol: an ordered, comma-separated list of host:port.
 DESTINATION_KEY: Final = "x-gateway-destination-endpoint"
 DESTINATION_NAMESPACE: Final = "envoy.lb"
+# Who really served, as some gateways tell with the response: in the same namespace.
+SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
+# Which endpoints a gateway allows for a request.
+SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
+SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"
 
 # Our own metadata namespace; the route turns its keys into headers.
 METADATA_NAMESPACE: Final = "warmroute"
@@ -39,7 +44,8 @@ UPSTREAM_HEADERS: Final[dict[str, str]] = {
 
 REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     DESTINATION_KEY,
-    f"{DESTINATION_KEY}-served",
+    SERVED_KEY,
+    SUBSET_KEY,
     *UPSTREAM_HEADERS,
     HEADER_SERVED,
     HEADER_ATTEMPTS,

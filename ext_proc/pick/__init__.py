@@ -2,7 +2,7 @@
 
 from ext_proc.pick.backlog import Backlog
 from ext_proc.pick.candidates import Candidates, LoadColumns, PoolShape
-from ext_proc.pick.pick import Considered, Pick, Picker, Question, Reason
+from ext_proc.pick.pick import Considered, Pick, Picker, Question, Reason, Refusal
 from ext_proc.pick.pool import PoolState
 from ext_proc.pick.strategies import PICKERS
 
@@ -18,4 +18,5 @@ __all__ = [
     "PoolState",
     "Question",
     "Reason",
+    "Refusal",
 ]

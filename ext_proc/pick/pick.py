@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why a pick is what it is. Every reason but `warm` and `cold` means: no pick, weights decide."""
+    """Why a pick is what it is. Every reason but `warm`, `cold` and the last ones means: weights decide."""
 
     WARM = "warm"
     """The first endpoint holds a leading part of the prompt."""
@@ -40,6 +40,11 @@ class Reason(StrEnum):
     OVER_LIMIT = "over_limit"
     FAULT = "fault"
 
+    NAMED = "named"
+    """Named by weights alone, because Envoy must be told somebody: no pick, and no choice of Envoy's."""
+    NOT_READY = "not_ready"
+    """Refused: none of the endpoints that may be named is there."""
+
 
 class Considered(NamedTuple):
     """One endpoint that was compared, with the parts of its cost."""
@@ -54,6 +59,17 @@ class Considered(NamedTuple):
     penalty_seconds: float
     """What speaks against it whatever the prompt."""
     matched_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer in the engines' place, where whoever runs Envoy has asked for such answers."""
+
+    status: int
+    """429: later, with less load. 503: none of the endpoints that are allowed is ready."""
+    message: str
+    """For the client: it names no endpoint and repeats nothing that a client wrote."""
+    retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +95,18 @@ class Pick:
     """The endpoints of the pick, best first; of a request that is traced, the next best ones too."""
     trace: str = ""
     """W3C traceparent of the span of a request that is traced."""
+    refusal: Refusal | None = None
+    """The answer that the client gets instead; there are no endpoints then."""
 
     @classmethod
     def none(cls, reason: Reason, prefix: str = "") -> Pick:
         """No pick, and why."""
         return cls((), reason, prefix=prefix)
+
+    @classmethod
+    def refuse(cls, reason: Reason, refusal: Refusal, prefix: str = "") -> Pick:
+        """No pick, and the client is told so."""
+        return cls((), reason, prefix=prefix, refusal=refusal)
 
 
 @dataclass(frozen=True, slots=True)
