@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import sys
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -29,7 +31,6 @@ from xds_server.signals.gpu import GpuBoard, GpuReportService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 FAST = 0.01
 
@@ -127,7 +128,7 @@ def test_the_page_tells_every_field_and_leaves_out_what_is_unknown(bench: Any, m
     at = 'index="0",uuid="GPU-a"'
     for line in (
         "warmroute_gpus 2.0",
-        f"warmroute_gpu_memory_total_bytes{{{at}}} 8.589934592e+010",
+        f"warmroute_gpu_memory_total_bytes{{{at}}} 8.589934592e+10",
         f"warmroute_gpu_power_watts{{{at}}} 350.0",
         f"warmroute_gpu_ecc_corrected_total{{{at}}} 3.0",
         f"warmroute_gpu_lost{{{at}}} 0.0",
@@ -317,3 +318,12 @@ async def test_the_verb_runs_on_a_machine_without_gpus_and_ends_on_sigterm(tmp_p
     log = raw.decode()
     assert log.count("no GPU can be read") == 1
     assert "Traceback" not in log
+
+
+def test_the_document_tells_every_metric_of_the_page(bench: Any, mig_class: Any) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "gpu-agent.md").read_text()
+    told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", text, flags=re.MULTILINE))
+    reading = bench.sample()
+    bench.registry.register(GpuCollector(lambda: reading, lambda: bench.now))
+    exposed = {f"{m.name}_total" if m.type == "counter" else m.name for m in bench.registry.collect()}
+    assert told == exposed

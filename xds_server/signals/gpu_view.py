@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 def gpu_view(readings: Mapping[str, Held], now: float, faults: FaultSettings) -> list[dict[str, Any]]:
     """One entry a host or page, in the order of their names. Plain data."""
+    shown = {_shown(name) if held.source == "dcgm" else name: held for name, held in readings.items()}
     return [
         {
-            "node": _shown(name) if held.source == "dcgm" else name,
+            "node": name,
             "source": held.source,
             "age_seconds": round(max(0.0, now - held.reading.sampled_at), 3),
             "connected": held.ended_at is None,
@@ -28,7 +30,7 @@ def gpu_view(readings: Mapping[str, Held], now: float, faults: FaultSettings) ->
             "driver_version": held.reading.driver_version,
             "gpus": [_gpu(gpu, now, faults) for gpu in held.reading.gpus],
         }
-        for name, held in sorted(readings.items())
+        for name, held in sorted(shown.items(), key=itemgetter(0))
     ]
 
 

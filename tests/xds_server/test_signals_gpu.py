@@ -1,0 +1,269 @@
+"""From reports of hosts to endpoints' signals: which GPUs count, whose report, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.errors import PeerError
+from fleet.faults import FaultEvent
+from fleet.gpu import GpuReading, MigSlice, NodeReading
+from fleet.load import LOAD_FIELDS
+from fleet.settings import SignalSettings
+from fleet.settings.weights import FaultSettings
+from xds_server.signals import gpu as gpu_module
+from xds_server.signals.gpu import GpuBoard, peer_addresses
+from xds_server.signals.gpu_view import gpu_view
+
+GIB = 2**30
+A = GpuReading(
+    "GPU-a",
+    0,
+    memory_used_bytes=72 * GIB,
+    memory_total_bytes=80 * GIB,
+    utilisation_ratio=0.5,
+    temperature_celsius=60.0,
+    power_watts=350.0,
+    power_limit_watts=700.0,
+    clocks_reasons=frozenset({"sw_power_cap"}),
+)
+B = GpuReading(
+    "GPU-b",
+    1,
+    memory_used_bytes=20 * GIB,
+    memory_total_bytes=40 * GIB,
+    utilisation_ratio=1.0,
+    temperature_celsius=80.0,
+    power_watts=380.0,
+    power_limit_watts=400.0,
+    clocks_reasons=frozenset({"hw_thermal_slowdown"}),
+)
+CUT = GpuReading(
+    "GPU-c",
+    2,
+    mig_enabled=True,
+    mig_slices=(
+        MigSlice("MIG-1", 7, memory_used_bytes=1, memory_total_bytes=10),
+        MigSlice("MIG-2", 8, memory_used_bytes=9, memory_total_bytes=10),
+    ),
+)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def board(registry: CollectorRegistry) -> GpuBoard:
+    return GpuBoard(SignalSettings(stale_after_seconds=10), FaultSettings(isolated_seconds=300), registry)
+
+
+def fleet(*endpoints: Endpoint) -> Membership:
+    return Membership((Pool("p", endpoints),))
+
+
+def engine(port: int = 1, node: str = "n", gpus: tuple[str, ...] = (), url: str = "") -> Endpoint:
+    return Endpoint(f"10.0.0.1:{port}", "p", node=node, gpus=gpus, gpu_metrics_url=url)
+
+
+def values(board: GpuBoard, endpoint: Endpoint, now: float = 0.0) -> dict[str, float]:
+    loads = board.loads(fleet(endpoint), now)
+    return {name: found.value for name, found in loads.get(endpoint.address, {}).items()}
+
+
+def test_several_gpus_become_one_load(board: GpuBoard) -> None:
+    board.take("n", (), 1, NodeReading(0.0, (A, B)))
+    assert values(board, engine()) == {
+        "gpu_memory_used_ratio": 0.9,
+        "gpu_memory_total_bytes": 120.0 * GIB,
+        "gpu_utilisation_ratio": 0.75,
+        "gpu_temperature_celsius": 80.0,
+        "gpu_power_ratio": 0.95,
+        "gpu_throttled_ratio": 0.5,
+        "gpu_health_score": 1.0,
+    }
+    assert set(values(board, engine())) <= set(LOAD_FIELDS)
+
+
+@pytest.mark.parametrize("gpus", [("1",), ("GPU-b",)])
+def test_only_the_gpus_that_an_engine_uses_count(board: GpuBoard, gpus: tuple[str, ...]) -> None:
+    board.take("n", (), 1, NodeReading(0.0, (A, B)))
+    found = values(board, engine(gpus=gpus))
+    assert (found["gpu_memory_used_ratio"], found["gpu_memory_total_bytes"]) == (0.5, 40.0 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fullest"), [(("MIG-1",), 0.1), (("GPU-c/8",), 0.9), ((), 0.9), (("MIG-1", "GPU-a"), 0.9)]
+)
+def test_slices_of_a_gpu_count_by_their_own_memory(
+    board: GpuBoard, gpus: tuple[str, ...], fullest: float
+) -> None:
+    reading = NodeReading(0.0, (A, CUT)) if "GPU-a" in gpus else NodeReading(0.0, (CUT,))
+    board.take("n", (), 1, reading)
+    assert values(board, engine(gpus=gpus))["gpu_memory_used_ratio"] == fullest
+
+
+def test_a_fault_of_a_gpu_is_one_of_its_slices(board: GpuBoard) -> None:
+    faulty = replace(CUT, faults=(FaultEvent("xid", "79", 0.0),))
+    board.take("n", (), 1, NodeReading(0.0, (faulty,)))
+    assert values(board, engine(gpus=("MIG-1",)))["gpu_health_score"] == 0.0
+
+
+def test_unknown_fields_are_left_out_and_never_0(board: GpuBoard) -> None:
+    board.take("n", (), 1, NodeReading(0.0, (GpuReading("GPU-x", 0),)))
+    assert values(board, engine()) == {"gpu_health_score": 1.0}
+
+
+def test_a_gpu_that_is_named_and_not_there_leaves_the_sum_unknown(
+    board: GpuBoard, registry: CollectorRegistry
+) -> None:
+    board.take("n", (), 1, NodeReading(0.0, (A,)))
+    found = values(board, engine(gpus=("0", "7")))
+    assert "gpu_memory_total_bytes" not in found
+    assert found["gpu_memory_used_ratio"] == 0.9
+    assert registry.get_sample_value("warmroute_gpu_unmatched_endpoints") == 1
+    assert values(board, engine(gpus=("7",))) == {}
+    assert values(board, engine(gpus=("GPU-a",)))
+    assert registry.get_sample_value("warmroute_gpu_unmatched_endpoints") == 0
+
+
+def test_a_lost_gpu_drains_its_endpoint_and_no_other(board: GpuBoard, registry: CollectorRegistry) -> None:
+    board.take("n", (), 1, NodeReading(0.0, (A, GpuReading("GPU-b", 1, lost=True))))
+    loads = board.loads(fleet(engine(1, gpus=("0",)), engine(2, gpus=("1",))), 0.0)
+    assert [loads[f"10.0.0.1:{port}"]["gpu_health_score"].value for port in (1, 2)] == [1.0, 0.0]
+    counted = {
+        name: registry.get_sample_value("warmroute_gpu_endpoints", {"fault": name})
+        for name in ("fine", "transient", "isolated", "drained")
+    }
+    assert counted == {"fine": 1, "transient": 0, "isolated": 0, "drained": 1}
+
+
+def test_an_isolation_ends_by_itself_without_a_new_report(board: GpuBoard) -> None:
+    faulty = replace(A, faults=(FaultEvent("xid", "94", 100.0),))
+    here = engine()
+    board.take("n", (), 1, NodeReading(100.0, (faulty,)))
+    scores = [values(board, here, now)["gpu_health_score"] for now in (100.0, 399.0, 400.0)]
+    assert scores == [0.4, 0.4, 1.0]
+
+
+def test_signals_are_as_old_as_their_sample(board: GpuBoard) -> None:
+    board.take("n", (), 1, NodeReading(95.0, (A,)))
+    loads = board.loads(fleet(engine()), 100.0)
+    assert {found.observed_at for found in loads["10.0.0.1:1"].values()} == {95.0}
+
+
+def test_nothing_is_made_anew_while_nothing_changes(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = gpu_module.signals_of
+    monkeypatch.setattr(gpu_module, "signals_of", lambda *a: made.append(a) or real(*a))
+    membership = fleet(*(engine(port) for port in range(1, 11)))
+    board.take("n", (), 1, NodeReading(0.0, (A, B)))
+    for now in range(10):
+        assert len(board.loads(membership, float(now))) == 10
+    assert len(made) == 10
+    board.take("n", (), 1, NodeReading(1.0, (A, B)))
+    board.loads(membership, 1.0)
+    assert len(made) == 20
+
+
+def test_a_host_is_forgotten_when_its_agent_is_gone_and_its_report_is_stale(
+    board: GpuBoard, registry: CollectorRegistry
+) -> None:
+    board.take("n", (), 1, NodeReading(0.0, (A,)))
+    board.leave("n", 1, 5.0)
+    assert values(board, engine(), 14.0)
+    assert values(board, engine(), 16.0) == {}
+    assert registry.get_sample_value("warmroute_gpu_nodes") == 0
+
+
+def test_the_end_of_an_older_stream_forgets_nothing(board: GpuBoard) -> None:
+    """An agent that was started anew reports before its broken stream has ended here."""
+    board.take("n", (), 1, NodeReading(0.0, (A,)))
+    board.take("n", (), 2, NodeReading(1.0, (A,)))
+    board.leave("n", 1, 2.0)
+    assert values(board, engine(), 1000.0)
+
+
+def test_endpoints_that_name_no_node_are_found_by_the_address_of_their_agent(board: GpuBoard) -> None:
+    board.take("host-1", ("10.0.0.1",), 1, NodeReading(0.0, (A,)))
+    assert values(board, engine(node="10.0.0.1"))
+    assert values(board, engine(node="host-1"))
+    assert values(board, engine(node="10.0.0.2")) == {}
+    board.take("host-1", ("10.0.0.9",), 2, NodeReading(0.0, (A,)))
+    assert values(board, engine(node="10.0.0.1")) == {}
+
+
+@pytest.mark.parametrize(
+    ("peer", "hosts"),
+    [
+        ("ipv4:10.0.0.3:5000", ("10.0.0.3",)),
+        ("ipv6:%5B2001:db8::1%5D:5000", ("2001:db8::1",)),
+        ("ipv6:[2001:db8::1]:5000", ("2001:db8::1",)),
+        ("ipv4:127.0.0.1:5000", ("127.0.0.1", "::1")),
+        ("unix:/run/x.sock", ("127.0.0.1", "::1")),
+        ("unix:", ("127.0.0.1", "::1")),
+        ("vsock:3:4", ()),
+        ("ipv4:", ()),
+        ("", ()),
+    ],
+)
+def test_where_an_agent_reports_from(peer: str, hosts: tuple[str, ...]) -> None:
+    assert peer_addresses(peer) == hosts
+
+
+def test_an_agent_goes_before_a_page_while_it_is_fresh_and_has_gpus(board: GpuBoard) -> None:
+    here = engine(url="http://x/metrics")
+    page = replace(A, memory_used_bytes=8 * GIB)
+    board.take_page("http://x/metrics", NodeReading(20.0, (page,)))
+    assert values(board, here, 20.0)["gpu_memory_used_ratio"] == 0.1
+    board.take("n", (), 1, NodeReading(15.0, (A,)))
+    assert values(board, here, 20.0)["gpu_memory_used_ratio"] == 0.9
+    assert values(board, here, 26.0)["gpu_memory_used_ratio"] == 0.1
+    board.take("n", (), 1, NodeReading(26.0, (), "no library"))
+    assert values(board, here, 26.0)["gpu_memory_used_ratio"] == 0.1
+
+
+def test_hosts_are_bounded(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_module, "MAX_NODES", 2)
+    for node in ("a", "b", "a"):
+        board.take(node, (), 1, NodeReading(0.0, (A,)))
+    with pytest.raises(PeerError):
+        board.take("c", (), 1, NodeReading(0.0, (A,)))
+
+
+def test_only_other_faults_wake_the_tick(board: GpuBoard) -> None:
+    calls: list[None] = []
+    board.take("n", (), 1, NodeReading(0.0, (A,)))
+    board.on_change = lambda: calls.append(None)
+    board.take("n", (), 1, NodeReading(1.0, (replace(A, utilisation_ratio=0.1),)))
+    assert calls == []
+    board.take("n", (), 1, NodeReading(2.0, (replace(A, faults=(FaultEvent("xid", "79", 2.0),)),)))
+    assert len(calls) == 1
+
+
+def test_changed_settings_rate_anew(board: GpuBoard) -> None:
+    here, faulty = engine(), replace(A, faults=(FaultEvent("xid", "94", 0.0),))
+    board.take("n", (), 1, NodeReading(0.0, (faulty,)))
+    assert values(board, here, 100.0)["gpu_health_score"] == 0.4
+    board.reconfigure(SignalSettings(), FaultSettings(isolated_seconds=50))
+    assert values(board, here, 100.0)["gpu_health_score"] == 1.0
+
+
+def test_the_view_is_plain_data_with_a_cause_and_no_secret(board: GpuBoard) -> None:
+    faulty = replace(A, faults=(FaultEvent("xid", "79", 3.0),))
+    board.take("n", (), 1, NodeReading(4.0, (faulty, CUT), "", "580"))
+    board.take_page("http://user:secret@x:9400/metrics?token=secret", NodeReading(4.0, (B,)))
+    text = msgspec.json.encode(gpu_view(board.readings(), 5.0, FaultSettings()))
+    assert b"secret" not in text
+    node, page = msgspec.json.decode(text)
+    assert (node["node"], node["source"], node["age_seconds"]) == ("n", "nvml", 1.0)
+    assert node["gpus"][0]["health_score"] == 0.0
+    assert node["gpus"][0]["health_cause"] == "XID 79: the GPU is not reachable over PCIe"
+    assert node["gpus"][0]["faults"][0]["age_seconds"] == 2.0
+    assert node["gpus"][1]["mig_slices"][1]["uuid"] == "MIG-2"
+    assert page["node"] == "x:9400/metrics"
