@@ -47,7 +47,7 @@ class Columns:
     """One row a signal, one column an endpoint; NaN is unknown. One array, so a pool is one slice of it."""
 
     table: FloatArray
-    """Rows as `_FIELDS`, the first being the memory that counts; then `waiting`, and 1 where a fault shows."""
+    """Rows as `_FIELDS`, the first the memory that counts; then `waiting`, and 1 where a fault shows."""
 
     @classmethod
     def of(cls, loads: Sequence[Load], memory: Memory = "auto", oldest: float = -inf) -> Columns:
