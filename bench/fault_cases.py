@@ -175,13 +175,13 @@ async def _break(cluster: Cluster, case: Case) -> None:
     if case.fault is None:
         cluster.children[f"engine-{STRUCK}"].signal(signal.SIGKILL)
     else:
-        await _tell(cluster.engines[STRUCK], case.fault)
+        await tell(cluster.engines[STRUCK], case.fault)
 
 
 async def _heal(cluster: Cluster, case: Case) -> None:
     address = cluster.engines[STRUCK]
     if case.fault is not None:
-        await _tell(address, {"kind": "none"})
+        await tell(address, {"kind": "none"})
         return
     name = f"engine-{STRUCK}"
     cluster.children[name].kill()
@@ -189,7 +189,12 @@ async def _heal(cluster: Cluster, case: Case) -> None:
     await cluster.wait_answer(name, address, "/v1/models")
 
 
-async def _tell(address: str, fault: Mapping[str, Any]) -> None:
+async def tell(address: str, fault: Mapping[str, Any]) -> None:
+    """Bring a fault to a simulated engine, or heal it.
+
+    Raises:
+        BenchError: the engine refuses.
+    """
     client = HttpClient(address, asyncio.get_running_loop().time)
     response = await client.request("POST", "/admin/fault", msgspec.json.encode(fault))
     client.close()
