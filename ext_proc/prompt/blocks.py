@@ -10,17 +10,21 @@ from xxhash import xxh3_64_intdigest
 _LENGTH: Final = struct.Struct("<Q")
 
 
-def identity_of(model: str, salt: str) -> bytes:
-    """Return bytes that differ whenever model or salt differ: the model's length, the model, the salt."""
-    name = model.encode("utf-8", "surrogatepass")
-    return _LENGTH.pack(len(name)) + name + salt.encode("utf-8", "surrogatepass")
+def identity_of(model: str, salt: str = "", adapter: str = "", tenant: str = "") -> bytes:
+    """Return bytes that differ whenever one of the four does: each with its length before it.
+
+    `adapter` is a LoRA adapter that the model's name does not tell; `tenant` is whom the request is from,
+    where tenants are not to share what is warm.
+    """
+    parts = (part.encode("utf-8", "surrogatepass") for part in (model, salt, adapter, tenant))
+    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
 
 def block_hashes(text: bytes, *, identity: bytes, block_bytes: int, max_blocks: int) -> list[int]:
     """Return a 64-bit hash of each full block of `block_bytes`, at most `max_blocks`.
 
     Each block is hashed with the hash before it as seed, the first one with that of `identity`: equal hashes
-    mean equal prefixes under one model and salt. The bytes behind the last full block do not count.
+    mean equal prefixes under one identity. The bytes behind the last full block do not count.
     """
     if block_bytes < 1:
         raise ValueError(f"block_bytes {block_bytes}: allowed: 1 and above")

@@ -16,7 +16,9 @@ class Unreadable(StrEnum):
     AMBIGUOUS = "ambiguous"
     """Two models, salts or prompts: the engine may read the other one."""
     TOO_DEEP = "too_deep"
-    """Nested deeper, or with more containers, than is read."""
+    """Nested deeper than is read."""
+    COMPRESSED = "compressed"
+    """In a content coding that is unknown, broken, or took too long to undo."""
 
 
 class UnreadableError(Exception):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ext_proc.prompt import prompts, text
 from ext_proc.prompt.blocks import block_hashes
+from ext_proc.prompt.cut import add_open, add_value
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.outline import MAX_VALUES, is_rich, open_containers
 from ext_proc.prompt.text import MAX_PIECES
+from ext_proc.prompt.unreadable import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,18 +58,22 @@ OTHER = st.recursive(
 MEMBER = (
     st.tuples(st.just("model"), AWKWARD)
     | st.tuples(st.just("cache_salt"), AWKWARD)
-    | st.tuples(st.just("tools"), st.lists(OTHER, max_size=2))
-    | st.tuples(st.sampled_from(["system", "instructions"]), CONTENT)
     | st.tuples(AWKWARD, OTHER)
+)
+LEADS = st.lists(
+    st.tuples(st.just("tools"), st.lists(OTHER, max_size=2))
+    | st.tuples(st.sampled_from(["system", "instructions"]), CONTENT),
+    max_size=2,
 )
 
 
 @st.composite
 def bodies(draw: st.DrawFn) -> bytes:
-    """Bodies that a client may send, keys in any order, escaped or not, dense or wide."""
+    """Bodies that a client may send, escaped or not, dense or wide; what leads stands ahead and in order."""
+    leads = sorted(draw(LEADS), key=lambda lead: "tsi".index(lead[0][0]))
     before = draw(st.lists(MEMBER, max_size=2))
     after = draw(st.lists(MEMBER, max_size=2))
-    body = dict([*before, draw(PROMPT_MEMBER), *after])
+    body = dict([*leads, *before, draw(PROMPT_MEMBER), *after])
     indent = draw(st.sampled_from([None, 1]))
     separators = draw(st.sampled_from([(",", ":"), (" , ", " : ")]))
     spelled = json.dumps(body, indent=indent, separators=separators, ensure_ascii=draw(st.booleans()))
@@ -94,7 +105,7 @@ def test_a_leading_part_that_is_the_whole_body_reads_as_the_whole(body: bytes) -
     whole = read_prompt(body, complete=True)
     part = read_prompt(body, complete=False)
     if isinstance(whole, Prompt):
-        assert part == Prompt(whole.model, whole.salt, whole.text, complete=False)
+        assert part == dataclasses.replace(whole, complete=False)
     else:
         assert part is whole
 
@@ -180,7 +191,7 @@ def test_long_conversations_share_their_leading_blocks_with_the_cut() -> None:
         (b'{"model":"a","model":"b","prompt":"x', Unreadable.AMBIGUOUS),
         (b'{"model":"a","pro', Unreadable.NO_PROMPT),
         (b'{"x":' + b"[" * 100, Unreadable.TOO_DEEP),
-        (b'{"x":[' + b"[[]]," * 100_000, Unreadable.TOO_DEEP),
+        (b'{"x":[' + b"[[]]," * 100_000, Unreadable.NO_PROMPT),
     ],
 )
 def test_hostile_parts_are_refused_with_their_reason(body: bytes, reason: Unreadable) -> None:
@@ -228,15 +239,65 @@ def test_time_is_linear_in_the_size(name: str, complete: bool) -> None:
     assert seconds(HOSTILE[name](4 * small)) < 10 * max(seconds(HOSTILE[name](small)), floor)
 
 
-@pytest.mark.parametrize("element", ['"",', "[1],", '{"role":"a"},', "{},", '{"role":"a","content":["b"]},'])
+ELEMENTS = ['"",', "{},", '{"role":"a"},', '{"role":"a","content":["b"]},', '{"a":[1,2]},', '[1,"a"],']
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
 def test_the_text_ends_after_a_bounded_number_of_pieces(element: str) -> None:
-    body = '{"input":[' + element * 16_000 + element[:-1] + "]}"
+    body = '{"input":[' + element * 40_000 + element[:-1] + "]}"
     whole = read_prompt(body.encode(), complete=True)
     part = read_prompt(body[:-3].encode(), complete=False)
     assert isinstance(whole, Prompt)
     assert isinstance(part, Prompt)
-    assert 16_000 <= len(whole.text) < 5 * MAX_PIECES
+    assert 2000 <= len(whole.text) < 5 * MAX_PIECES
     assert whole.text.startswith(part.text)
+
+
+@pytest.mark.parametrize("element", [*ELEMENTS, '{"role":"a","content":[{}]},', "[[1]],"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_work_on_a_prompt_is_bounded_by_values_and_pieces(
+    element: str, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No list is decoded with more values than are read, and no more pieces are made than count."""
+    decoded: list[bytes] = []
+
+    def elements_of(raw: Any) -> list[Any]:
+        decoded.append(bytes(raw))
+        return text.elements_of(raw)
+
+    monkeypatch.setattr(prompts, "elements_of", elements_of)
+    pieces: list[bytes | memoryview] = []
+    raw = ("[" + element * 100_000 + "1]").encode()
+    if whole:
+        assert is_rich(raw)
+        attempt = partial(add_value, pieces, raw, chat=False, rich=True)
+    else:
+        attempt = partial(add_open, pieces, open_containers(raw[:-2]), chat=False)
+    with suppress(UnreadableError):
+        attempt()
+    assert len(pieces) <= MAX_PIECES + 16
+    assert all(raw.count(b",") <= MAX_VALUES for raw in decoded)
+
+
+def test_a_prompt_of_many_commas_and_brackets_inside_its_strings_is_read_whole() -> None:
+    table = ['1,2,[3],{4}\\"' * 2000 for _ in range(3)]
+    body = json.dumps({"messages": [{"role": "user", "content": row} for row in table], "model": "m"})
+    prompt = read_prompt(body.encode(), complete=True)
+    assert is_rich(body.encode())
+    assert isinstance(prompt, Prompt)
+    assert prompt.model == "m"
+    assert prompt.text.count(b"{4}") == 6000
+
+
+def test_a_rich_prompt_is_read_as_its_leading_part_and_keeps_its_model() -> None:
+    messages = [{"role": "user", "content": f"line {number}"} for number in range(9000)]
+    turns = [{"messages": messages[:count], "model": "m"} for count in (8000, 9000)]
+    one, other = (read_prompt(json.dumps(turn).encode(), complete=True) for turn in turns)
+    assert isinstance(one, Prompt)
+    assert isinstance(other, Prompt)
+    assert one.model == "m"
+    assert len(one.text) > 50_000
+    assert one.text == other.text
 
 
 def test_sixteen_megabytes_are_read() -> None:

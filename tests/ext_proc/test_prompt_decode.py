@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.text import MEDIA_BYTES
 
 if TYPE_CHECKING:
     import random
@@ -49,18 +50,38 @@ USER = {"role": "user", "content": "Name a river."}
         ({"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]}, b"\x1euser\x1fa"),
         (
             {"input": [{"type": "item_reference", "id": "x"}]},
-            b'\x1e\x1c{"type": "item_reference", "id": "x"}',
+            b'\x1e\x1c"item_reference"id\x1f"x"',
         ),
         ({"prompt": None, "messages": [{"role": "user", "content": "a"}]}, b"\x1euser\x1fa"),
         ({"messages": [{"role": "user"}]}, b"\x1euser\x1f"),
         (
             {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}]},
-            b'\x1eassistant\x1f\x1c[{"id": "c"}]',
+            b'\x1eassistant\x1f\x1c[{"id":"c"}]',
         ),
         (
             {"messages": [{"role": "tool", "content": "4", "tool_call_id": "c"}]},
             b'\x1etool\x1f4\x1c"c"',
         ),
+        ({"messages": [{"role": "developer", "content": "a"}]}, b"\x1edeveloper\x1fa"),
+        ({"messages": [{"role": "critic", "content": "a"}]}, b"\x1ecritic\x1fa"),
+        ({"inputs": "hi", "parameters": {"max_new_tokens": 5}}, b"hi"),
+        ({"text": "hi", "sampling_params": {}}, b"hi"),
+        ({"text": ["a", "b"]}, b"a\x1db"),
+        ({"input_ids": [1, 2]}, b"\x1b1,2,"),
+        ({"input_ids": [[1, 2], [], [3]]}, b"\x1b1,2,\x1d\x1d\x1b3,"),
+        ({"text_input": "hi", "max_tokens": 5}, b"hi"),
+        ({"prompt": [1, 2, "a", 3]}, b"\x1b1,2,\x1da\x1b3,"),
+        ({"prompt": ["a", 1, 2]}, b"a\x1b1,2,"),
+        ({"prompt": [[1, "a"], "b"]}, b"\x1b1,\x1da\x1db"),
+        ({"prompt": {"prompt_string": "hi"}}, b"hi"),
+        ({"input": "hi", "text": {"format": {"type": "text"}}}, b"hi"),
+        (
+            {"system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": "a"}]},
+            b"\x1asystem\x1fS\x1euser\x1fa",
+        ),
+        ({"instructions": "S", "input": "a"}, b"\x1ainstructions\x1fSa"),
+        ({"previous_response_id": "r", "input": "a"}, b'\x1aprevious_response_id\x1f"r"a'),
+        ({"prompt": {"id": "p"}, "input": "a"}, b'\x1aprompt\x1f{"id":"p"}a'),
     ],
 )
 def test_every_legal_prompt_shape_is_read(body: object, text: bytes) -> None:
@@ -87,13 +108,12 @@ def test_nothing_to_read_is_no_prompt(body: object) -> None:
         {"prompt": True},
         {"prompt": {"a": 1}},
         {"prompt": 1},
-        {"prompt": [1, "a"]},
-        {"prompt": ["a", 1]},
         {"prompt": [1.5]},
         {"prompt": [-1]},
         {"prompt": [None]},
-        {"prompt": [[1], "a"]},
-        {"prompt": [["a"]]},
+        {"prompt": [[["a"]]]},
+        {"prompt": ["a", -1]},
+        {"text_input": 5},
         {"messages": "a"},
         {"messages": {"role": "user"}},
         {"messages": [1]},
@@ -131,12 +151,19 @@ def test_wrong_types_are_a_wrong_shape(body: object) -> None:
         (b'{"x":' + b"[" * 20_000 + b"]" * 20_000 + b',"prompt":"a"}', Unreadable.TOO_DEEP),
         (b'{"x":' + b"[" * 40_000, Unreadable.TOO_DEEP),
         (b'{"messages":' + b"[" * 40_000, Unreadable.TOO_DEEP),
-        (b'{"model":' + b'{"a":' * 40_000, Unreadable.TOO_DEEP),
+        (b'{"model":' + b'{"a":' * 40_000, Unreadable.WRONG_SHAPE),
+        (
+            b'{"messages":[{"role":"a","content":' + b"[" * 20_000 + b"]" * 20_000 + b"}]}",
+            Unreadable.TOO_DEEP,
+        ),
         (b'{"model":"a","model":"b","prompt":"x"}', Unreadable.AMBIGUOUS),
         (b'{"model":"a","prompt":"x","model":"a"}', Unreadable.AMBIGUOUS),
         (b'{"model":"a","prompt":"x","mod\\u0065l":"b"}', Unreadable.AMBIGUOUS),
         (b'{"model":null,"prompt":"x","model":"b"}', Unreadable.AMBIGUOUS),
         (b'{"cache_salt":"a","prompt":"x","cache_salt":"b"}', Unreadable.AMBIGUOUS),
+        (b'{"model":"a","x":[' + b"1," * 20_000 + b'1],"prompt":"x","model":"a"}', Unreadable.AMBIGUOUS),
+        (b'{"model":[' + b"[]," * 100_000 + b'[]],"prompt":"x"}', Unreadable.WRONG_SHAPE),
+        (b'{"prompt":"a\x00b"}', Unreadable.NOT_JSON),
         (b'{"messages":[{"role":"user","content":"a"}],"prompt":"b"}', Unreadable.AMBIGUOUS),
     ],
 )
@@ -179,14 +206,197 @@ def test_string_content_equals_its_single_text_part() -> None:
     assert text_of(chat(SYSTEM, USER)) == text_of(chat(SYSTEM, parts))
 
 
-def test_images_count_in_their_place() -> None:
-    def ask(url: str) -> bytes:
-        image = {"type": "image_url", "image_url": {"url": url}}
-        content = [{"type": "text", "text": "before"}, image, {"type": "text", "text": "after"}]
-        return text_of(chat({"role": "user", "content": content}))
+IMAGES = [
+    {"type": "image_url", "image_url": {"url": "https://x/1.png", "detail": "low"}},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}},
+    {"type": "input_image", "image_url": "https://x/1.png"},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+    {"type": "image", "source": {"type": "url", "url": "https://x/1.png"}},
+    {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    {"type": "file", "file": {"file_data": "AAAA"}},
+    {"type": "file", "file": {"file_id": "f"}},
+]
 
-    assert ask("a") != ask("b")
-    assert ask("a").index(b"before") < ask("a").index(b'"a"') < ask("a").index(b"after")
+
+def show(image: object) -> bytes:
+    return text_of(
+        chat(
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "before"}, image, {"type": "text", "text": "after"}],
+            }
+        )
+    )
+
+
+def test_images_and_sounds_count_in_their_place_by_url_or_bytes() -> None:
+    seen = [show(image) for image in IMAGES]
+    assert len(set(seen)) == len(IMAGES)
+    plain = len(text_of(chat({"role": "user", "content": "beforeafter"})))
+    for shown in seen:
+        assert shown.startswith(b"\x1euser\x1fbefore\x1c")
+        assert shown.endswith(b"\x1dafter")
+        assert 0 <= len(shown) - plain - MEDIA_BYTES < 100
+
+
+def test_an_image_of_many_bytes_weighs_what_a_small_one_weighs() -> None:
+    def data(size: int) -> dict[str, object]:
+        return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * size}}
+
+    assert len(show(data(10))) == len(show(data(200_000)))
+    assert show(data(10)) != show(data(200_000))
+
+
+TOOL_TURN = [
+    {"role": "user", "content": "weather?"},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t", "name": "w", "input": {"city": "Ulm"}}],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "rain"}]},
+]
+
+
+def test_tool_uses_and_results_count() -> None:
+    assert text_of(chat(*TOOL_TURN)).endswith(
+        b'\x1euser\x1f\x1c"tool_result"tool_use_id\x1f"t"content\x1frain'
+    )
+    assert b'"tool_use"id\x1f"t"input\x1f{"city":"Ulm"}name\x1f"w"' in text_of(chat(*TOOL_TURN))
+
+
+def test_moving_a_cache_breakpoint_changes_nothing() -> None:
+    """Anthropic's clients mark the last block of each turn, and take the mark away in the next."""
+
+    def marked(*blocks: dict[str, object], mark: int) -> bytes:
+        spelled = [
+            {**block, "cache_control": {"type": "ephemeral"}} if number == mark else block
+            for number, block in enumerate(blocks)
+        ]
+        return text_of(chat({"role": "user", "content": spelled}))
+
+    blocks = (
+        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "rain"}]},
+        {"type": "text", "text": "and?"},
+        IMAGES[3],
+    )
+    assert len({marked(*blocks, mark=mark) for mark in range(4)}) == 1
+
+
+def test_a_result_of_a_tool_equals_its_single_text_part() -> None:
+    part = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "rain"}]}
+    assert text_of(chat(*TOOL_TURN)) == text_of(chat(*TOOL_TURN[:2], {"role": "user", "content": [part]}))
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("", "m"),
+        ("/v1/chat/completions", "m"),
+        ("/v2/models/llama/generate", "llama"),
+        ("/v2/models/org%2Fllama/versions/1/generate_stream", "org/llama"),
+        ("/gateway/openai/deployments/gpt/chat/completions?api-version=1", "gpt"),
+    ],
+)
+def test_the_path_names_the_model_where_engines_read_it_there(path: str, model: str) -> None:
+    prompt = read_prompt(json.dumps(chat(USER)).encode(), complete=True, path=path)
+    assert isinstance(prompt, Prompt)
+    assert prompt.model == model
+
+
+def test_the_path_says_which_of_two_prompts_is_read() -> None:
+    body = json.dumps({"messages": [USER], "prompt": "p", "input": "i"}).encode()
+
+    def at(path: str) -> bytes | Unreadable:
+        prompt = read_prompt(body, complete=True, path=path)
+        return prompt.text if isinstance(prompt, Prompt) else prompt
+
+    assert at("/v1/completions") == b"p"
+    assert at("/completion?x=1") == b"p"
+    assert at("/v1/responses") == b"i"
+    assert at("/v1/chat/completions") == text_of(chat(USER)) == at("/v1/messages")
+    assert at("/generate") is at("") is Unreadable.AMBIGUOUS
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/messages/count_tokens", "/v1/rerank/", "/score?a=1"])
+def test_what_fills_no_cache_has_no_prompt(path: str) -> None:
+    assert read_prompt(b'{"prompt":"a"}', complete=True, path=path) is Unreadable.NO_PROMPT
+
+
+@pytest.mark.parametrize(
+    ("rest", "adapter"),
+    [
+        ({}, ""),
+        ({"lora_path": "a"}, "a"),
+        ({"lora_path": ["a", None]}, '["a",null]'),
+        ({"adapter_id": "a"}, "a"),
+        ({"parameters": {"adapter_id": "a", "top_k": 3}}, "a"),
+        ({"parameters": {"top_k": 3}}, ""),
+        ({"parameters": None}, ""),
+        ({"parameters": "p"}, ""),
+        ({"lora": [{"id": 0, "scale": 0.5}]}, '[{"id":0,"scale":0.5}]'),
+        ({"lora_task_id": 7}, "7"),
+    ],
+)
+def test_the_adapter_is_read_where_engines_read_it(rest: dict[str, object], adapter: str) -> None:
+    prompt = read({"inputs": "a", **rest})
+    assert isinstance(prompt, Prompt)
+    assert prompt.adapter == adapter
+
+
+def test_an_extra_key_is_part_of_the_salt() -> None:
+    salts = []
+    for keys in ({}, {"cache_salt": "s"}, {"extra_key": "s"}, {"cache_salt": "s", "extra_key": "s"}):
+        prompt = read({"prompt": "a", **keys})
+        assert isinstance(prompt, Prompt)
+        salts.append(prompt.salt)
+    assert len(set(salts)) == 4
+
+
+@pytest.mark.parametrize(
+    ("field", "session"),
+    [
+        ("user", "u"),
+        ("metadata.user_id", "mu"),
+        ("metadata", ""),
+        ("metadata.user_id.x", ""),
+        ("absent.user_id", ""),
+        ("model", "m"),
+        ("n", ""),
+    ],
+)
+def test_a_session_is_read_from_the_field_that_the_caller_names(field: str, session: str) -> None:
+    body = chat(USER, user="u", metadata={"user_id": "mu"}, n=1)
+    prompt = read_prompt(json.dumps(body).encode(), complete=True, session_field=field)
+    assert isinstance(prompt, Prompt)
+    assert prompt.session == session
+
+
+def test_a_long_session_stands_as_a_digest() -> None:
+    sessions = set()
+    for letter in "ab":
+        body = json.dumps(chat(USER, user=letter * 5000)).encode()
+        prompt = read_prompt(body, complete=True, session_field="user")
+        assert isinstance(prompt, Prompt)
+        assert len(prompt.session) == 32
+        sessions.add(prompt.session)
+    assert len(sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        ({"prompt": [1, 2, 3]}, 3),
+        ({"prompt": [[1, 2], [], [3]]}, 3),
+        ({"input_ids": [7]}, 1),
+        ({"prompt": "1,2"}, None),
+        ({"prompt": [1, "a"]}, None),
+        ({"prompt": ["a"]}, None),
+    ],
+)
+def test_token_ids_are_counted(body: object, tokens: int | None) -> None:
+    prompt = read(body)
+    assert isinstance(prompt, Prompt)
+    assert prompt.tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -229,8 +439,13 @@ def test_key_order_and_white_space_change_nothing(
             return dict(items)
         return [shuffled(inner) for inner in value] if isinstance(value, list) else value
 
-    parts = {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]}
-    body = chat(SYSTEM, USER, parts, stream=True, cache_salt="s", stop=["a"], stream_options={"a": 1})
+    parts = {"role": "user", "content": [{"type": "text", "text": "x"}, *IMAGES]}
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"a": {"type": "string"}, "b": 1}}}]
+    body = chat(
+        SYSTEM, USER, parts, {"role": "assistant", "content": None, "tool_calls": calls}, *TOOL_TURN,
+        stream=True, cache_salt="s", stop=["a"], tools=tools, system="S", lora_path=["a", "b"],
+    )  # fmt: skip
     spelled = json.dumps(shuffled(body), indent=indent, separators=separators).encode()
     assert read_prompt(spelled, complete=True) == read(body)
 
@@ -245,8 +460,7 @@ def test_what_stands_ahead_of_the_messages_counts_ahead_of_them(key: str) -> Non
     ahead = text_of({key: value, "messages": [USER]})
     assert ahead.startswith(b"\x1a" + key.encode())
     assert ahead.endswith(text_of({"messages": [USER]}))
-    behind = text_of({"messages": [USER], key: value})
-    assert behind == text_of({"messages": [USER]})
+    assert text_of({"messages": [USER], key: value}) == ahead
 
 
 _JSON = st.recursive(

@@ -1,0 +1,123 @@
+"""Prompts of which only the leading part is there, or is read: what is sure of them.
+
+Their text is a byte prefix of the whole prompt's text. That holds for a body that was cut on its way as for
+a prompt with more values than are read: both end inside open containers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ext_proc.prompt.outline import is_rich, leading_values, open_containers
+from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
+from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
+from ext_proc.prompt.text import MAX_PIECES, PART, add_ids, inner
+from ext_proc.prompt.unreadable import Unreadable, UnreadableError
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from ext_proc.prompt.outline import Open
+    from ext_proc.prompt.text import Bytes, Pieces
+
+_IDS_BEGIN: Final = frozenset(b"[0123456789")
+
+
+def add_value(pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: bool) -> int | None:
+    """Add a prompt that is all there, as far as it is read; return its number of tokens if it is ids.
+
+    `chat`: it can only be a list of messages. `rich`: it may have more values than are read.
+    """
+    kind = first_kind(raw)
+    if not chat and kind and kind[0] in _IDS_BEGIN:
+        tokens = add_ids(pieces, raw)
+        if tokens is not None:
+            return tokens
+    leading = leading_values(raw) if rich and kind else None
+    if leading is not None:
+        add_open(pieces, open_containers(leading), chat=chat)
+        return None
+    if chat or kind == b"{":
+        add_messages(pieces, raw)
+    else:
+        add_prompt(pieces, raw)
+    return None
+
+
+def add_open(pieces: Pieces, opened: list[Open], *, chat: bool) -> int | None:
+    """Add the list that the cut goes through: complete elements, then what is sure of the last one."""
+    elements = opened[0]
+    _refuse(elements.is_object)
+    tokens = add_value(pieces, elements.closed, chat=chat, rich=is_rich(elements.closed))
+    is_first = elements.closed == b"[]"
+    if len(opened) > 1 and opened[1].is_object:
+        if is_first or first_kind(elements.closed) == b"{":
+            _add_open_message(pieces, opened[1:])
+        return None
+    if len(opened) == 1 and elements.partial is None:
+        return tokens
+    _refuse(chat)
+    if len(pieces) >= MAX_PIECES:
+        return None
+    if not is_first:
+        pieces.append(PART)
+    if elements.partial is not None:
+        pieces.append(elements.partial)
+        return None
+    return _add_open_list(pieces, opened[1], tokens)
+
+
+def _add_open_list(pieces: Pieces, last: Open, tokens: int | None) -> int | None:
+    """Add what is sure of a list inside a list: ids, or strings mixed with ids."""
+    more = add_ids(pieces, last.closed)
+    if more is None:
+        add_elements(pieces, last.closed, nested=True)
+    if last.partial is not None:
+        if last.closed != b"[]":
+            pieces.append(PART)
+        pieces.append(last.partial)
+        return None
+    return None if tokens is None or more is None else tokens + more
+
+
+def _add_open_message(pieces: Pieces, opened: list[Open]) -> None:
+    if len(pieces) >= MAX_PIECES:
+        return
+    message = read_message(opened[0].closed)
+    if not memoryview(message.role):
+        return
+    pieces.append(begun(message.role))
+    if memoryview(message.content):
+        add_content(pieces, message.content)
+    elif opened[0].key != "content":
+        return
+    elif opened[0].partial is not None:
+        pieces.append(opened[0].partial)
+    elif len(opened) > 1:
+        _refuse(opened[1].is_object)
+        _add_open_parts(pieces, opened[1:])
+
+
+def _add_open_parts(pieces: Pieces, opened: list[Open]) -> None:
+    count = add_parts(pieces, opened[0].closed)
+    if len(pieces) >= MAX_PIECES:
+        return
+    partial: Bytes | None = opened[0].partial
+    if len(opened) > 1 and opened[1].is_object:
+        part = read_part(opened[1].closed)
+        if not is_text(part):
+            return
+        if memoryview(part.text):
+            partial = inner(part.text)
+        elif opened[1].key == "text":
+            partial = opened[1].partial
+    if partial is None:
+        return
+    if count:
+        pieces.append(PART)
+    pieces.append(partial)
+
+
+def _refuse(wrong: bool) -> None:  # noqa: FBT001 - reads as a guard
+    if wrong:
+        raise UnreadableError(Unreadable.WRONG_SHAPE)

@@ -1,0 +1,155 @@
+"""A whole prompt: messages, strings, token ids, or a mixture, as each API spells it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ext_proc.prompt.parts import add_block, add_content
+from ext_proc.prompt.text import (
+    ABSENT,
+    IDS,
+    LIST,
+    MAX_PIECES,
+    MESSAGE,
+    OBJECT,
+    PART,
+    QUOTE,
+    RAW,
+    ROLE_END,
+    add_ids,
+    canonical,
+    elements_of,
+    inner,
+    is_null,
+    media_digest,
+    members_of,
+)
+from ext_proc.prompt.unreadable import Unreadable, UnreadableError
+
+if TYPE_CHECKING:
+    from ext_proc.prompt.text import Pieces, RawJson
+
+_FIRST_ELEMENT: Final = re.compile(rb"\[[ \t\r\n]*+(.)", re.DOTALL)
+_BEGUN: Final = {
+    f'"{role}"'.encode(): MESSAGE + role.encode() + ROLE_END
+    for role in ("system", "developer", "user", "assistant", "tool")
+}
+_DIGITS: Final = frozenset(b"0123456789")
+
+
+class Message(msgspec.Struct, gc=False):
+    """What counts of one message, undecoded."""
+
+    role: msgspec.Raw = ABSENT
+    content: msgspec.Raw = ABSENT
+    tool_calls: msgspec.Raw = ABSENT
+    tool_call_id: msgspec.Raw = ABSENT
+
+
+_MESSAGES: Final = msgspec.json.Decoder(list[Message])
+_MESSAGE: Final = msgspec.json.Decoder(Message)
+
+
+def read_message(raw: bytes) -> Message:
+    """Decode one message."""
+    return _MESSAGE.decode(raw)
+
+
+def first_kind(raw: RawJson) -> bytes:
+    """Return the first byte of a list's first element, `]` of an empty list; empty: it is no list."""
+    first = _FIRST_ELEMENT.match(memoryview(raw))
+    return b"" if first is None else first.group(1)
+
+
+def add_messages(pieces: Pieces, raw: RawJson) -> None:
+    """Add a list of messages. An item without a role (Responses has such) counts as a block."""
+    elements: list[msgspec.Raw] | None = None
+    for number, message in enumerate(_MESSAGES.decode(raw)):
+        if len(pieces) >= MAX_PIECES:
+            return
+        if message.role is ABSENT:
+            elements = elements_of(raw) if elements is None else elements
+            pieces.append(MESSAGE)
+            add_block(pieces, elements[number])
+            continue
+        pieces.append(begun(message.role))
+        if message.content is not ABSENT:
+            add_content(pieces, message.content)
+        if message.tool_calls is not ABSENT and not is_null(message.tool_calls):
+            pieces += (RAW, canonical(message.tool_calls))
+        if message.tool_call_id is not ABSENT and not is_null(message.tool_call_id):
+            pieces += (RAW, memoryview(message.tool_call_id))
+
+
+def begun(role: RawJson) -> bytes:
+    """Return how a message of this role begins."""
+    spelled = bytes(role)
+    return _BEGUN.get(spelled) or MESSAGE + inner(spelled) + ROLE_END
+
+
+def add_prompt(pieces: Pieces, raw: RawJson) -> None:
+    """Add a string, strings, or strings mixed with token ids, lists of these and objects.
+
+    A list of prompts is joined, so that its length counts as work; its first prompt is what other requests
+    can share. One prompt in a list equals the prompt alone.
+    """
+    kind = memoryview(raw)[0]
+    if kind == QUOTE:
+        pieces.append(inner(raw))
+    elif kind == LIST:
+        add_elements(pieces, raw)
+    elif kind == OBJECT:
+        _add_object(pieces, raw)
+    else:
+        raise UnreadableError(Unreadable.WRONG_SHAPE)
+
+
+def add_elements(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> None:
+    """Add the elements of a list of prompts, or of one prompt of strings and token ids."""
+    if nested and add_ids(pieces, raw) is not None:
+        return
+    in_ids = False
+    for number, element in enumerate(elements_of(raw)):
+        if len(pieces) >= MAX_PIECES:
+            return
+        kind = memoryview(element)[0]
+        if kind in _DIGITS:
+            spelled = bytes(element)
+            if not spelled.isdigit():
+                raise UnreadableError(Unreadable.WRONG_SHAPE)
+            pieces += (b"" if in_ids else IDS, spelled, b",")
+            in_ids = True
+            continue
+        in_ids = False
+        if number:
+            pieces.append(PART)
+        if kind == QUOTE:
+            pieces.append(inner(element))
+        elif kind == LIST and not nested:
+            add_elements(pieces, element, nested=True)
+        elif kind == OBJECT:
+            _add_object(pieces, element)
+        else:
+            raise UnreadableError(Unreadable.WRONG_SHAPE)
+
+
+def _add_object(pieces: Pieces, raw: RawJson) -> None:
+    """Add llama.cpp's prompt with images: `prompt_string` and `multimodal_data`."""
+    members = members_of(raw)
+    if "prompt_string" not in members:
+        raise UnreadableError(Unreadable.WRONG_SHAPE)
+    media = members.get("multimodal_data", ABSENT)
+    if not is_null(media):
+        add_media(pieces, media)
+    pieces.append(inner(members["prompt_string"]))
+
+
+def add_media(pieces: Pieces, raw: RawJson) -> None:
+    """Add images that stand beside a text which says where they go: one, or a list of them."""
+    for image in elements_of(raw) if memoryview(raw)[0] == LIST else (raw,):
+        if len(pieces) >= MAX_PIECES:
+            return
+        pieces += (RAW, media_digest(image))
