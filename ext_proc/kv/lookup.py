@@ -1,0 +1,155 @@
+"""What routing asks of KV events: who holds how much of this prompt, merged with its own estimate.
+
+For each request: `ask`, `merged` with what the local index says, the pick, and `sent` with what was picked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ext_proc.kv.view import Freshness, Identity, KvView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+FRESHNESS_SECONDS: Final = 0.1
+"""Freshness of the whole fleet is looked at no more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """A prompt's token ids, as the engine will make them."""
+
+    ids: NDArray[np.uint64]
+    whole: bool
+    """False: only the leading part is known."""
+    total: int
+    """Tokens of the whole prompt, estimated where only a part is known."""
+
+
+class PromptReader(Protocol):
+    """Makes token ids of a request's body."""
+
+    def read(self, body: bytes) -> PromptTokens | None:
+        """Return the prompt's tokens; None where the engine's tokens cannot be known. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt in the terms of the view."""
+
+    pool: str
+    keys: NDArray[np.uint64]
+    """Of its prefixes of 1, 2, ... tokens, as far as the tokens are known."""
+    whole: bool
+    total: int
+
+
+class KvLookup:
+    """Answers for one request at a time; cheap where no endpoint of the pool tells events."""
+
+    def __init__(self, view: KvView, clock: Callable[[], float], most_blocks: int) -> None:
+        self.view = view
+        self.most_blocks = most_blocks
+        self._clock = clock
+        self._readers: dict[str, PromptReader] = {}
+        self._pools: dict[str, frozenset[str]] = {}
+        self._looked_at = float("-inf")
+        self._whole: dict[str, frozenset[str]] = {}
+        self._partial: frozenset[str] = frozenset()
+
+    def set_pool(self, pool: str, addresses: Iterable[str], reader: PromptReader | None) -> None:
+        """Say which endpoints of a pool tell events, and who reads its prompts."""
+        self._pools[pool] = frozenset(addresses)
+        if not self._pools[pool]:
+            del self._pools[pool]
+        if reader is None:
+            self._readers.pop(pool, None)
+        else:
+            self._readers[pool] = reader
+        self._looked_at = float("-inf")
+
+    def keep_pools(self, pools: Iterable[str]) -> None:
+        """Forget the pools that are not among these."""
+        for gone in self._pools.keys() - set(pools):
+            self.set_pool(gone, (), None)
+
+    def ask(
+        self, pool: str, model: str, body: bytes, *, complete: bool, adapter: str = "", salt: str = ""
+    ) -> Asked | None:
+        """Return the prompt as the pool's engines see it; None: go by the estimate.
+
+        The adapter is the one named, else the model if an engine told of an adapter by that name: vLLM takes
+        an adapter's name for the model's.
+        """
+        reader = self._readers.get(pool)
+        if reader is None or pool not in self._pools or not complete:
+            return None
+        prompt = reader.read(body)
+        if prompt is None or not len(prompt.ids):
+            return None
+        adapter = adapter or (model if model in self.view.index.adapters else "")
+        keys = self.view.keys(prompt.ids, Identity(adapter, salt))
+        return None if keys is None else Asked(pool, keys, prompt.whole, max(prompt.total, len(keys)))
+
+    def merged(self, asked: Asked, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
+        """Return, by address, how many of the prompt's `blocks` leading blocks are held.
+
+        `local` is the caller's own estimate in the same unit. Where all that an endpoint holds is known, that
+        replaces the estimate; where only a part of it or of the prompt is known, the larger one counts.
+        """
+        if blocks < 1:
+            return local
+        self._look()
+        whole = self._whole.get(asked.pool, frozenset())
+        if not whole and not self._partial:
+            return local
+        held = self.view.held(asked.keys, self.most_blocks)
+        known = len(asked.keys) - 1
+        merged = {a: n for a, n in local.items() if a not in whole}
+        members = self._pools[asked.pool]
+        for address, tokens in held.items():
+            if address not in members:
+                continue
+            held_blocks = min(blocks, round(blocks * tokens / asked.total))
+            exact = address in whole and (asked.whole or tokens + self._reach(address) <= known)
+            if not exact and (address in whole or address in self._partial):
+                held_blocks = max(held_blocks, local.get(address, 0))
+            elif not exact:
+                continue
+            if held_blocks:
+                merged[address] = held_blocks
+        if not asked.whole:
+            # Nothing held of too short a beginning says nothing.
+            for address in whole - held.keys():
+                if address in local and self._reach(address) > known:
+                    merged[address] = local[address]
+        return merged
+
+    def sent(self, address: str, asked: Asked) -> None:
+        """Take note that the request goes to an endpoint, which must soon tell the blocks it fills."""
+        self.view.expect(address, asked.keys)
+
+    def exact_endpoints(self, pool: str) -> frozenset[str]:
+        """Return the endpoints of a pool of which all that they hold is known."""
+        self._look()
+        return self._whole.get(pool, frozenset())
+
+    def _reach(self, address: str) -> int:
+        """Return the tokens that one more block would take."""
+        return max((tracker.slot.block_tokens for tracker in self.view.trackers(address)), default=0) or 1
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked_at < FRESHNESS_SECONDS:
+            return
+        self._looked_at = now
+        fresh = {address: self.view.freshness(address) for address in self.view.addresses}
+        self._partial = frozenset(a for a, state in fresh.items() if state is Freshness.PARTIAL)
+        whole = frozenset(a for a, state in fresh.items() if state is Freshness.WHOLE)
+        self._whole = {pool: members & whole for pool, members in self._pools.items()}

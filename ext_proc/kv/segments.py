@@ -1,0 +1,92 @@
+"""Where a text may be cut so that its pieces' tokens, joined, are the tokens of the whole.
+
+Two kinds of cuts. Before a special token: a tokenizer takes these out before anything else, so what stands
+before and behind them never meets. And where the regular expressions of byte-level BPE begin a new word
+whatever stands around: behind the end of a line that is not blank, and before the space between two small letters. Whether the
+second holds for a tokenizer (or even the first) is tried out once, on a text; what fails is not used.
+
+Cuts depend on what stands before them and a few characters behind, so equal beginnings are cut alike.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokenizers import Tokenizer
+
+SEGMENT_CHARS: Final = 1500
+"""A segment ends at the first soft cut after so many characters."""
+_SOFT: Final = re.compile(r"(?<=\S\n)(?=[A-Za-z0-9#*<({\[-])|(?<=[a-z])(?= [a-z])")
+_TRIAL: Final = """The quick brown fox, of the old house in the end, doesn't jump over "13" lazy dogs;
+it's 3.14.
+# A heading with code: `for i in range(10):`
+def f(x):
+    return {"a": [x, 2 * x], 'b': None}  # as well as the rest of it
+
+- one of these, at the end of the day
+* two: 1,000,000 of them (see below)
+<div class="x">as far as I know</div>
+\tTabbed text, with   several spaces   and the like.
+Grüße aus Köln, où l'été est là; das ist in der Tat so und wie es ist.
+Это не так, как было. 日本語のテキスト。 emoji 👩‍👩‍👧 as well
+
+{"role": "user", "content": "as soon as possible"}
+I am in the middle of a new one and there is a lot of it on the one hand and on the other hand
+"""
+
+
+class Cutter:
+    """Cuts texts for one tokenizer."""
+
+    def __init__(self, specials: tuple[str, ...], *, soft: bool, every: int = SEGMENT_CHARS) -> None:
+        self.specials = specials
+        self.soft = soft
+        self._every = every
+        self._special = (
+            re.compile("|".join(re.escape(token) for token in sorted(specials, key=len, reverse=True)))
+            if specials
+            else None
+        )
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Cutter:
+        """Return the finest cutter whose pieces give the tokens of the whole, as far as trials tell."""
+        # A token that swallows white space before it meets the text that a cut would keep away.
+        specials = tuple(
+            token.content
+            for token in tokenizer.get_added_tokens_decoder().values()
+            if token.special and token.content and not token.lstrip and not token.normalized
+        )
+        trial = _TRIAL.join(specials[:8]) if len(specials) > 1 else _TRIAL
+        whole = tokenizer.encode(trial, add_special_tokens=False).ids
+        for names, soft in ((specials, True), (specials, False)):
+            cutter = cls(names, soft=soft, every=1)
+            pieces = [
+                tokenizer.encode(piece, add_special_tokens=False).ids for piece in cutter.segments(trial)
+            ]
+            if [number for piece in pieces for number in piece] == whole:
+                return cls(names, soft=soft)
+        return cls((), soft=False)
+
+    def segments(self, text: str) -> Iterator[str]:
+        """Yield the pieces of a text, in order; joined they are the text."""
+        start = 0
+        for match in self._special.finditer(text) if self._special is not None else ():
+            if match.start() > start:
+                yield from self._pieces(text, start, match.start())
+                start = match.start()
+        if start < len(text):
+            yield from self._pieces(text, start, len(text))
+
+    def _pieces(self, text: str, start: int, end: int) -> Iterator[str]:
+        while self.soft and end - start > self._every:
+            cut = _SOFT.search(text, start + self._every, end)
+            if cut is None or cut.start() >= end:
+                break
+            yield text[start : cut.start()]
+            start = cut.start()
+        yield text[start:end]

@@ -1,0 +1,168 @@
+"""Chats to text by the model's own chat template, as engines render it, in Jinja's sandbox.
+
+The environment is that of Hugging Face's `apply_chat_template`, which the engines use. What a template does
+with a request is the operator's doing, what stands in the request is not: messages are bounded, and whatever
+the template cannot take is a failure, never an exception.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jinja2 import Template
+
+MAX_MESSAGES: Final = 512
+_TRACKING: Final = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+"""Marks for training, which render as nothing."""
+_LOOKS_AT_PARTS: Final = re.compile(
+    r"for\s+\w+\s+in\s+(?:content\b|\w+\.content\b|\w+\[\s*['\"]content['\"]\s*\])"
+)
+_SPECIALS: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+_OWN_RENDERING: Final = ("chat_template", "documents", "system", "continue_final_message")
+"""With these the engine renders otherwise than the model's template says, or they are not OpenAI's."""
+
+
+class TemplateFailedError(Exception):
+    """The chat cannot be rendered here."""
+
+
+class ChatTemplate:
+    """One model's chat template."""
+
+    def __init__(self, source: str, specials: dict[str, str]) -> None:
+        """Compile it.
+
+        Raises:
+            ImportError: the extra `kv-events` is not installed.
+            jinja2.TemplateError: it is none.
+        """
+        self._template = _compiled(source)
+        self._specials = specials
+        self._takes_parts = _LOOKS_AT_PARTS.search(source) is not None
+
+    @classmethod
+    def load(cls, path: Path) -> ChatTemplate:
+        """Load from a `tokenizer_config.json`, or from a file that is the template.
+
+        The special tokens that templates name come from `tokenizer_config.json`, the file or its neighbour.
+
+        Raises:
+            OSError, ValueError: it cannot be read, or holds no template.
+        """
+        beside = path if path.suffix == ".json" else path.with_name("tokenizer_config.json")
+        config: dict[str, Any] = json.loads(beside.read_text()) if beside.exists() else {}
+        source = config.get("chat_template") if path.suffix == ".json" else path.read_text()
+        if isinstance(source, list):
+            source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
+        if not isinstance(source, str):
+            raise ValueError(f"{path}: no chat_template in it")  # noqa: TRY004 - it is the file that is wrong
+        return cls(source, {name: _content(config[name]) for name in _SPECIALS if config.get(name)})
+
+    def render(self, request: dict[str, Any]) -> str:
+        """Return the text that the engine tokenises for a chat request.
+
+        Raises:
+            TemplateFailedError: it cannot be known here.
+        """
+        if any(request.get(name) for name in _OWN_RENDERING):
+            raise TemplateFailedError
+        messages, more = request["messages"], request.get("chat_template_kwargs") or {}
+        if not isinstance(messages, list) or len(messages) > MAX_MESSAGES or not isinstance(more, dict):
+            raise TemplateFailedError
+        values = {
+            **self._specials,
+            "documents": None,
+            "tools": _tools(request.get("tools")),
+            "add_generation_prompt": request.get("add_generation_prompt", True),
+            **{name: value for name, value in more.items() if isinstance(name, str)},
+            "messages": [self._message(message) for message in messages],
+        }
+        try:
+            return self._template.render(values)
+        # A template is a program of somebody else's, run on a client's values: it may raise anything.
+        except Exception as error:
+            raise TemplateFailedError from error
+
+    def _message(self, message: object) -> dict[str, Any]:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise TemplateFailedError
+        rendered = {**message, "content": self._content(message.get("content"))}
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            rendered["tool_calls"] = [_call(call) for call in calls]
+        return rendered
+
+    def _content(self, content: object) -> object:
+        if content is None:
+            return ""
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if self._takes_parts else content
+        if not isinstance(content, list):
+            raise TemplateFailedError
+        texts = []
+        for part in content:
+            text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
+            if not isinstance(text, str):
+                raise TemplateFailedError
+            texts.append(text)
+        return [{"type": "text", "text": text} for text in texts] if self._takes_parts else "\n".join(texts)
+
+
+def _compiled(source: str) -> Template:
+    from jinja2.ext import loopcontrols  # noqa: PLC0415 (an extra)
+    from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
+    return environment.from_string(_TRACKING.sub("", source))
+
+
+def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:  # noqa: FBT001 - Hugging Face's signature
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _refuse(text: str) -> None:
+    raise TemplateFailedError(text)
+
+
+def _content(token: object) -> str:
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
+
+
+def _call(call: object) -> object:
+    """Return a tool call with its arguments as an object, which templates expect."""
+    function = call.get("function") if isinstance(call, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(arguments, str):
+        return call
+    try:
+        told = json.loads(arguments) if arguments else {}
+    except (ValueError, RecursionError):
+        raise TemplateFailedError from None
+    return {**call, "function": {**function, "arguments": told}}
+
+
+def _tools(tools: object) -> list[dict[str, Any]] | None:
+    """Return tools with their fields in the order in which engines write them."""
+    if not tools:
+        return None
+    if not isinstance(tools, list):
+        raise TemplateFailedError
+    told = []
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict):
+            raise TemplateFailedError
+        ordered = {name: function[name] for name in ("name", "description", "parameters") if name in function}
+        told.append({"type": "function", "function": {**ordered, **function}})
+    return told
