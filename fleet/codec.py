@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from fleet.endpoint import Endpoint, Locality, Membership, Pool
+from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 from fleet.errors import PeerError
 from fleet.load import signal
 from fleet.pick_table import ROW_OF, PickTable, TableLoads
@@ -39,6 +40,7 @@ def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
                 zone=place.zone,
                 sub_zone=place.sub_zone,
                 fault_domains=endpoint.fault_domains,
+                kv_events=endpoint.kv_events and control_pb2.KvEventSource(**asdict(endpoint.kv_events)),
             )
     return update
 
@@ -57,6 +59,7 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
                         engine=entry.engine,
                         locality=Locality(entry.region, entry.zone, entry.sub_zone),
                         fault_domains=tuple(entry.fault_domains),
+                        kv_events=_decode_source(entry),
                     )
                     for entry in pool.endpoints
                 ),
@@ -64,6 +67,13 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
             for pool in update.pools
         )
     )
+
+
+def _decode_source(entry: control_pb2.Endpoint) -> KvEventSource | None:
+    if not entry.HasField("kv_events"):
+        return None
+    told = entry.kv_events
+    return KvEventSource(told.port, told.replay_port, told.topic, told.ranks)
 
 
 def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:

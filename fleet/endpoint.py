@@ -20,6 +20,17 @@ class Locality:
 
 
 @dataclass(frozen=True, slots=True)
+class KvEventSource:
+    """Where an engine publishes its KV-cache events; data-parallel rank n uses these ports plus n."""
+
+    port: int
+    replay_port: int = 0
+    """0: none."""
+    topic: str = ""
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One engine replica. `address` is `host:port` (IPv6 in brackets) and is its identity in the fleet."""
 
@@ -37,6 +48,8 @@ class Endpoint:
     """A DCGM exporter's page; empty: none."""
     fault_domains: tuple[str, ...] = ()
     """What fails as one with it, its node included."""
+    kv_events: KvEventSource | None = None
+    """None: the engine publishes none."""
 
     @property
     def host(self) -> str:

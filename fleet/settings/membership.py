@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.endpoint import Endpoint, Locality, Membership, Pool
+from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 
 if TYPE_CHECKING:
     from fleet.settings.model import Settings
@@ -24,6 +24,7 @@ def membership(settings: Settings) -> Membership:
 def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
     """An endpoint as its settings and its pool's defaults have it."""
     place = entry.locality
+    events = entry.kv_events or pool.kv_events
     node = entry.node or entry.address.rpartition(":")[0].strip("[]")
     return Endpoint(
         address=entry.address,
@@ -36,4 +37,7 @@ def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
         gpus=entry.gpus,
         gpu_metrics_url=entry.gpu_metrics_url or "",
         fault_domains=(node, *entry.fault_domains),
+        kv_events=None
+        if events is None
+        else KvEventSource(events.port, events.replay_port or 0, events.topic, events.ranks),
     )

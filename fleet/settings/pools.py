@@ -12,6 +12,7 @@ from fleet.settings.strict import Name, Seconds, Strict
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
 """Whose metric names an endpoint uses; `auto`: found out from its page."""
 NodeName = Annotated[str, Field(pattern=r"^[^\s/]*$", max_length=256)]
+FilePath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 FaultDomain = Annotated[str, Field(min_length=1, max_length=256)]
 GpuName = Annotated[str, Field(pattern=r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1,4}){0,2})$", max_length=256)]
 """A GPU's index or UUID, or a MIG slice's UUID or `GPU-UUID/INSTANCE`."""
@@ -23,6 +24,24 @@ class LocalitySettings(Strict):
     region: str = ""
     zone: str = ""
     sub_zone: str = ""
+
+
+class KvEventSettings(Strict):
+    """Where engines publish their KV-cache events (ZMQ): on their own host, rank n at each port plus n."""
+
+    port: Annotated[int, Field(ge=1, le=65_535)]
+    replay_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """Where missed events can be asked for; without it, what an engine held before is never learned."""
+    topic: Annotated[str, Field(max_length=256)] = ""
+    """Only messages whose topic begins with this; empty: all."""
+    ranks: Annotated[int, Field(ge=1, le=256)] = 1
+    """Data-parallel ranks behind one address."""
+
+    @model_validator(mode="after")
+    def _ports_exist(self) -> Self:
+        if max(self.port, self.replay_port or 0) + self.ranks - 1 > 65_535:
+            raise ValueError("allowed: ports that with the ranks added stay at most 65535")
+        return self
 
 
 class EndpointSettings(Strict):
@@ -42,6 +61,7 @@ class EndpointSettings(Strict):
     fault_domains: Annotated[tuple[FaultDomain, ...], Field(max_length=16)] = ()
     """What fails as one with it (NVLink island, rack, power feed), beside its node."""
     locality: LocalitySettings = LocalitySettings()
+    kv_events: KvEventSettings | None = None
 
     @model_validator(mode="after")
     def _each_gpu_once(self) -> Self:
@@ -122,6 +142,12 @@ class PoolSettings(Strict):
     discovery: tuple[DiscoverySettings, ...] = ()
     """Further sources of endpoints; of an address found twice, the one listed first counts."""
     joining: JoiningSettings = JoiningSettings()
+    kv_events: KvEventSettings | None = None
+    """Where the endpoints publish their KV-cache events; None: they do not."""
+    tokenizer: FilePath | None = None
+    """The models' `tokenizer.json`; None: only prompts that are token ids are matched against events."""
+    chat_template: FilePath | None = None
+    """The models' chat template, or the `tokenizer_config.json` that holds it."""
     connect_timeout_seconds: Seconds = 1.0
     idle_timeout_seconds: Seconds = 4.0
     """Below the engines' own keep-alive (5 s in vLLM), so that no request meets a closing connection."""
@@ -129,6 +155,12 @@ class PoolSettings(Strict):
     retry_on: Annotated[str, Field(pattern=r"^[a-z0-9,-]*$")] = (
         "connect-failure,refused-stream,reset-before-request"
     )
+
+    @model_validator(mode="after")
+    def _template_needs_tokenizer(self) -> Self:
+        if self.chat_template is not None and self.tokenizer is None:
+            raise ValueError("allowed: chat_template only beside a tokenizer")
+        return self
 
     @model_validator(mode="after")
     def _no_pool_name_of_ours(self) -> Self:

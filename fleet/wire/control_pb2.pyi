@@ -67,7 +67,7 @@ class Pool(_message.Message):
     def __init__(self, name: _Optional[str] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains")
+    __slots__ = ("address", "models", "engine", "region", "zone", "sub_zone", "fault_domains", "kv_events")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class Endpoint(_message.Message):
     ZONE_FIELD_NUMBER: _ClassVar[int]
     SUB_ZONE_FIELD_NUMBER: _ClassVar[int]
     FAULT_DOMAINS_FIELD_NUMBER: _ClassVar[int]
+    KV_EVENTS_FIELD_NUMBER: _ClassVar[int]
     address: str
     models: _containers.RepeatedScalarFieldContainer[str]
     engine: str
@@ -82,7 +83,20 @@ class Endpoint(_message.Message):
     zone: str
     sub_zone: str
     fault_domains: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ...) -> None: ...
+    kv_events: KvEventSource
+    def __init__(self, address: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., engine: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., sub_zone: _Optional[str] = ..., fault_domains: _Optional[_Iterable[str]] = ..., kv_events: _Optional[_Union[KvEventSource, _Mapping]] = ...) -> None: ...
+
+class KvEventSource(_message.Message):
+    __slots__ = ("port", "replay_port", "topic", "ranks")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_PORT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    replay_port: int
+    topic: str
+    ranks: int
+    def __init__(self, port: _Optional[int] = ..., replay_port: _Optional[int] = ..., topic: _Optional[str] = ..., ranks: _Optional[int] = ...) -> None: ...
 
 class LoadUpdate(_message.Message):
     __slots__ = ("weights", "signals", "sampling_ratio_floor")

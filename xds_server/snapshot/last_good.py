@@ -25,7 +25,7 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import WarmrouteError
 from fleet.settings import EndpointSettings
 from fleet.settings.membership import endpoint_of
-from fleet.settings.pools import LocalitySettings
+from fleet.settings.pools import KvEventSettings, LocalitySettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -209,7 +209,7 @@ def write(path: Path, state: LastGood, settings: Settings) -> None:
 
 
 def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
-    place = endpoint.locality
+    place, source = endpoint.locality, endpoint.kv_events
     listed = EndpointSettings.model_construct(
         address=endpoint.address,
         models=endpoint.models,
@@ -221,6 +221,13 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
         # The node is the first of them, and comes back by itself.
         fault_domains=endpoint.fault_domains[1:],
         locality=LocalitySettings(region=place.region, zone=place.zone, sub_zone=place.sub_zone),
+        kv_events=source
+        and KvEventSettings(
+            port=source.port,
+            replay_port=source.replay_port or None,
+            topic=source.topic,
+            ranks=source.ranks,
+        ),
     )
     # Without what is left at its default, so that a server of an older version reads it too.
     return _Entry(
