@@ -23,7 +23,8 @@ _MOST_HOLD_SECONDS: Final = 120.0
 _SLOWER: Final = 3.0
 """For each return beyond the first, of the way down."""
 _RETURN: Final = 0.02
-"""A rise by more, since it last fell, is a return."""
+"""A rise by more, from below the zone, is a return; within the zone it is none: a figure that fades while
+nothing is sent there, and is seen anew, does not flap."""
 
 
 class Peaks:
@@ -54,7 +55,7 @@ class Peaks:
         returns = returns * exp(-elapsed / _FORGET_SECONDS)
         since = since + elapsed
         up = values >= held
-        back = up & (values > zone) & (values - least > _RETURN)
+        back = up & (values > zone) & (least <= zone) & (values - least > _RETURN)
         returns = np.where(back, returns + 1.0, returns)
         hold = np.clip(_HOLD_SECONDS * (returns - 1.0), 0.0, _MOST_HOLD_SECONDS)
         if release_seconds > 0:

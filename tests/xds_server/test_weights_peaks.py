@@ -1,0 +1,49 @@
+"""Returns into the silent zone are remembered; what only moves within it is no return."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xds_server.weights.peaks import Peaks
+
+ZONE, RELEASE, TICK = 0.85, 1.0, 0.25
+ADDRESSES = ("a:1", "b:1")
+
+
+class Pool:
+    """Two endpoints, of which the first tells of its memory."""
+
+    def __init__(self) -> None:
+        self.peaks, self.now = Peaks(), 100.0
+
+    def tell(self, memory: float, seconds: float) -> float:
+        held = np.zeros(2)
+        for _ in range(round(seconds / TICK)):
+            self.now += TICK
+            held = self.peaks.step(ADDRESSES, np.array([memory, 0.1]), self.now, RELEASE, ZONE)
+        return float(held[0])
+
+
+def test_one_visit_is_over_soon_after_it_ends() -> None:
+    pool = Pool()
+    pool.tell(0.1, 5)
+    assert pool.tell(0.97, 5) == 0.97
+    assert pool.tell(0.1, 5) < 0.2
+
+
+def test_a_figure_that_fades_and_is_seen_anew_within_the_zone_is_one_visit() -> None:
+    """Where little is sent, values fade between two requests; that is no flapping."""
+    pool = Pool()
+    pool.tell(0.1, 5)
+    for _ in range(6):
+        pool.tell(0.97, 1)
+        pool.tell(0.88, 1)
+    assert pool.tell(0.1, 5) < 0.2
+
+
+def test_the_third_visit_is_held_for_longer() -> None:
+    pool = Pool()
+    for _ in range(3):
+        pool.tell(0.1, 40)
+        pool.tell(0.97, 2)
+    assert pool.tell(0.1, 20) > 0.9
