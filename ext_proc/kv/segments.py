@@ -2,8 +2,9 @@
 
 Two kinds of cuts. Before a special token: a tokenizer takes these out before anything else, so what stands
 before and behind them never meets. And where the regular expressions of byte-level BPE begin a new word
-whatever stands around: behind the end of a line that is not blank, and before the space between two small letters. Whether the
-second holds for a tokenizer (or even the first) is tried out once, on a text; what fails is not used.
+whatever stands around: behind the end of a line that is not blank, and before the space between two small
+letters. Whether the second holds for a tokenizer (or even the first) is tried out once, on a text; what
+fails is not used.
 
 Cuts depend on what stands before them and a few characters behind, so equal beginnings are cut alike.
 """

@@ -26,7 +26,7 @@ from ext_proc.kv.segments import Cutter
 from ext_proc.kv.template import ChatTemplate, TemplateFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -56,6 +56,8 @@ class PoolReader:
         self._waiting: deque[str] = deque()
         self._waiting_keys: set[bytes] = set()
         self._waiting_chars = 0
+        self.on_waiting: Callable[[], None] = lambda: None
+        """Called when there is something to `take_waiting`."""
 
     @classmethod
     def load(cls, tokenizer_path: Path, template_path: Path | None) -> PoolReader:
@@ -152,6 +154,7 @@ class PoolReader:
             self._waiting_keys.add(key)
             self._waiting.append(segment)
             self._waiting_chars += len(segment)
+            self.on_waiting()
 
     def _keep(self, key: bytes, ids: NDArray[np.uint32]) -> None:
         if key in self._cache:
