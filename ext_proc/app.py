@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ext_proc.follower import Follower
 from ext_proc.routing import Router
-from ext_proc.server import ExtProcService
+from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
 from fleet.serving import GrpcServer
 
 if TYPE_CHECKING:
@@ -44,9 +44,11 @@ class ExtProcServer:
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._router = Router(store, settings, registry, clock)
         self._service = ExtProcService(
-            self._router, provider.get_tracer("warmroute.ext_proc"), settings, registry
+            self._router, provider.get_tracer("warmroute.ext_proc"), settings, registry, source=store
         )
-        self._grpc = GrpcServer("ext_proc", settings.ext_proc.address)
+        self._grpc = GrpcServer(
+            "ext_proc", settings.ext_proc.address, services=HEALTH_SERVICES, alive=LIVENESS_SERVICE
+        )
         self._service.register(self._grpc.server)
         self._follower = (
             Follower(

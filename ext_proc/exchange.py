@@ -11,14 +11,17 @@ States, always moving down:
 
 Which message decides, by `protocol_config.request_body_mode`, which stands in the FIRST message only:
 
-    any                     headers with end_of_stream: there is no body, weights decide
+    any                     the headers, if nothing follows that could be read: with end_of_stream, for an
+                            upgrade, and for bodies that are never JSON
     NONE                    the headers: no body comes
     BUFFERED                the body message: the whole body, even if trailers keep end_of_stream false
     BUFFERED_PARTIAL        the body message; without end_of_stream it is a leading part, read as cut off
-    STREAMED, GRPC          the first message: headers leave before the body is read, so weights decide
-    FULL_DUPLEX_STREAMED    the body message with end_of_stream, or that reaches the limit, or the trailers;
-                            the headers themselves for an upgrade and for bodies that are never JSON
+    STREAMED, GRPC          the headers, because they leave before the body is read
+    FULL_DUPLEX_STREAMED    the body message with end_of_stream, or that reaches the limit, or the trailers
     absent (old Envoys)     as BUFFERED when a body message ends the stream, otherwise as STREAMED
+
+Headers that decide ask for a pick by what they tell (`RouteRequest.headers_only`). Where the first message
+is not the headers and no body can be read, nothing is asked: Envoy has chosen.
 
 Replies:
 
@@ -28,30 +31,54 @@ Replies:
     - Dynamic metadata goes out once, on the reply to the message that decided.
     - The headers' reply removes the routing headers that a client may send, on every path, faults included.
       Headers of the pick are set where Envoy applies them: in the headers' reply when the pick is known by
-      then (full duplex), and in the body's reply of the two buffered modes when Envoy sent us the headers.
-    - The route cache is never cleared: no route of ours matches on what is set here.
-    - Messages of the response, should they come, are answered unchanged.
+      then, and in the body's reply of the two buffered modes when Envoy sent us the headers. Only as many as
+      Envoy's limits leave room for: it fails the request of a mutation that breaks them.
+    - The route cache is cleared on demand, and only with headers that are set.
+    - A refusal is an immediate response. It ends the exchange: nothing is answered after it.
+    - Messages of the response, should they come, are answered unchanged, whatever they hold.
     - With observability_mode there are no replies, and nothing is picked: it would not be obeyed.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-
+from ext_proc.modes import (
+    BUFFERED,
+    BUFFERED_PARTIAL,
+    FULL_DUPLEX,
+    GRPC,
+    NONE,
+    STREAMED,
+    UNTOLD,
+    nothing_to_read,
+)
 from ext_proc.pick import Pick, Reason
-from ext_proc.reply import UNCHANGED, body_reply, echo, echo_grpc, headers_reply, trailers_reply
+from ext_proc.reply import (
+    UNCHANGED,
+    Room,
+    body_reply,
+    echo,
+    echo_grpc,
+    headers_reply,
+    refusal_reply,
+    trailers_reply,
+)
 from ext_proc.request import (
-    ATTRIBUTE_CLUSTER,
-    ATTRIBUTE_ENCODING,
-    ATTRIBUTE_ID,
-    ATTRIBUTE_TRACEPARENT,
-    ATTRIBUTES,
+    CLUSTER,
+    ENCODING,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
     MAX_ID_CHARS,
+    NO_MORE,
+    PATH,
+    REQUEST_ID,
+    TRACEPARENT,
+    Reads,
     RouteRequest,
-    headers_of,
+    served_of,
+    subset_of,
 )
 from fleet.names import EXT_PROC_FILTER
 
@@ -59,24 +86,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-
-_Mode = processing_mode_pb2.ProcessingMode
-NONE: Final[int] = _Mode.NONE
-STREAMED: Final[int] = _Mode.STREAMED
-BUFFERED: Final[int] = _Mode.BUFFERED
-BUFFERED_PARTIAL: Final[int] = _Mode.BUFFERED_PARTIAL
-FULL_DUPLEX: Final[int] = _Mode.FULL_DUPLEX_STREAMED
-GRPC: Final[int] = _Mode.GRPC
-UNTOLD: Final = -1
-
-_NEVER_JSON: Final = (
-    "multipart/",
-    "audio/",
-    "video/",
-    "image/",
-    "application/octet-stream",
-    "application/grpc",
-)
 
 
 class State(Enum):
@@ -91,20 +100,36 @@ class Exchange:
     """One HTTP request and its response, as Envoy tells them on one gRPC stream."""
 
     __slots__ = (
-        "_attributes", "_body_limit", "_headers", "_headers_held", "_headers_seen", "_held", "_held_bytes",
-        "_observed", "_request_mode", "_response_mode", "_route", "_started", "_told", "pick",
+        "_body_limit", "_clear_route_cache", "_facts", "_headers_held", "_held", "_held_bytes", "_observed",
+        "_on_served", "_reads", "_refused", "_request_mode", "_response_mode", "_room", "_route", "_started",
+        "_subset", "_told", "pick",
     )  # fmt: skip
 
-    def __init__(self, route: Callable[[RouteRequest], Pick], *, body_limit: int) -> None:
-        """`route` chooses; `body_limit` is how many leading bytes of a body it is given."""
+    def __init__(
+        self,
+        route: Callable[[RouteRequest], Pick],
+        *,
+        body_limit: int,
+        reads: Reads = NO_MORE,
+        clear_route_cache: bool = False,
+        on_served: Callable[[str], None] | None = None,
+    ) -> None:
+        """`route` chooses; `body_limit` is how many leading bytes of a body it is given.
+
+        `on_served` hears the address that served, where a gateway tells it with the response's headers.
+        """
         self.pick: Pick | None = None
         self._route = route
         self._body_limit = body_limit
+        self._reads = reads
+        self._clear_route_cache = clear_route_cache
+        self._on_served = on_served
         self._request_mode = self._response_mode = UNTOLD
-        self._headers: dict[str, str] = {}
-        self._attributes: dict[str, str] = {}
-        self._started = self._observed = self._told = False
-        self._headers_seen = self._headers_held = False
+        self._facts: dict[str, str] = {}
+        self._subset: tuple[str, ...] | None = None
+        self._room: Room | None = None
+        self._started = self._observed = self._told = self._refused = False
+        self._headers_held = False
         self._held: list[bytes] = []
         self._held_bytes = 0
 
@@ -125,18 +150,22 @@ class Exchange:
         return self._request_mode != FULL_DUPLEX or self._response_mode != NONE
 
     @property
+    def streamed(self) -> bool:
+        """Whether Envoy sends the body in pieces after it has let the headers go."""
+        return self._request_mode == STREAMED
+
+    @property
     def request_id(self) -> str:
         """Envoy's id of the request, or the client's; empty when it does not come along."""
-        told = self._attributes.get(ATTRIBUTE_ID) or self._headers.get("x-request-id", "")
-        return told[:MAX_ID_CHARS]
+        return self._facts.get(REQUEST_ID, "")[:MAX_ID_CHARS]
 
     @property
     def traceparent(self) -> str:
         """The client's trace context, as it says; empty without one."""
-        return self._attributes.get(ATTRIBUTE_TRACEPARENT) or self._headers.get("traceparent", "")
+        return self._facts.get(TRACEPARENT, "")
 
     def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Take one message; return the replies to write, in order. Raises only what `route` raises."""
+        """Take one message; return the replies to write, in order. Raises only what it is given raises."""
         if self._observes(message):
             return []
         kind = message.WhichOneof("request") or ""
@@ -145,11 +174,16 @@ class Exchange:
             self.pick = self._decision(kind, message, body)
         return self._settled(kind, self._answer(kind, message, body))
 
-    def on_fault(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Answer the message in which `on_message` raised: unrouted, nothing lost, nothing changed."""
+    def on_fault(
+        self, message: pb.ProcessingRequest, pick: Pick | None = None
+    ) -> list[pb.ProcessingResponse]:
+        """Answer the message in which `on_message` raised: nothing lost, nothing changed.
+
+        `pick` is what shall hold instead; by default the request goes unrouted.
+        """
         kind = message.WhichOneof("request") or ""
         if not self._told:
-            self.pick = Pick.none(Reason.FAULT)
+            self.pick = pick or Pick.none(Reason.FAULT)
         body = message.request_body.body if kind == "request_body" else b""
         return self._settled(kind, self._answer(kind, message, body))
 
@@ -160,6 +194,7 @@ class Exchange:
                 self._headers_held = self._headers_held or (kind == "request_headers" and not replies)
             else:
                 self._told, self._headers_held = True, False
+                self._refused = self.pick.refusal is not None
                 self._held.clear()
         return replies
 
@@ -181,38 +216,31 @@ class Exchange:
                 self._held.append(body)
                 self._held_bytes += len(body)
         elif kind == "request_headers":
-            self._headers_seen = True
-            self._headers = headers_of(message.request_headers.headers)
-        if self.pick is None and EXT_PROC_FILTER in message.attributes:
-            fields = message.attributes[EXT_PROC_FILTER].fields
-            for name in ATTRIBUTES:
-                if name in fields:
-                    self._attributes[name] = fields[name].string_value
+            sent = message.request_headers.headers
+            # Its size in the message is a little more than the size that Envoy counts.
+            self._room = Room(MAX_HEADERS - len(sent.headers), MAX_HEADER_BYTES - sent.ByteSize())
+            self._reads.of_headers(sent, self._facts)
+        if self.pick is None:
+            if EXT_PROC_FILTER in message.attributes:
+                self._reads.of_attributes(message.attributes[EXT_PROC_FILTER], self._facts)
+            if message.HasField("metadata_context"):
+                self._subset = subset_of(message.metadata_context)
         return body
 
     def _decision(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> Pick | None:
         """Decide if this message is the one that does; None: a later one will."""
         if kind == "request_headers":
-            return self._decision_at_headers(ends=message.request_headers.end_of_stream)
+            reason = nothing_to_read(
+                self._request_mode, self._facts, ends=message.request_headers.end_of_stream
+            )
+            return None if reason is None else self._ask_without_body(reason)
         if kind == "request_body":
             return self._decision_at_body(body, ends=message.request_body.end_of_stream)
         if kind == "request_trailers":
             if self._held:
                 return self._ask(b"".join(self._held), complete=True)
-            return Pick.none(Reason.NO_BODY)
-        return None
-
-    def _decision_at_headers(self, *, ends: bool) -> Pick | None:
-        mode, headers = self._request_mode, self._headers
-        if ends or mode == NONE:
-            return Pick.none(Reason.NO_BODY)
-        if mode in (STREAMED, GRPC):
-            return Pick.none(Reason.STREAMED)
-        if mode == FULL_DUPLEX:
-            if "upgrade" in headers or headers.get(":method") == "CONNECT":
-                return Pick.none(Reason.NO_BODY)
-            if headers.get("content-type", "").lower().startswith(_NEVER_JSON):
-                return Pick.none(Reason.NOT_JSON)
+            late = self._request_mode in (STREAMED, GRPC)
+            return Pick.none(Reason.STREAMED) if late else self._ask_without_body(Reason.NO_BODY)
         return None
 
     def _decision_at_body(self, body: bytes, *, ends: bool) -> Pick | None:
@@ -230,28 +258,45 @@ class Exchange:
     def _ask(self, body: bytes, *, complete: bool) -> Pick:
         if len(body) > self._body_limit:
             body, complete = body[: self._body_limit], False
-        return self._route(
-            RouteRequest(
-                body=body,
-                complete=complete,
-                cluster=self._attributes.get(ATTRIBUTE_CLUSTER, ""),
-                content_encoding=self._headers.get("content-encoding")
-                or self._attributes.get(ATTRIBUTE_ENCODING, ""),
-                request_id=self.request_id,
-                traceparent=self.traceparent,
-            )
+        return self._route(self._request(body, complete=complete))
+
+    def _ask_without_body(self, reason: Reason) -> Pick:
+        """Ask for a pick by the headers alone; `reason` says why it is none, if it is none."""
+        pick = self._route(self._request(b"", complete=False, headers_only=True))
+        return pick if pick.endpoints or pick.refusal else Pick.none(reason)
+
+    def _request(self, body: bytes, *, complete: bool, headers_only: bool = False) -> RouteRequest:
+        facts = self._facts
+        return RouteRequest(
+            body,
+            complete,
+            cluster=facts.get(CLUSTER, ""),
+            content_encoding=facts.get(ENCODING, ""),
+            request_id=facts.get(REQUEST_ID, "")[:MAX_ID_CHARS],
+            traceparent=facts.get(TRACEPARENT, ""),
+            path=facts.get(PATH, ""),
+            headers=facts,
+            subset=self._subset,
+            headers_only=headers_only,
         )
 
     def _answer(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> list[pb.ProcessingResponse]:
+        if self._refused:
+            return []
+        news = None if self._told else self.pick
+        if news is not None and news.refusal is not None and kind.startswith("request_"):
+            return [refusal_reply(news.refusal)]
         if kind == "request_headers":
             holds = self._request_mode == FULL_DUPLEX and self.pick is None
-            return [] if holds else [headers_reply(self._news)]
+            return [] if holds else [self._headers_reply()]
         if kind == "request_body":
             return self._answer_body(message.request_body, body)
         if kind == "request_trailers":
             released = self._release(end_of_stream=False)
             return [*released, trailers_reply(None if released else self._news)]
-        if kind == "response_body":
+        if kind == "response_headers":
+            self._note_served(message)
+        elif kind == "response_body":
             return self._answer_response_body(message.response_body)
         return [UNCHANGED[kind]] if kind in UNCHANGED else []
 
@@ -268,13 +313,18 @@ class Exchange:
         if news is None:
             return [UNCHANGED["request_body"]]
         buffered = self._request_mode in (BUFFERED, BUFFERED_PARTIAL)
-        return [body_reply(news, with_headers=buffered and self._headers_seen)]
+        room = self._room if buffered else None
+        return [body_reply(news, room, clear_route_cache=self._clear_route_cache)]
+
+    def _headers_reply(self) -> pb.ProcessingResponse:
+        room = self._room or Room(0, 0)
+        return headers_reply(self._news, room, clear_route_cache=self._clear_route_cache)
 
     def _release(self, *, end_of_stream: bool) -> list[pb.ProcessingResponse]:
         """Let go what full duplex has kept back: the headers' reply with the pick, then the body."""
         replies: list[pb.ProcessingResponse] = []
         if self._headers_held:
-            replies.append(headers_reply(self._news))
+            replies.append(self._headers_reply())
         if self._held:
             news = None if replies else self._news
             replies += echo("request_body", b"".join(self._held), end_of_stream=end_of_stream, pick=news)
@@ -286,6 +336,13 @@ class Exchange:
         if self._response_mode == GRPC:
             return [echo_grpc("response_body", message)]
         return [UNCHANGED["response_body"]]
+
+    def _note_served(self, message: pb.ProcessingRequest) -> None:
+        tell, self._on_served = self._on_served, None
+        if tell is not None:
+            address = served_of(message.metadata_context, message.response_headers.headers)
+            if address:
+                tell(address)
 
     @property
     def _news(self) -> Pick | None:

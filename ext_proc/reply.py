@@ -1,8 +1,10 @@
-"""Envoy's reply messages: unchanged, with the pick, or the body echoed in pieces."""
+"""Envoy's reply messages: unchanged, with the pick, the body echoed in pieces, or an answer in its place."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -27,10 +29,17 @@ from fleet.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ext_proc.pick import Pick
+    from ext_proc.pick import Pick, Refusal
 
 PIECE_BYTES: Final = 62 * 1024
 """Largest piece of an echoed body: Envoy's limit on a streamed body reply is 64 KiB."""
+
+_ERRORS: Final = {
+    429: ("rate_limit_error", "overloaded"),
+    503: ("server_error", "no_endpoint_ready"),
+}
+"""Status to type and code of an error, in OpenAI's words where it has some."""
+_OTHER_ERROR: Final = ("server_error", "refused")
 
 _OVERWRITE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
@@ -58,27 +67,53 @@ UNCHANGED: Final[Mapping[str, pb.ProcessingResponse]] = {
 """Kind to the CONTINUE that changes nothing. Shared by all streams and never written to."""
 
 
-def headers_reply(pick: Pick | None) -> pb.ProcessingResponse:
+class Room(NamedTuple):
+    """What may still be added to a request's headers: Envoy fails a request whose limits we break."""
+
+    headers: int
+    bytes: int
+
+
+def headers_reply(pick: Pick | None, room: Room, *, clear_route_cache: bool) -> pb.ProcessingResponse:
     """Reply to request headers: a client's routing headers go, those of a pick that is known come."""
     reply = pb.ProcessingResponse()
-    mutation = reply.request_headers.response.header_mutation
-    headers = _headers(pick) if pick is not None else {}
+    response = reply.request_headers.response
+    headers = {} if pick is None else _headers(pick, room)
     # A name stands in one of the two lists only, so that their order in Envoy is of no account.
-    mutation.remove_headers.extend(name for name in REMOVED_REQUEST_HEADERS if name not in headers)
-    _set_headers(mutation, headers)
+    response.header_mutation.remove_headers.extend(
+        name for name in REMOVED_REQUEST_HEADERS if name not in headers
+    )
+    if headers:
+        _set_headers(response, headers, clear_route_cache=clear_route_cache)
     if pick is not None:
         _set_metadata(reply, pick)
     return reply
 
 
-def body_reply(pick: Pick, *, with_headers: bool) -> pb.ProcessingResponse:
-    """Reply to the body message that decided. Headers only in modes where Envoy applies them."""
+def body_reply(pick: Pick, room: Room | None, *, clear_route_cache: bool) -> pb.ProcessingResponse:
+    """Reply to the body message that decided. `room` is None in modes where Envoy applies no headers."""
     reply = pb.ProcessingResponse()
     response = reply.request_body.response
     response.SetInParent()
-    if with_headers and (headers := _headers(pick)):
-        _set_headers(response.header_mutation, headers)
+    if room is not None and (headers := _headers(pick, room)):
+        _set_headers(response, headers, clear_route_cache=clear_route_cache)
     _set_metadata(reply, pick)
+    return reply
+
+
+def refusal_reply(refusal: Refusal) -> pb.ProcessingResponse:
+    """Answer in the engines' place, in the form that clients of OpenAI's interface read."""
+    kind, code = _ERRORS.get(refusal.status, _OTHER_ERROR)
+    error = {"message": refusal.message, "type": kind, "param": None, "code": code}
+    reply = pb.ProcessingResponse()
+    answer = reply.immediate_response
+    answer.status.code = refusal.status
+    answer.body = json.dumps({"error": error}).encode()
+    answer.details = f"warmroute_{code}"
+    headers = {"content-type": "application/json"}
+    if refusal.retry_after_seconds is not None:
+        headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_seconds)))
+    _set(answer.headers, headers)
     return reply
 
 
@@ -121,19 +156,35 @@ def echo_grpc(kind: str, message: pb.HttpBody) -> pb.ProcessingResponse:
     return reply
 
 
-def _headers(pick: Pick) -> dict[str, str]:
+def _headers(pick: Pick, room: Room) -> dict[str, str]:
+    """Headers of a pick, the most important first, as many as there is room for."""
     if not pick.endpoints:
         return {}
-    return {
+    wanted = {
         DESTINATION_KEY: ",".join(pick.endpoints),
         HEADER_ENDPOINT: pick.endpoints[0],
         HEADER_MATCHED: f"{pick.matched_share:.2f}",
         HEADER_REASON: pick.reason.value,
         HEADER_PREFIX: pick.prefix,
     }
+    fitting: dict[str, str] = {}
+    left = room.bytes
+    for name, value in wanted.items():
+        left -= len(name) + len(value)
+        if left < 0 or len(fitting) >= room.headers:
+            break
+        if value:
+            fitting[name] = value
+    return fitting
 
 
-def _set_headers(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
+def _set_headers(response: pb.CommonResponse, headers: Mapping[str, str], *, clear_route_cache: bool) -> None:
+    _set(response.header_mutation, headers)
+    if clear_route_cache:
+        response.clear_route_cache = True
+
+
+def _set(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         # Envoy reads raw_value and refuses a header that has both.
         option = mutation.set_headers.add(append_action=_OVERWRITE)

@@ -1,27 +1,49 @@
-"""What an exchange reads of its request: attributes, a few headers, and the question that they make."""
+"""What an exchange reads of its request: headers and attributes, and the question that they make."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
+
+from fleet.names import DESTINATION_NAMESPACE, SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
 
 if TYPE_CHECKING:
-    from envoy.config.core.v3 import base_pb2
+    from collections.abc import Iterable, Mapping
 
-ATTRIBUTE_CLUSTER: Final = "xds.cluster_name"
-ATTRIBUTE_ENCODING: Final = "request.headers['content-encoding']"
-ATTRIBUTE_ID: Final = "request.id"
-ATTRIBUTE_TRACEPARENT: Final = "request.headers['traceparent']"
-ATTRIBUTES: Final = (ATTRIBUTE_CLUSTER, ATTRIBUTE_ENCODING, ATTRIBUTE_ID, ATTRIBUTE_TRACEPARENT)
+    from envoy.config.core.v3 import base_pb2
+    from google.protobuf import struct_pb2
+
+CLUSTER: Final = "xds.cluster_name"
+ENCODING: Final = "content-encoding"
+CONTENT_TYPE: Final = "content-type"
+REQUEST_ID: Final = "x-request-id"
+TRACEPARENT: Final = "traceparent"
+METHOD: Final = ":method"
+PATH: Final = ":path"
+UPGRADE: Final = "upgrade"
+
 MAX_ID_CHARS: Final = 128
 """A client may send a request id of its own: what is remembered of it has a limit."""
-_HEADERS_READ: Final = frozenset(
-    {"content-encoding", "content-type", "upgrade", ":method", "x-request-id", "traceparent"}
-)
+MAX_MODEL_CHARS: Final = 512
+MAX_HEADERS: Final = 100
+MAX_HEADER_BYTES: Final = 60 * 1024
+"""Envoy's own limits of a request's headers, by default, and of what a mutation may make of them."""
+
+_ALWAYS: Final = frozenset({ENCODING, CONTENT_TYPE, REQUEST_ID, TRACEPARENT, METHOD, PATH, UPGRADE})
+_ATTRIBUTES: Final = {
+    "request.id": REQUEST_ID,
+    "request.path": PATH,
+    CLUSTER: CLUSTER,
+    f"request.headers['{CONTENT_TYPE}']": CONTENT_TYPE,
+    f"request.headers['{ENCODING}']": ENCODING,
+    f"request.headers['{TRACEPARENT}']": TRACEPARENT,
+}
+_MODEL_IN_PATH: Final = re.compile(r"/(?:deployments|models)/([^/?:]+)[/:]|[?&]model=([^&#]+)")
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRequest:
+class RouteRequest(NamedTuple):
     """What an exchange knows of its request at the moment of the decision."""
 
     body: bytes
@@ -36,12 +58,92 @@ class RouteRequest:
     """The client's trace context, as it says; empty without one."""
     explain: bool = False
     """Whether the pick should tell of more endpoints than it names."""
+    path: str = ""
+    """With its query; empty when Envoy does not tell."""
+    headers: Mapping[str, str] = _NOTHING
+    """Headers that are read, by lower-case name; those sent repeatedly are joined by commas."""
+    subset: tuple[str, ...] | None = None
+    """What the gateway allows, `ip:port` or `ip`; None: everything. `ext_proc.subset` reads it."""
+    headers_only: bool = False
+    """There is no body that could be read in time: `body` is empty and the rest has to decide."""
 
 
-def headers_of(sent: base_pb2.HeaderMap) -> dict[str, str]:
-    """Read the few headers that matter: raw_value, then value, as latin-1, which no byte can break."""
-    found: dict[str, str] = {}
-    for header in sent.headers:
-        if header.key in _HEADERS_READ:
-            found[header.key] = header.raw_value.decode("latin-1") if header.raw_value else header.value
-    return found
+class Reads:
+    """Which headers are read, and as which attributes they come where Envoy sends no headers."""
+
+    __slots__ = ("attributes", "headers")
+
+    def __init__(self, headers: Iterable[str] = ()) -> None:
+        """`headers` are wanted by whoever routes, beside those that an exchange needs itself."""
+        wanted = {name.lower() for name in headers} - _ALWAYS
+        self.headers: frozenset[str] = _ALWAYS | wanted
+        self.attributes: Mapping[str, str] = _ATTRIBUTES | {
+            f"request.headers['{name}']": name for name in sorted(wanted)
+        }
+        """Attribute to the name of what it tells."""
+
+    def of_headers(self, sent: base_pb2.HeaderMap, told: dict[str, str]) -> None:
+        """Add what is read of headers to `told`: raw_value, then value, as latin-1, which no byte breaks."""
+        wanted = self.headers
+        for header in sent.headers:
+            if (name := header.key) in wanted:
+                raw = header.raw_value
+                text = raw.decode("latin-1") if raw else header.value
+                told[name] = f"{told[name]},{text}" if name in told else text
+
+    def of_attributes(self, sent: struct_pb2.Struct, told: dict[str, str]) -> None:
+        """Add what is read of attributes to `told`; headers that are there already stay."""
+        fields = sent.fields
+        for attribute, name in self.attributes.items():
+            if attribute in fields and name not in told:
+                told[name] = fields[attribute].string_value
+
+
+NO_MORE: Final = Reads()
+"""Nothing but what every exchange reads."""
+
+
+def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
+    """Read which endpoints a gateway allows: a list of texts, or one text with commas.
+
+    None: it does not say, or says something else than these two. Empty: it allows nobody.
+    """
+    if SUBSET_NAMESPACE not in metadata.filter_metadata:
+        return None
+    fields = metadata.filter_metadata[SUBSET_NAMESPACE].fields
+    if SUBSET_KEY not in fields:
+        return None
+    value = fields[SUBSET_KEY]
+    kind = value.WhichOneof("kind")
+    if kind == "list_value":
+        texts = [entry.string_value for entry in value.list_value.values]
+    elif kind == "string_value":
+        texts = value.string_value.split(",")
+    else:
+        return None
+    return tuple(text for entry in texts if (text := entry.strip()))
+
+
+def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> str:
+    """Read who served a response, as a gateway tells with its headers; empty when it does not."""
+    if DESTINATION_NAMESPACE in metadata.filter_metadata:
+        fields = metadata.filter_metadata[DESTINATION_NAMESPACE].fields
+        address: str = fields[SERVED_KEY].string_value if SERVED_KEY in fields else ""
+        if address:
+            return address.strip()
+    for header in headers.headers:
+        if header.key == SERVED_KEY:
+            text: str = header.raw_value.decode("latin-1") or header.value
+            return text.strip()
+    return ""
+
+
+def model_in_path(path: str) -> str:
+    """Read the model from a path (`/deployments/M/...`, `/models/M:...`) or its query (`?model=M`).
+
+    Empty when it names none.
+    """
+    found = _MODEL_IN_PATH.search(path)
+    if found is None:
+        return ""
+    return unquote(found[1] or found[2])[:MAX_MODEL_CHARS]

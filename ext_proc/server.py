@@ -11,22 +11,23 @@ import asyncio
 import logging
 import random
 import time
-import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
-from prometheus_client import Counter, Gauge, Histogram
 
 from ext_proc import spans
 from ext_proc.decisions import PickDecisions
 from ext_proc.exchange import Exchange
 from ext_proc.pick import Pick, Reason
+from ext_proc.request import Reads
+from ext_proc.server_duty import Duty
+from ext_proc.server_metrics import Faults, Metrics, Served
 from ext_proc.spans import PickSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
     from opentelemetry.trace import Span, Tracer
@@ -34,72 +35,28 @@ if TYPE_CHECKING:
 
     from ext_proc.request import RouteRequest
     from ext_proc.routing import Router
+    from ext_proc.server_duty import ViewSource
     from ext_proc.traffic import Token
     from fleet.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
 _EOF: Final[Any] = grpc.aio.EOF
-_PICK_BUCKETS: Final = (
-    25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6,
-    1.6e-3, 3.2e-3, 6.4e-3, 12.8e-3, 25.6e-3, 51.2e-3, 0.1, 0.25,
-)  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """What the service counts. Children stand ready, because label look-ups cost on the hot path."""
-
-    picks: Mapping[Reason, Any]
-    faults: Counter
-    streams: Any
-    pick_seconds: Any
-
-    @classmethod
-    def on(cls, registry: CollectorRegistry) -> Metrics:
-        """Register with a registry."""
-        picks = Counter("warmroute_picks", "Decisions by reason", ["reason"], registry=registry)
-        return cls(
-            picks={reason: picks.labels(reason=reason.value) for reason in Reason},
-            faults=Counter(
-                "warmroute_ext_proc_faults", "Faults of our own, by exception", ["kind"], registry=registry
-            ),
-            streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),
-            pick_seconds=Histogram(
-                "warmroute_pick_duration_seconds",
-                "Reading a body, looking its prefix up and choosing",
-                buckets=_PICK_BUCKETS,
-                registry=registry,
-            ),
-        )
-
-
-class Faults:
-    """Counts each fault and logs one a minute and kind, by place and type: its text may hold a prompt."""
-
-    def __init__(self, counter: Counter, clock: Callable[[], float]) -> None:
-        self._counter = counter
-        self._clock = clock
-        self._logged: dict[str, float] = {}
-
-    def note(self, error: Exception) -> None:
-        """Count and perhaps log."""
-        kind = type(error).__name__
-        self._counter.labels(kind=kind).inc()
-        now = self._clock()
-        if now - self._logged.get(kind, float("-inf")) < FAULT_LOG_INTERVAL_SECONDS:
-            return
-        self._logged[kind] = now
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-        log.error("fault, answered unrouted: %s at %s", kind, place)
+HEALTH_SERVICES: Final = (
+    "envoy.service.ext_proc.v3.ExternalProcessor",
+    "inference-extension",
+    "readiness",
+)
+"""Names under which gateways and their charts ask for a picker's health, beside the empty one."""
+LIVENESS_SERVICE: Final = "liveness"
+"""The name under which they ask whether the process answers at all."""
 
 
 class ExchangeStream:
     """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
 
-    __slots__ = ("_asked", "_exchange", "_pick_seconds", "_service", "_span", "_token")
+    __slots__ = ("_asked", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span", "_token")
 
     def __init__(self, service: ExtProcService) -> None:
         self._service = service
@@ -107,10 +64,16 @@ class ExchangeStream:
         self._span: Span | None = None
         self._pick_seconds = 0.0
         self._asked: RouteRequest | None = None
-        if service.admit():
-            self._exchange = Exchange(self._route, body_limit=service.settings.limits.body_bytes)
-        else:
-            self._exchange = Exchange(_over_limit, body_limit=0)
+        self._in_duty = False
+        settings = service.settings
+        admitted = service.admit()
+        self._exchange = Exchange(
+            self._route if admitted else self._over_limit,
+            body_limit=settings.limits.body_bytes if admitted else 0,
+            reads=service.reads,
+            clear_route_cache=settings.ext_proc.clear_route_cache,
+            on_served=self._served,
+        )
 
     def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Answer one message; never raises for a fault of our own."""
@@ -125,10 +88,11 @@ class ExchangeStream:
         if replies is not None:
             # Also when only the counting failed: what these replies let go could not be said again.
             return replies
-        replies = self._exchange.on_fault(message)
+        pick = self._instead()
+        replies = self._exchange.on_fault(message, pick)
         if undecided:
-            self._service.metrics.picks[Reason.FAULT].inc()
-            self._tell(Pick.none(Reason.FAULT))
+            self._service.metrics.picks[pick.reason].inc()
+            self._tell(pick)
         return replies
 
     def close(self) -> None:
@@ -144,13 +108,44 @@ class ExchangeStream:
         self._asked = request
         # Begun before the reply is made, because it carries the span's name on to whoever sees the response.
         span = self._span = service.spans.begin(request.traceparent, service.settings.telemetry)
+        if span is not None:
+            request = request._replace(explain=True)
         try:
-            if span is None:
-                return service.router.route(request)
-            pick = service.router.route(replace(request, explain=True))
-            return replace(pick, trace=spans.traceparent_of(span))
+            pick = service.router.route(request)
+            if span is not None:
+                pick = replace(pick, trace=spans.traceparent_of(span))
+            if request.subset is not None or service.settings.ext_proc.name_always:
+                pick = self._fulfilled(pick, request)
+            return pick
         finally:
-            self._pick_seconds = service.clock() - started_at
+            if not request.headers_only:
+                self._pick_seconds = service.clock() - started_at
+
+    def _over_limit(self, request: RouteRequest) -> Pick:
+        pick = Pick.none(Reason.OVER_LIMIT)
+        if request.subset is not None or self._service.settings.ext_proc.name_always:
+            pick = self._fulfilled(pick, request)
+        return pick
+
+    def _fulfilled(self, pick: Pick, request: RouteRequest) -> Pick:
+        self._in_duty = True
+        pick = self._service.duty.fulfil(pick, request, self._service.settings.ext_proc.pick.fallbacks)
+        self._in_duty = False
+        return pick
+
+    def _instead(self) -> Pick:
+        """What holds after a fault of ours: no pick, unless the gateway needs one all the same."""
+        pick, request = Pick.none(Reason.FAULT), self._asked
+        if request is None or self._in_duty:
+            return pick
+        if request.subset is None and not self._service.settings.ext_proc.name_always:
+            return pick
+        return self._fulfilled(pick, request)
+
+    def _served(self, address: str) -> None:
+        """Hear who served, from a gateway that tells."""
+        self._service.metrics.served[Served.of(address, self._exchange.pick)].inc()
+        self._service.on_served(address)
 
     def _decided(self, pick: Pick) -> None:
         # A stream that ends early would tell of an idle, fast endpoint; unknown is better than wrong.
@@ -160,7 +155,7 @@ class ExchangeStream:
         if self._asked is None:
             # Decided by the exchange alone, which asks nobody.
             self._span = service.spans.begin(self._exchange.traceparent, service.settings.telemetry)
-        service.note_pick(pick, self._pick_seconds)
+        service.note_pick(pick, self._pick_seconds, streamed=self._exchange.streamed)
         self._tell(pick)
 
     def _tell(self, pick: Pick) -> None:
@@ -186,10 +181,14 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         clock: Callable[[], float] = time.perf_counter,
         draw: Callable[[], float] = random.random,
         wall: Callable[[], float] = time.time,
+        source: ViewSource | None = None,
+        on_served: Callable[[str], None] = lambda _address: None,
     ) -> None:
         """`settings` are those to start with; the router's are followed.
 
-        `draw` is uniform in [0, 1), `wall` tells Unix seconds.
+        `draw` is uniform in [0, 1), `wall` tells Unix seconds. `source` is the fleet's view, for gateways
+        that must be told an endpoint even where nothing is picked. `on_served` hears the address that served
+        a request, where a gateway tells it.
         """
         self.router = router
         self.clock = clock
@@ -197,6 +196,9 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         self.faults = Faults(self.metrics.faults, clock)
         self.spans = PickSpans(tracer, draw, router.sampling_floor)
         self.decisions = PickDecisions(settings.limits.decisions, wall)
+        self.reads = _reads(settings)
+        self.duty = Duty(source or _Unknown(), draw)
+        self.on_served = on_served
         self._streams = 0
         self._closing = False
         self._warned_streamed = False
@@ -219,6 +221,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
     def reconfigure(self, settings: Settings) -> None:
         """Take over what is not read from the router's settings at each request."""
         self.decisions.resize(settings.limits.decisions)
+        self.reads = _reads(settings)
 
     def admit(self) -> bool:
         """Count a stream in; False when it is over the limit and goes unrouted."""
@@ -260,18 +263,26 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
-    def note_pick(self, pick: Pick, seconds: float) -> None:
-        """Count a decision."""
+    def note_pick(self, pick: Pick, seconds: float, *, streamed: bool = False) -> None:
+        """Count a decision; `streamed` is whether the body came too late for it."""
         self.metrics.picks[pick.reason].inc()
         if seconds:
             self.metrics.pick_seconds.observe(seconds)
-        if pick.reason is Reason.STREAMED and not self._warned_streamed:
+        if streamed and not self._warned_streamed:
             self._warned_streamed = True
             log.warning(
                 "request_body_mode is STREAMED: headers leave before the body is read, so no request can be"
-                " sent to a warm endpoint; use BUFFERED, BUFFERED_PARTIAL or FULL_DUPLEX_STREAMED"
+                " sent to an endpoint because it is warm; use BUFFERED, BUFFERED_PARTIAL or"
+                " FULL_DUPLEX_STREAMED"
             )
 
 
-def _over_limit(_request: RouteRequest) -> Pick:
-    return Pick.none(Reason.OVER_LIMIT)
+class _Unknown:
+    """A fleet of which nothing is known."""
+
+    view = None
+
+
+def _reads(settings: Settings) -> Reads:
+    """What of headers the router is given: whatever a listener's sessions are told by."""
+    return Reads(listener.session_header for listener in settings.listeners)

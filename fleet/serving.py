@@ -51,11 +51,14 @@ CHANNEL_OPTIONS: Final[Sequence[tuple[str, int]]] = (
 
 
 class GrpcServer:
-    """A grpc.aio server on one address, with the gRPC health service."""
+    """A grpc.aio server on one address, with the gRPC health service (`Check` and `Watch`)."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, *, services: Sequence[str] = (), alive: str = "") -> None:
+        """`services` are names that are as ready as the server (named ""); `alive` serves from the start."""
         self.name = name
         self.address = address
+        self._services = ("", *services)
+        self._alive = alive
         self.server = grpc.aio.server(options=SERVER_OPTIONS)
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -84,7 +87,10 @@ class GrpcServer:
     async def set_ready(self, *, ready: bool) -> None:
         """Tell health checkers whether to send new work here."""
         kinds = health_pb2.HealthCheckResponse
-        await self._health.set("", kinds.SERVING if ready else kinds.NOT_SERVING)
+        for service in self._services:
+            await self._health.set(service, kinds.SERVING if ready else kinds.NOT_SERVING)
+        if self._alive:
+            await self._health.set(self._alive, kinds.SERVING)
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new streams and end the open ones after `grace_seconds`."""

@@ -34,6 +34,10 @@ class ExtProcSettings(_Strict):
 
     address: ServerAddress = "unix:/run/warmroute/ext_proc.sock"
     message_timeout_seconds: Annotated[float, Field(gt=0, le=10)] = 0.25
+    name_always: bool = False
+    """Name an endpoint by weights where nothing is picked: for gateways that cannot choose by themselves."""
+    clear_route_cache: bool = False
+    """Let Envoy choose the route again with the headers that are set: where routes match on one of them."""
     pick: PickSettings = PickSettings()
 
 

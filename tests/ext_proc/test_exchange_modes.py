@@ -24,15 +24,24 @@ CHUNKS = [1 << 30, 65_536, 8_191]
 
 
 class Choice:
-    """A route function that notes what it was asked."""
+    """A route function that notes what it was asked; by headers alone it knows nobody unless told."""
 
-    def __init__(self, pick: Pick = PICK) -> None:
+    def __init__(self, pick: Pick = PICK, by_headers: Pick | None = None) -> None:
         self.pick = pick
+        self.by_headers = by_headers
         self.asked: list[RouteRequest] = []
 
     def __call__(self, request: RouteRequest) -> Pick:
         self.asked.append(request)
+        if request.headers_only:
+            assert (request.body, request.complete) == (b"", False)
+            return self.by_headers or Pick.none(Reason.NO_PROMPT)
         return self.pick
+
+    @property
+    def bodies(self) -> list[tuple[bytes, bool]]:
+        """Each body that was read, and whether as the whole of it."""
+        return [(asked.body, asked.complete) for asked in self.asked if not asked.headers_only]
 
 
 def chunked(body: bytes, size: int) -> list[bytes]:
@@ -88,7 +97,7 @@ def test_buffered_decides_on_the_one_body_message(body: bytes, headers: bool, tr
         "expected": "0.250000",
     }
     assert bool(seen.set_headers) is headers, "without headers Envoy drops a header mutation"
-    assert choice.asked == [RouteRequest(body[:LIMIT], complete=len(body) <= LIMIT)]
+    assert choice.bodies == [(body[:LIMIT], len(body) <= LIMIT)]
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
@@ -98,7 +107,7 @@ def test_buffered_partial_reads_a_leading_part_as_cut(body: bytes, size: int) ->
     choice, _, seen = play("BUFFERED_PARTIAL", body, size)
     assert seen.destination is not None
     sent = chunked(body, size)[0]
-    assert choice.asked == [RouteRequest(sent[:LIMIT], complete=sent == body and len(body) <= LIMIT)]
+    assert choice.bodies == [(sent[:LIMIT], sent == body and len(body) <= LIMIT)]
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
@@ -107,9 +116,9 @@ def test_buffered_partial_reads_a_leading_part_as_cut(body: bytes, size: int) ->
 def test_streamed_answers_each_piece_and_leaves_the_choice_to_weights(
     body: bytes, size: int, headers: bool
 ) -> None:
-    """The headers have left: a pick would not be obeyed, so none is made."""
+    """The headers have left: a pick by the body would not be obeyed, so none is made."""
     choice, exchange, seen = play("STREAMED", body, size, headers=headers)
-    assert choice.asked == []
+    assert choice.bodies == []
     assert exchange.pick == Pick.none(Reason.STREAMED)
     assert seen.destination is None
     assert seen.reason == "streamed"
@@ -126,7 +135,7 @@ def test_headers_that_end_the_stream_get_one_reply_and_no_waiting(mode: str) -> 
     assert len(envoy.headers([(":method", b"GET")], end_of_stream=True)) == 1
     assert exchange.state is State.DECIDED
     assert exchange.pick == Pick.none(Reason.NO_BODY)
-    assert choice.asked == []
+    assert choice.bodies == []
 
 
 @pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", "UNTOLD"])
@@ -136,7 +145,7 @@ def test_a_body_after_headers_that_ended_is_answered_once_and_never_chosen_for(m
     envoy = FakeEnvoy(Exchange(choice, body_limit=LIMIT).on_message, mode)
     envoy.headers(end_of_stream=True)
     assert len(envoy.body(b"late", end_of_stream=True)) == 1
-    assert choice.asked == []
+    assert choice.bodies == []
 
 
 def test_mode_none_decides_at_the_headers() -> None:
@@ -187,7 +196,7 @@ def test_observability_mode_gets_no_reply_and_no_pick(mode: str) -> None:
         message.observability_mode = True
         assert exchange.on_message(message) == []
     assert exchange.pick is None
-    assert choice.asked == []
+    assert choice.bodies == []
 
 
 def test_full_duplex_stops_holding_at_the_limit() -> None:
@@ -197,7 +206,7 @@ def test_full_duplex_stops_holding_at_the_limit() -> None:
     assert envoy.headers() == []
     assert envoy.body(b"a" * 999, end_of_stream=False) == []
     assert len(envoy.body(b"b" * 500, end_of_stream=False)) == 2
-    assert choice.asked == [RouteRequest(b"a" * 999 + b"b", complete=False)]
+    assert choice.bodies == [(b"a" * 999 + b"b", False)]
     assert len(envoy.body(b"c", end_of_stream=False)) == 1
     assert envoy.body(b"", end_of_stream=False) == [], "nothing to echo, nothing to say"
     envoy.body(b"", end_of_stream=True)
@@ -234,7 +243,7 @@ def test_full_duplex_never_holds_what_cannot_be_read(
         assert len(envoy.body(piece, end_of_stream=False)) == 1
     envoy.body(b"", end_of_stream=True)
     envoy.finish(b"z" * 150_000)
-    assert choice.asked == []
+    assert choice.bodies == []
 
 
 @pytest.mark.parametrize("mode", ["BUFFERED", "NONE"])

@@ -37,6 +37,7 @@ class Stage:
             self.world.registry,
             clock=self.clock,
             draw=lambda: 0.5,
+            source=self.world.store,
         )
 
     def value(self, name: str, **labels: str) -> float:
@@ -163,7 +164,7 @@ def test_a_fault_in_counting_does_not_cost_the_pick(
     """The reply is built by then; in full duplex the body has been let go."""
     stage = Stage()
 
-    def fail(*_args: Any) -> None:
+    def fail(*_args: Any, **_named: Any) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(stage.world.router if step == "started" else stage.service, step, fail)

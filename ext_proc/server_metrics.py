@@ -1,0 +1,105 @@
+"""What the gRPC service counts and logs."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from ext_proc.pick import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from ext_proc.pick import Pick
+
+log = logging.getLogger(__name__)
+
+FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
+_PICK_BUCKETS: Final = (
+    25e-6, 50e-6, 100e-6, 200e-6, 400e-6, 800e-6,
+    1.6e-3, 3.2e-3, 6.4e-3, 12.8e-3, 25.6e-3, 51.2e-3, 0.1, 0.25,
+)  # fmt: skip
+
+
+class Served(StrEnum):
+    """Who served, as a gateway tells, against whom we named."""
+
+    FIRST = "first"
+    FALLBACK = "fallback"
+    """Another one of the pick's list."""
+    ELSEWHERE = "elsewhere"
+    UNPICKED = "unpicked"
+    """There was no pick."""
+
+    @classmethod
+    def of(cls, address: str, pick: Pick | None) -> Served:
+        """Compare an address with a pick."""
+        if pick is None or not pick.endpoints:
+            return cls.UNPICKED
+        if address == pick.endpoints[0]:
+            return cls.FIRST
+        return cls.FALLBACK if address in pick.endpoints else cls.ELSEWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What the service counts. Children stand ready, because label look-ups cost on the hot path."""
+
+    picks: Mapping[Reason, Any]
+    served: Mapping[Served, Any]
+    faults: Counter
+    streams: Any
+    pick_seconds: Any
+
+    @classmethod
+    def on(cls, registry: CollectorRegistry) -> Metrics:
+        """Register with a registry."""
+        picks = Counter("warmroute_picks", "Decisions by reason", ["reason"], registry=registry)
+        served = Counter(
+            "warmroute_served_told",
+            "Responses of which a gateway told who served them",
+            ["outcome"],
+            registry=registry,
+        )
+        return cls(
+            picks={reason: picks.labels(reason=reason.value) for reason in Reason},
+            served={outcome: served.labels(outcome=outcome.value) for outcome in Served},
+            faults=Counter(
+                "warmroute_ext_proc_faults", "Faults of our own, by exception", ["kind"], registry=registry
+            ),
+            streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),
+            pick_seconds=Histogram(
+                "warmroute_pick_duration_seconds",
+                "Reading a body, looking its prefix up and choosing",
+                buckets=_PICK_BUCKETS,
+                registry=registry,
+            ),
+        )
+
+
+class Faults:
+    """Counts each fault and logs one a minute and kind, by place and type: its text may hold a prompt."""
+
+    def __init__(self, counter: Counter, clock: Callable[[], float]) -> None:
+        self._counter = counter
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def note(self, error: Exception) -> None:
+        """Count and perhaps log."""
+        kind = type(error).__name__
+        self._counter.labels(kind=kind).inc()
+        now = self._clock()
+        if now - self._logged.get(kind, float("-inf")) < FAULT_LOG_INTERVAL_SECONDS:
+            return
+        self._logged[kind] = now
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+        log.error("fault, answered unrouted: %s at %s", kind, place)

@@ -1,0 +1,272 @@
+"""What the endpoint-picker protocol demands: only who is allowed, always somebody, else 503."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ext_proc import routing
+from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.request import RouteRequest, model_in_path
+from ext_proc.server import ExchangeStream
+from ext_proc.server_duty import NOT_READY, Duty
+from ext_proc.subset import subset
+from fleet.names import SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
+from fleet.store import FleetStore, FleetView
+from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen
+from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.worlds import chat, pool_of, view_of
+
+ALL = tuple(f"10.0.0.{number}:80" for number in range(4))
+MODES = ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX]
+
+
+def play(
+    stage: Stage,
+    body: bytes,
+    mode: str = "BUFFERED",
+    *,
+    allowed: list[str] | None = None,
+    served: dict[str, Any] | None = None,
+) -> Seen:
+    """One request, with its headers, and its response when somebody is told to have served."""
+    stream = ExchangeStream(stage.service)
+    metadata: dict[str, Any] = {} if allowed is None else {SUBSET_NAMESPACE: {SUBSET_KEY: allowed}}
+    envoy = FakeEnvoy(stream.on_message, mode, may_refuse=True, metadata=metadata | (served or {}))
+    envoy.headers([(":method", b"POST"), ("content-type", b"application/json")])
+    if mode != "NONE" and envoy.seen.refusal is None:
+        envoy.body(body, end_of_stream=True)
+    if served is not None:
+        envoy.respond([(":status", b"200")])
+    stream.close()
+    return envoy.finish(b"" if mode == "NONE" else body)
+
+
+def named(seen: Seen) -> list[str]:
+    return (seen.destination or "").split(",")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("body", [chat("hi " * 300), b"no JSON", b"", chat("hi", model="unknown")])
+@pytest.mark.parametrize(
+    "allowed", [["10.0.0.2:80"], ["10.0.0.1", "10.0.0.3:80"], ["10.0.0.2", "10.9.9.9:1"]]
+)
+def test_never_outside_of_what_is_allowed(mode: str, body: bytes, allowed: list[str]) -> None:
+    """In every mode and for every body: a pick of ours, or one by weights, but of these only."""
+    stage = Stage()
+    admits = subset(tuple(allowed)).admits
+    for number in range(6):
+        seen = play(stage, body.replace(b"hi", b"%d hi" % number, 1), mode, allowed=allowed)
+        assert seen.refusal is None
+        assert all(admits(address) for address in named(seen)), seen.destination
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("allowed", [[], ["10.9.9.9"], ["10.0.0.1:81"], ["junk", ":", "[::1]:80"]])
+def test_nobody_allowed_is_there(mode: str, allowed: list[str]) -> None:
+    """503, as the protocol says, counted by its reason, with nothing in flight."""
+    stage = Stage()
+    seen = play(stage, chat("hi"), mode, allowed=allowed)
+    assert seen.refusal is not None
+    assert seen.refusal.status.code == 503
+    assert json.loads(seen.refusal.body)["error"]["code"] == "no_endpoint_ready"
+    assert stage.picks("not_ready") == 1
+    assert stage.in_flight() == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_hint_nothing_is_ever_refused(mode: str) -> None:
+    """Not even where no fleet is known: whoever runs Envoy decides by weights."""
+    stage = Stage()
+    stage.world.store._view = None
+    seen = play(stage, chat("hi"), mode)
+    assert seen.refusal is None
+    assert seen.destination is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("body", [b"no JSON", b""])
+def test_whoever_must_be_told_somebody_is(mode: str, body: bytes) -> None:
+    """`name_always`: by weights where nothing is picked, and as many as a pick of ours would name."""
+    stage = Stage(ext_proc={"name_always": True, "pick": {"fallbacks": 1}})
+    seen = play(stage, body, mode)
+    assert seen.reason == "named"
+    assert set(named(seen)) <= set(ALL)
+    assert len(named(seen)) == 2
+    assert seen.set_headers["x-gateway-destination-endpoint"].decode() == seen.destination
+    assert "x-warmroute-prefix" not in seen.set_headers, "no header without a value"
+
+
+def test_whoever_must_be_told_somebody_gets_503_where_nobody_is() -> None:
+    stage = Stage(ext_proc={"name_always": True})
+    stage.world.store.publish(FleetView())
+    seen = play(stage, b"no JSON")
+    assert seen.refusal is not None
+    stage.world.store._view = None
+    assert play(stage, b"no JSON").refusal is not None
+
+
+@pytest.mark.parametrize("allowed", [["10.0.0.2"], None])
+def test_a_fault_of_ours_leaves_the_duty(monkeypatch: pytest.MonkeyPatch, allowed: list[str] | None) -> None:
+    """The request goes by weights, to somebody who is allowed."""
+    stage = Stage(ext_proc={"name_always": True})
+    monkeypatch.setattr(routing, "read_prompt", None)
+    seen = play(stage, chat("hi"), allowed=allowed)
+    assert seen.reason == "named"
+    assert allowed is None or named(seen) == ["10.0.0.2:80"]
+    assert stage.picks("named") == 1
+    assert stage.value("warmroute_ext_proc_faults_total", kind="TypeError") == 1
+
+
+def test_a_fault_in_the_duty_itself_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(ext_proc={"name_always": True})
+    monkeypatch.setattr(stage.service.duty, "fulfil", None)
+    assert play(stage, b"no JSON").reason == "fault"
+
+
+def test_over_the_limit_of_streams_the_duty_holds() -> None:
+    stage = Stage(limits={"ext_proc_streams": 1}, ext_proc={"name_always": True})
+    open_one = ExchangeStream(stage.service)
+    assert play(stage, chat("hi")).reason == "named"
+    assert named(play(stage, chat("hi"), allowed=["10.0.0.3"])) == ["10.0.0.3:80"]
+    open_one.close()
+
+
+def test_weights_decide_who_is_named() -> None:
+    """In their proportion; whoever has no weight gets nothing."""
+    store = FleetStore()
+    view = view_of(pool_of(), pool_of("other", base=1))
+    store.publish(FleetView(view.membership, {ALL[0]: 300, ALL[1]: 100, "10.0.1.0:80": 5}, {}))
+    draws = iter([number / 1000 for number in range(1000)] * 2)
+    duty = Duty(store, lambda: next(draws))
+    request = RouteRequest(b"", complete=True, cluster="p")
+    chosen = Counter(duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).endpoints[0] for _ in range(1000))
+    assert chosen == {ALL[0]: 750, ALL[1]: 250}
+    unknown = request._replace(cluster="outbound|80||gateway")
+    assert duty.fulfil(Pick.none(Reason.NOT_JSON), unknown, 0).endpoints[0] in {*ALL[:2], "10.0.1.0:80"}
+
+
+def test_a_new_view_is_taken_over() -> None:
+    store = FleetStore()
+    store.publish(view_of(pool_of()))
+    duty = Duty(store, lambda: 0.99)
+    request = RouteRequest(b"", complete=True, subset=("10.0.0.3", "10.0.0.0"))
+    assert duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).endpoints == (ALL[3],)
+    store.publish(view_of(pool_of(count=2)))
+    assert duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).endpoints == (ALL[0],)
+    store.publish(view_of(pool_of(count=1, base=5)))
+    assert duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).refusal is NOT_READY
+
+
+def test_a_pick_keeps_what_is_allowed_of_it() -> None:
+    """The rest of its list goes; where the first goes, what was told of the first goes too."""
+    duty = Duty(FleetStore(), lambda: 0.5)
+    pick = Pick(ALL[:3], Reason.WARM, 0.5, "ff", 0.1)
+    request = RouteRequest(b"", complete=True)
+    first = duty.fulfil(pick, request._replace(subset=(ALL[0], ALL[2])), 2)
+    assert (first.endpoints, first.reason, first.matched_share) == ((ALL[0], ALL[2]), Reason.WARM, 0.5)
+    later = duty.fulfil(pick, request._replace(subset=(ALL[2],)), 2)
+    assert (later.endpoints, later.reason, later.matched_share) == ((ALL[2],), Reason.NAMED, 0.0)
+    refused = Pick.refuse(Reason.OVER_LIMIT, Refusal(429, "later"))
+    assert duty.fulfil(refused, request._replace(subset=()), 2) is refused
+
+
+@pytest.mark.parametrize(
+    ("entry", "address", "admitted"),
+    [
+        ("10.0.0.1:80", "10.0.0.1:80", True),
+        ("10.0.0.1:80", "10.0.0.1:81", False),
+        ("10.0.0.1", "10.0.0.1:81", True),
+        ("10.0.0.1", "10.0.0.10:81", False),
+        ("2001:db8::1", "[2001:db8::1]:80", True),
+        ("2001:DB8:0::1", "[2001:db8::1]:80", True),
+        ("[2001:db8::1]:80", "[2001:db8::1]:80", True),
+        ("[2001:db8::1]", "[2001:db8::1]:80", True),
+        ("[2001:db8::1]:81", "[2001:db8::1]:80", False),
+        ("engine.svc:80", "engine.svc:80", True),
+        ("", "10.0.0.1:80", False),
+    ],
+)
+def test_ports_count_where_they_are_given(entry: str, address: str, admitted: bool) -> None:
+    """Several engines may share an address: a bare address allows each of them."""
+    assert subset((entry,)).admits(address) is admitted
+    assert subset((entry,)) is subset((entry,)), "results can be kept beside it"
+
+
+@given(st.lists(st.text(max_size=30), max_size=5))
+def test_no_entry_breaks_anything(entries: list[str]) -> None:
+    """Whatever a gateway sends."""
+    assert subset(tuple(entries)).admits("10.0.0.1:80") in {True, False}
+
+
+@pytest.mark.parametrize(("where", "outcome"), [(0, "first"), (1, "fallback"), (None, "elsewhere")])
+@pytest.mark.parametrize("mode", MODES)
+def test_who_served_is_counted_and_told(mode: str, where: int | None, outcome: str) -> None:
+    """From the metadata of the response's headers; told once to whoever routes."""
+    stage = Stage(ext_proc={"name_always": True})
+    heard: list[str] = []
+    stage.service.on_served = heard.append
+    stream = ExchangeStream(stage.service)
+    envoy = FakeEnvoy(stream.on_message, mode)
+    envoy.headers([(":method", b"POST")])
+    if mode != "NONE":
+        envoy.body(chat("hi"), end_of_stream=True)
+    address = "10.8.8.8:1" if where is None else named(envoy.seen)[where]
+    envoy._metadata = {"envoy.lb": {SERVED_KEY: address}}
+    envoy.respond([(":status", b"200")])
+    envoy.respond([(":status", b"200")])
+    assert heard == [address]
+    assert stage.value("warmroute_served_told_total", outcome=outcome) == 1
+
+
+def test_who_served_may_be_told_by_a_header_of_the_response() -> None:
+    """And without a pick it is told all the same."""
+    stage = Stage()
+    heard: list[str] = []
+    stage.service.on_served = heard.append
+    stream = ExchangeStream(stage.service)
+    envoy = FakeEnvoy(stream.on_message, "NONE")
+    envoy.headers()
+    envoy.respond([(":status", b"200"), (SERVED_KEY, b"10.0.0.1:80")])
+    assert heard == ["10.0.0.1:80"]
+    assert stage.value("warmroute_served_told_total", outcome="unpicked") == 1
+
+
+def test_a_fault_of_whoever_hears_who_served_costs_nothing() -> None:
+    stage = Stage()
+    stage.service.on_served = None
+    seen = play(stage, chat("hi"), served={"envoy.lb": {SERVED_KEY: ALL[0]}})
+    assert seen.destination is not None
+    assert stage.value("warmroute_ext_proc_faults_total", kind="TypeError") == 1
+
+
+def test_responses_that_tell_nobody_are_not_counted() -> None:
+    stage = Stage()
+    play(stage, chat("hi"), served={})
+    assert all(
+        stage.value("warmroute_served_told_total", outcome=outcome) == 0
+        for outcome in ("first", "fallback", "elsewhere", "unpicked")
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/v1/realtime?model=gpt-x", "gpt-x"),
+        ("/v1/realtime?a=b&model=org%2Fm#f", "org/m"),
+        ("/openai/deployments/my%20m/chat/completions?api-version=1", "my m"),
+        ("/v1beta/models/gemma-3:generateContent", "gemma-3"),
+        ("/v2/models/llama/infer", "llama"),
+        ("/v1/models", ""),
+        ("/v1/chat/completions", ""),
+        ("", ""),
+        ("/?model=" + "m" * 9000, "m" * 512),
+    ],
+)
+def test_a_model_in_the_path_is_read(path: str, model: str) -> None:
+    assert model_in_path(path) == model
