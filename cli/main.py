@@ -27,7 +27,7 @@ class Verb(Protocol):
 VERBS: Final = {
     "serve": ("cli.serve", "run xds_server and ext_proc in one process (the sidecar form)"),
     "xds": ("cli.xds", "run xds_server alone: signals, weights, discovery"),
-    "ext-proc": ("cli.ext_proc", "run one ext_proc worker that follows an xds_server"),
+    "ext-proc": ("cli.ext_proc", "run ext_proc workers that follow an xds_server"),
     "check": ("cli.check", "check a settings file and do nothing else"),
     "bootstrap": ("cli.bootstrap", "print an Envoy bootstrap that knows only its node and where ADS is"),
     "gpu-agent": ("cli.gpu_agent", "tell of this host's GPUs: a Prometheus page, and reports to xds_server"),

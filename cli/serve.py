@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.service import run_service
+from fleet.errors import SettingsError
 from fleet.settings import load_settings
 
 if TYPE_CHECKING:
@@ -19,4 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM."""
-    return run_service(args.settings, load_settings(args.settings), "serve")
+    settings = load_settings(args.settings)
+    if (workers := settings.ext_proc.workers) > 1:
+        raise SettingsError(
+            [f"ext_proc.workers: {workers}; `serve` is one process: use `xds` and `ext-proc`"]
+        )
+    return run_service(args.settings, settings, "serve")

@@ -45,13 +45,18 @@ class Part(Protocol):
     async def stop(self) -> None: ...  # noqa: D102
 
 
-def run_service(path: Path, settings: Settings, role: Role) -> int:
-    """Run a role until SIGTERM; returns the exit status."""
+def run_service(
+    path: Path,
+    settings: Settings,
+    role: Role,
+    place: Callable[[Settings], Settings] = lambda settings: settings,
+) -> int:
+    """Run a role until SIGTERM; returns the exit status. `place` makes its own settings of the file's."""
     configure_logging()
-    return run(_serve(path, settings, role))
+    return run(_serve(path, place(settings), role, place))
 
 
-async def _serve(path: Path, settings: Settings, role: Role) -> int:
+async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Settings], Settings]) -> int:
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
     provider = tracer_provider(settings.telemetry, role, registry)
@@ -67,7 +72,8 @@ async def _serve(path: Path, settings: Settings, role: Role) -> int:
         for part in parts:
             await part.apply(changed)
 
-    watch = asyncio.create_task(SettingsWatch(path, settings, apply, registry).run(), name="settings watch")
+    watched = SettingsWatch(path, settings, apply, registry, place)
+    watch = asyncio.create_task(watched.run(), name="settings watch")
     try:
         for part in parts:
             await part.start()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     View = Callable[[], Any]
-    QueryView = Callable[["Query"], Mapping[str, Any]]
+    QueryView = Callable[["Query"], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
     Action = Callable[[Any], Any]
     """Takes a JSON value; may return an awaitable."""
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -188,7 +188,8 @@ def _query_handler(views: Sequence[QueryView]) -> Handler:
         query = Query.of(request.query)
         merged: dict[str, Any] = {}
         for view in views:
-            merged.update(view(query))
+            told = view(query)
+            merged.update(await told if inspect.isawaitable(told) else told)
         return _json(merged)
 
     return handle

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 RESTART_ONLY = (
     ("xds", "address"),
     ("ext_proc", "address"),
+    ("ext_proc", "workers"),
+    ("ext_proc", "shared"),
     ("control", "address"),
     ("admin", "address"),
     ("admin", "ext_proc_address"),
@@ -52,8 +54,11 @@ class SettingsWatch:
         settings: Settings,
         apply: Callable[[Settings], Awaitable[None]],
         registry: CollectorRegistry,
+        place: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> None:
+        """`place` makes of a file's settings those of this process."""
         self._path = path
+        self._place = place
         self._settings = settings
         self._apply = apply
         self._wake = asyncio.Event()
@@ -114,7 +119,7 @@ class SettingsWatch:
             self._reloads.labels("refused").inc()
             logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
             return
-        settings = self._as_bound(settings)
+        settings = self._as_bound(self._place(settings))
         if settings == self._settings:
             return
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.settings import topology
+from fleet.settings import replicas, topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,31 @@ def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
         if address and address in sockets:
             yield (path_text, "address"), f"{address!r}; allowed: an address of its own for each service"
         sockets.add(address)
+    yield from _workers(settings, sockets)
+
+
+def _workers(settings: Settings, taken: set[str]) -> Iterator[tuple[Path, str]]:
+    """Workers listen beside the first one's address; those addresses must exist and be nobody else's."""
+    count, admin = settings.ext_proc.workers, settings.admin.ext_proc_address
+    if count == 1:
+        return
+    try:
+        beside = [
+            *replicas.worker_addresses(settings.ext_proc)[1:],
+            *(replicas.worker_admin_address(admin, number) for number in range(count) if admin),
+        ]
+    except ValueError as error:
+        yield ("ext_proc", "workers"), f"{count}; {error}"
+        return
+    seen = {*taken, *(listener.address for listener in settings.listeners), admin}
+    for address in beside:
+        if address in seen:
+            yield (
+                ("ext_proc", "workers"),
+                f"{count}; allowed: fewer, or other addresses: {address!r} is used",
+            )
+            return
+        seen.add(address)
 
 
 def _same_sources(settings: Settings) -> Iterator[tuple[Path, str]]:

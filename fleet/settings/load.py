@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
+ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "WARMROUTE_XDS_ADDRESS": ("xds", "address"),
     "WARMROUTE_EXT_PROC_ADDRESS": ("ext_proc", "address"),
+    "WARMROUTE_EXT_PROC_WORKERS": ("ext_proc", "workers"),
+    "WARMROUTE_EXT_PROC_SHARED_URL": ("ext_proc", "shared", "url"),
     "WARMROUTE_CONTROL_ADDRESS": ("control", "address"),
     "WARMROUTE_ADMIN_ADDRESS": ("admin", "address"),
     "WARMROUTE_ADMIN_EXT_PROC_ADDRESS": ("admin", "ext_proc_address"),
@@ -30,6 +32,9 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The few settings that a container may need to override, and nothing else."""
 
+_NUMBERS: Final = frozenset({("ext_proc", "workers")})
+SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset({("ext_proc", "shared", "url")})
+"""Values that errors must not show."""
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 _MAX_SHOWN_VALUE: Final = 80
@@ -155,11 +160,15 @@ def _read(text: str) -> tuple[Any, yaml.Node | None]:
 
 
 def _override(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
-    for variable, (section, field) in ENVIRONMENT.items():
-        if variable in environ:
-            held = raw.setdefault(section, {})
-            if isinstance(held, dict):
-                held[field] = environ[variable]
+    for variable, path in ENVIRONMENT.items():
+        if variable not in environ:
+            continue
+        held: Any = raw
+        for section in path[:-1]:
+            held = held.setdefault(section, {}) if isinstance(held, dict) else None
+        if isinstance(held, dict):
+            text = environ[variable]
+            held[path[-1]] = int(text) if path in _NUMBERS and text.isascii() and text.isdigit() else text
 
 
 def _line(
@@ -174,7 +183,8 @@ def _line(
         return f"{place}: missing; it has no default"
     message = problem["msg"].removeprefix("Value error, ")
     message = message.removeprefix("allowed: ").removeprefix("Input should be ")
-    return f"{place}: {_shown(problem['input'])}; allowed: {message}"
+    shown = "not shown" if location in SECRET else _shown(problem["input"])
+    return f"{place}: {shown}; allowed: {message}"
 
 
 def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...]) -> str:

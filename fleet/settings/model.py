@@ -12,6 +12,7 @@ from pydantic import Field
 from fleet.settings.address import ServerAddress, is_local
 from fleet.settings.picks import PickSettings
 from fleet.settings.pools import ListenerSettings, PoolSettings
+from fleet.settings.replicas import MOST_WORKERS, SharedSettings
 from fleet.settings.signals import SignalSettings
 from fleet.settings.skew import SkewSettings
 from fleet.settings.strict import Seconds
@@ -34,6 +35,9 @@ class ExtProcSettings(_Strict):
 
     address: ServerAddress = "unix:/run/warmroute/ext_proc.sock"
     message_timeout_seconds: Annotated[float, Field(gt=0, le=10)] = 0.25
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
+    """Processes of `warmroute ext-proc` on one host; Envoys spread requests over all of them."""
+    shared: SharedSettings = SharedSettings()
     name_always: bool = False
     """Name an endpoint by weights where nothing is picked: for gateways that cannot choose by themselves."""
     clear_route_cache: bool = False

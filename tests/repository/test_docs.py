@@ -10,6 +10,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from cli.main import VERBS
+from cli.worker_admin import WorkerAdmins
+from cli.workers import WORKERS_PATH, Workers
 from ext_proc.app import ExtProcServer
 from ext_proc.pick import Reason
 from fleet import names
@@ -124,8 +126,8 @@ def test_examples_of_settings_in_documents_are_good(documents: Mapping[Path, str
 
 def test_environment_and_restart_rules_are_told(root: Path) -> None:
     text = (root / "docs" / "settings.md").read_text()
-    for variable, (section, field) in ENVIRONMENT.items():
-        assert f"| `{variable}` | `{section}.{field}` |" in text
+    for variable, path in ENVIRONMENT.items():
+        assert f"| `{variable}` | `{'.'.join(path)}` |" in text
     told = text[text.index("## Reload") :]
     assert [f"{s}.{f}" for s, f in RESTART_ONLY if f"`{s}.{f}`" not in told] == []
 
@@ -156,8 +158,10 @@ async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Pat
     SettingsWatch(root / "none.yaml", settings, parts[0].apply, registry)
     MetricPush(settings.telemetry, "test", registry)
     AdminServer("", registry, lambda: True, {})
+    Workers(root / "none.yaml", settings, registry)
+    WorkerAdmins((), None, registry)
     told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", operations, flags=re.MULTILINE))
     assert told == set(exposed(registry))
     paths = {path for part in parts for path in (*part.views(), *part.queries(), *part.actions())}
-    paths |= {"/healthz", "/readyz", "/metrics"}
+    paths |= {"/healthz", "/readyz", "/metrics", WORKERS_PATH}
     assert set(re.findall(r"^\| `(/[\w/]+)` \|", operations, flags=re.MULTILINE)) == paths

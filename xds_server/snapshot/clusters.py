@@ -44,11 +44,14 @@ from envoy_data_plane.envoy.type.v3 import Percent
 
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
+from fleet.settings.replicas import worker_addresses
 from xds_server.snapshot.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.proxyless import weighted_policy
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleet.settings import PoolSettings, Settings
 
 _UPSTREAM_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -160,7 +163,6 @@ def _refused_connections_only() -> OutlierDetection:
 
 
 def _ext_proc_cluster(settings: Settings) -> Cluster:
-    address = settings.ext_proc.address
     keepalive = KeepaliveSettings(
         interval=seconds(_KEEPALIVE_INTERVAL_SECONDS), timeout=seconds(_KEEPALIVE_TIMEOUT_SECONDS)
     )
@@ -169,9 +171,10 @@ def _ext_proc_cluster(settings: Settings) -> Cluster:
     )
     return Cluster(
         name=EXT_PROC_CLUSTER,
-        type=_discovery(address),
+        type=_discovery(settings.ext_proc.address),
         connect_timeout=seconds(_HEALTH_TIMEOUT_SECONDS),
-        load_assignment=_one_address(EXT_PROC_CLUSTER, address),
+        # One address a worker: with one port for all, each of Envoy's few connections would stick to one.
+        load_assignment=_assignment(EXT_PROC_CLUSTER, worker_addresses(settings.ext_proc)),
         circuit_breakers=_no_circuit_breaking(),
         # Without healthy hosts Envoy must give up on ext_proc at once, not try a frozen one in panic.
         common_lb_config=ClusterCommonLbConfig(
@@ -210,8 +213,6 @@ def _discovery(address: str) -> ClusterDiscoveryType:
     return ClusterDiscoveryType.STATIC
 
 
-def _one_address(cluster: str, address: str) -> ClusterLoadAssignment:
-    endpoint = LbEndpoint(endpoint=Endpoint(address=address_of(address)))
-    return ClusterLoadAssignment(
-        cluster_name=cluster, endpoints=[LocalityLbEndpoints(lb_endpoints=[endpoint])]
-    )
+def _assignment(cluster: str, addresses: Sequence[str]) -> ClusterLoadAssignment:
+    listed = [LbEndpoint(endpoint=Endpoint(address=address_of(address))) for address in addresses]
+    return ClusterLoadAssignment(cluster_name=cluster, endpoints=[LocalityLbEndpoints(lb_endpoints=listed)])
