@@ -1,0 +1,105 @@
+"""Recorded and composed KV events, and a clock that stands."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ext_proc.kv.sequence import END
+from ext_proc.kv.view import Identity, KvView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ext_proc.kv.tracker import Tracker
+
+RECORDED = Path(__file__).parent / "data" / "kv_events_vllm_0.32.jsonl"
+pack = msgspec.msgpack.encode
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def recorded() -> Iterator[dict[str, Any]]:
+    """What stands in the recording, in order: requests with the engine's own report, and messages."""
+    for line in RECORDED.read_text().splitlines():
+        entry = json.loads(line)
+        if "payload" in entry:
+            entry["payload"] = base64.b64decode(entry["payload"])
+        yield entry
+
+
+def stored(
+    hashes: Sequence[int], parent: int | None, tokens: Sequence[int], size: int, **more: Any
+) -> dict[str, Any]:
+    return {
+        "type": "BlockStored",
+        "block_hashes": list(hashes),
+        "parent_block_hash": parent,
+        "token_ids": list(tokens),
+        "block_size": size,
+        **more,
+    }
+
+
+def removed(*hashes: int, **more: Any) -> dict[str, Any]:
+    return {"type": "BlockRemoved", "block_hashes": list(hashes), **more}
+
+
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+def batch(*events: Any) -> bytes:
+    return pack([1.0, list(events), 0])
+
+
+class World:
+    """A view with one endpoint of one rank, connected and known from its beginning."""
+
+    def __init__(self, *, limit: int = 1000, replayable: bool = True) -> None:
+        self.clock = Clock()
+        self.view = KvView(limit, self.clock)
+        self.number = 0
+        self.tracker = self.join("a", replayable=replayable)[0]
+
+    def join(self, address: str, *, ranks: int = 1, replayable: bool = True) -> list[Tracker]:
+        trackers = self.view.add(address, ranks=ranks, replayable=replayable)
+        for tracker in trackers:
+            tracker.connect()
+            answer(tracker)
+        return trackers
+
+    def tell(self, *events: Any, tracker: Tracker | None = None) -> None:
+        """Publish events in one message, and apply it."""
+        to = tracker or self.tracker
+        to.sequence.live(self.number, batch(*events))
+        self.number += 1
+        settle(to)
+
+    def matched(self, tokens: Sequence[int], adapter: str = "", salt: str = "") -> dict[str, int]:
+        return dict(self.view.matched(list(tokens), Identity(adapter, salt)))
+
+
+def answer(tracker: Tracker, *messages: tuple[int, bytes]) -> None:
+    """Answer a replay."""
+    tracker.sequence.wanted = None
+    for number, payload in messages:
+        tracker.sequence.replayed(number, payload)
+    tracker.sequence.replayed(END, b"")
+    settle(tracker)
+
+
+def settle(tracker: Tracker) -> None:
+    while tracker.step():
+        pass

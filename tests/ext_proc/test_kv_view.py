@@ -1,0 +1,230 @@
+"""Whose word counts, and what routing gets of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ext_proc.kv.lookup import FRESHNESS_SECONDS, Asked, KvLookup, PromptTokens
+from ext_proc.kv.view import MAX_EXPECTED, MAX_UNSEEN, UNSEEN_SECONDS, Freshness, Identity
+from tests.ext_proc.kv_worlds import World, batch, settle, stored
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SIZE = 16
+PROMPT = list(range(100, 100 + 10 * SIZE + 1))
+
+
+def keys(world: World, tokens: list[int]) -> NDArray[np.uint64]:
+    made = world.view.keys(tokens, Identity())
+    assert made is not None
+    return made
+
+
+class Reader:
+    """Reads a body that is a JSON list of ids; what it is told to leave out is not known."""
+
+    def __init__(self) -> None:
+        self.known: int | None = None
+
+    def read(self, body: bytes) -> PromptTokens | None:
+        ids = json.loads(body)
+        if not ids:
+            return None
+        known = ids if self.known is None else ids[: self.known]
+        return PromptTokens(np.array(known, dtype=np.uint64), len(known) == len(ids), len(ids))
+
+
+class Asking(World):
+    """A world with a lookup over one pool of `a`, `b` and `c`; `c` tells nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = self.join("b")[0]
+        self.reader = Reader()
+        self.lookup = KvLookup(self.view, self.clock, 4096)
+        self.lookup.set_pool("p", ["a", "b"], self.reader)
+
+    def ask(self, tokens: list[int], model: str = "m", **more: str) -> Asked:
+        asked = self.lookup.ask("p", model, json.dumps(tokens).encode(), complete=True, **more)
+        assert asked is not None
+        return asked
+
+    def later(self) -> None:
+        self.clock.now += FRESHNESS_SECONDS
+
+
+def hold(world: World, blocks: int, first: int = 1) -> None:
+    numbers = range(first, first + blocks)
+    world.tell(stored(numbers, None, PROMPT[: blocks * SIZE], SIZE))
+
+
+def test_silence_alone_does_not_count_against_an_endpoint() -> None:
+    world = World()
+    hold(world, 1)
+    world.clock.now += 100 * UNSEEN_SECONDS
+    assert world.view.freshness("a") is Freshness.WHOLE
+
+
+def test_prompts_that_leave_no_trace_make_a_word_worthless_until_one_does() -> None:
+    """Events have stopped, or the engine's tokens are others than ours."""
+    world = World()
+    hold(world, 1)
+    for number in range(MAX_UNSEEN):
+        assert world.view.freshness("a") is Freshness.WHOLE
+        world.view.expect("a", keys(world, [number] * 33))
+        world.clock.now += UNSEEN_SECONDS
+    assert world.view.freshness("a") is Freshness.STALE
+    world.view.expect("a", keys(world, [77] * 33))
+    world.tell(stored([77], None, [77] * SIZE, SIZE))
+    assert world.view.freshness("a") is Freshness.WHOLE
+
+
+def test_prompts_whose_blocks_show_up_keep_a_word_good() -> None:
+    world = World()
+    hold(world, 1)
+    for number in range(200, 200 + 3 * MAX_UNSEEN):
+        world.view.expect("a", keys(world, [number] * 33))
+        world.tell(stored([number], None, [number] * SIZE, SIZE))
+        world.clock.now += UNSEEN_SECONDS
+        assert world.view.freshness("a") is Freshness.WHOLE
+
+
+def test_prompts_that_need_no_new_block_are_not_expected() -> None:
+    world = World()
+    hold(world, 2)
+    for tokens in (PROMPT[: 2 * SIZE + 3], PROMPT[:5]):
+        for _ in range(MAX_UNSEEN):
+            world.view.expect("a", keys(world, tokens))
+        world.clock.now += UNSEEN_SECONDS
+    assert world.view.freshness("a") is Freshness.WHOLE
+
+
+def test_one_prompt_sent_often_is_unseen_once() -> None:
+    world = World()
+    hold(world, 1)
+    for _ in range(3 * MAX_UNSEEN):
+        world.view.expect("a", keys(world, [5] * 33))
+    world.clock.now += UNSEEN_SECONDS
+    assert world.view.freshness("a") is Freshness.WHOLE
+
+
+def test_what_is_expected_is_bounded() -> None:
+    world = World()
+    hold(world, 1)
+    for number in range(3 * MAX_EXPECTED):
+        world.view.expect("a", keys(world, [1000 + number] * 33))
+    assert len(world.view._endpoints["a"].expected) == MAX_EXPECTED
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**64], ["x"], [None], [[1], [2, 3]], [1.5, None]])
+def test_ids_that_are_none_match_nothing(tokens: list[object]) -> None:
+    assert World().view.matched(tokens, Identity()) == {}  # type: ignore[arg-type]
+
+
+def test_a_whole_word_replaces_the_estimate() -> None:
+    """Both ways: what was thought warm and is not, and what was thought cold and is warm."""
+    world = Asking()
+    hold(world, 5)
+    asked = world.ask(PROMPT)
+    assert world.lookup.merged(asked, {"b": 7, "c": 3}, blocks=20) == {"a": 10, "c": 3}
+    assert world.lookup.merged(asked, {}, blocks=20) == {"a": 10}
+    assert world.lookup.merged(asked, {"a": 20}, blocks=20) == {"a": 10}
+
+
+def test_of_a_partial_word_and_the_estimate_the_larger_counts() -> None:
+    world = Asking()
+    world.other.sequence.disconnected()
+    world.other.connect()
+    world.other.sequence.wanted = None
+    world.other.sequence.live(50, batch(stored(range(1, 6), None, PROMPT[: 5 * SIZE], SIZE)))
+    world.other.sequence.replay_failed()
+    settle(world.other)
+    assert world.view.freshness("b") is Freshness.PARTIAL
+    asked = world.ask(PROMPT)
+    assert world.lookup.merged(asked, {"b": 4}, blocks=20) == {"b": 10}
+    assert world.lookup.merged(asked, {"b": 14}, blocks=20) == {"b": 14}
+    assert world.lookup.merged(asked, {"a": 3, "b": 14}, blocks=20) == {"b": 14}
+
+
+def test_a_stale_word_leaves_the_estimate() -> None:
+    world = Asking()
+    hold(world, 5)
+    world.tracker.disconnect()
+    world.later()
+    assert world.lookup.merged(world.ask(PROMPT), {"a": 2, "b": 4}, blocks=20) == {"a": 2}
+    world.other.disconnect()
+    world.later()
+    estimate = {"a": 2, "b": 4}
+    assert world.lookup.merged(world.ask(PROMPT), estimate, blocks=20) is estimate
+
+
+def test_a_beginning_counts_for_what_it_can_tell() -> None:
+    """Four blocks' tokens are known: who holds fewer is known, who holds these may hold more."""
+    world = Asking()
+    hold(world, 6)
+    world.other.sequence.live(0, batch(stored([1, 2], None, PROMPT[: 2 * SIZE], SIZE)))
+    settle(world.other)
+    world.reader.known = 4 * SIZE + 3
+    asked = world.ask(PROMPT)
+    assert world.lookup.merged(asked, {"a": 12, "b": 12, "c": 1}, blocks=20) == {"a": 12, "b": 4, "c": 1}
+    assert world.lookup.merged(asked, {"a": 3}, blocks=20) == {"a": 8, "b": 4}
+
+
+def test_a_beginning_of_less_than_a_block_tells_nothing() -> None:
+    world = Asking()
+    hold(world, 6)
+    world.reader.known = SIZE - 1
+    asked = world.ask(PROMPT)
+    assert world.lookup.merged(asked, {"a": 12}, blocks=20) == {"a": 12}
+
+
+def test_no_blocks_no_answer() -> None:
+    world = Asking()
+    hold(world, 6)
+    assert world.lookup.merged(world.ask(PROMPT), {}, blocks=0) == {}
+
+
+def test_endpoints_of_other_pools_are_left_out() -> None:
+    world = Asking()
+    hold(world, 6)
+    world.lookup.set_pool("p", ["b"], world.reader)
+    world.lookup.set_pool("q", ["a"], world.reader)
+    assert world.lookup.merged(world.ask(PROMPT), {}, blocks=20) == {}
+    assert world.lookup.exact_endpoints("q") == {"a"}
+    world.lookup.keep_pools(["p"])
+    assert world.lookup.ask("q", "m", b"[1]", complete=True) is None
+
+
+def test_what_cannot_be_known_is_not_asked() -> None:
+    world = Asking()
+    body = json.dumps(PROMPT).encode()
+    assert world.lookup.ask("p", "m", body, complete=False) is None
+    assert world.lookup.ask("none", "m", body, complete=True) is None
+    assert world.lookup.ask("p", "m", b"[]", complete=True) is None
+
+
+def test_a_model_that_is_an_adapter_has_blocks_of_its_own() -> None:
+    """VLLM takes an adapter's name for the model's; events tell which names are adapters'."""
+    world = Asking()
+    hold(world, 6)
+    assert world.lookup.merged(world.ask(PROMPT, "l"), {}, 20) == {"a": 12}
+    world.tell(stored([91], None, PROMPT[:SIZE], SIZE, lora_name="l"))
+    assert world.lookup.merged(world.ask(PROMPT, "l"), {}, 20) == {"a": 2}
+    assert world.lookup.merged(world.ask(PROMPT, "m"), {}, 20) == {"a": 12}
+    assert world.lookup.merged(world.ask(PROMPT, "m", adapter="l"), {}, 20) == {"a": 2}
+    assert world.lookup.merged(world.ask(PROMPT, "m", salt="s"), {}, 20) == {}
+
+
+def test_what_was_sent_is_expected() -> None:
+    world = Asking()
+    hold(world, 1)
+    for number in range(MAX_UNSEEN):
+        world.lookup.sent("a", world.ask([number] * 40))
+    world.lookup.sent("elsewhere", world.ask([1] * 40))
+    world.clock.now += UNSEEN_SECONDS
+    assert world.lookup.merged(world.ask(PROMPT), {"a": 9}, 20) == {"a": 9}
