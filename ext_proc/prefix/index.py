@@ -1,81 +1,140 @@
-"""Who is warm: which endpoints hold the leading blocks of a prompt, as this worker's own picks tell."""
+"""Who is warm: which endpoints hold the leading blocks of a prompt, as this worker's own picks tell.
+
+One table names for each block the set of endpoints that hold it, so a look-up asks a few of the prompt's
+blocks whatever the number of endpoints; `Recency` keeps each endpoint's order of use. `python -m bench.index`
+measures both.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from itertools import compress
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ext_proc.prefix.holders import HolderSets
+from ext_proc.prefix.recency import Recency
+from ext_proc.prefix.table import RESERVED, BlockTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 _MANY: Final = 24
 """Holders from which on naming them all at once is cheaper than bit by bit."""
 _DIGITS_TO_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
+_AT_ONCE: Final = 96
+"""Blocks from which on changing them in arrays is faster than one by one."""
+_SWEPT: Final = 512
+"""Blocks of forgotten endpoints that are removed with each record: a big cache does not stop the service."""
+_STAND_IN: Final = 0x9E37_79B9_7F4A_7C15
+"""Added to the two hashes that the table reserves."""
 
 
 class _Endpoint:
-    """One endpoint's blocks, the least recently used first, and its bit in the holders' masks."""
+    """One endpoint's blocks, and its bit in the holders' masks."""
 
-    __slots__ = ("bit", "blocks", "limit", "slot")
+    __slots__ = ("alone", "bit", "limit", "recency", "slot")
 
-    def __init__(self, slot: int, limit: int) -> None:
+    def __init__(self, slot: int, alone: int, limit: int) -> None:
         self.slot = slot
         self.bit = 1 << slot
+        self.alone = alone
+        """The number of the set of this endpoint alone."""
         self.limit = limit
-        self.blocks: OrderedDict[int, None] = OrderedDict()
+        self.recency = Recency()
 
 
 class PrefixIndex:
-    """A bounded guess of each endpoint's KV cache, kept by block hash.
+    """A bounded guess of each endpoint's KV cache, kept by chained block hashes.
 
-    Each block has one integer whose bits are the endpoints that hold it, so a look-up walks the blocks once,
-    whatever the number of endpoints. Each endpoint drops its least recently used blocks. A prompt's blocks
-    count as used from its tail to its head, so a tail goes before its head and what is held stays a prefix.
+    Each endpoint drops its least recently used blocks. A prompt's blocks count as used from its tail to its
+    head, and whoever uses a block uses all before it, so a tail goes before its head and what is held stays
+    closed under prefixes: who holds a block holds all before it. Hence the holders of a prompt's blocks only
+    become fewer with depth, equal holders at two depths hold all between, and bisection finds every change.
     """
 
     def __init__(self, blocks_per_endpoint: int) -> None:
         if blocks_per_endpoint < 1:
             raise ValueError(f"blocks_per_endpoint {blocks_per_endpoint}: allowed: 1 and above")
         self._blocks_per_endpoint = blocks_per_endpoint
-        self._holders: dict[int, int] = {}
+        self._table = BlockTable(first_slabs=8)
+        """Block to the number of the set of its holders."""
+        self._sets = HolderSets()
         self._endpoints: dict[str, _Endpoint] = {}
         self._addresses: list[str] = []
         """By slot; a free slot keeps its last name until it is taken again."""
         self._free: list[int] = []
+        self._forgotten: deque[_Endpoint] = deque()
+        """Those whose blocks are not all removed yet."""
+        self._alive = -1
+        """All bits but those of the forgotten."""
+
+    def __len__(self) -> int:
+        """Blocks that anyone holds, each counted once."""
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays: nearly all that the index takes."""
+        return self._table.nbytes + sum(entry.recency.nbytes for entry in self._endpoints.values())
 
     def matched(self, blocks: Sequence[int]) -> dict[str, int]:
         """Return for each endpoint that holds any how many leading blocks of `blocks` it holds."""
         found: dict[str, int] = {}
-        holders = self._holders
-        if not blocks or not (alive := holders.get(blocks[0], 0)):
-            return found
-        for depth, block in enumerate(blocks):
-            still = alive & holders.get(block, 0)
-            if still != alive:
-                self._note(found, alive ^ still, depth)
-                if not still:
-                    return found
-                alive = still
-        self._note(found, alive, len(blocks))
+        for depth, mask in self.levels(blocks):
+            self._note(found, mask, depth)
         return found
 
-    def record(self, address: str, blocks: Sequence[int]) -> None:
-        """Note that `address` is now warm for `blocks`, as many leading ones as it can hold."""
-        if not blocks:
-            return
-        endpoint = self._endpoint(address)
-        held, holders, bit = endpoint.blocks, self._holders, endpoint.bit
-        touch = held.move_to_end
-        for block in reversed(blocks[: endpoint.limit]):
-            if block in held:
-                touch(block)
+    def levels(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
+        """Return each number of leading blocks that someone holds exactly, with a mask of who does."""
+        levels: list[tuple[int, int]] = []
+        if not blocks or not (number := self._number(blocks[0])):
+            return levels
+        masks, low, alive = self._sets.masks, 0, self._sets.masks[number]
+        ahead = [(len(blocks) - 1, self._number(blocks[-1]))]
+        while ahead:
+            high, other = ahead[-1]
+            if other == number:
+                low = high
+                ahead.pop()
+            elif high - low > 1:
+                middle = low + high >> 1
+                ahead.append((middle, self._number(blocks[middle])))
             else:
-                held[block] = None
-                mask = holders.get(block)
-                # The sole holder's mask is the endpoint's own integer: nothing new is allocated.
-                holders[block] = bit if mask is None else mask | bit
-        self._evict(endpoint)
+                still = alive & masks[other]
+                if gone := (alive ^ still) & self._alive:
+                    levels.append((high, gone))
+                if not still:
+                    return levels
+                low, number, alive = high, other, still
+                ahead.pop()
+        if alive := alive & self._alive:
+            levels.append((len(blocks), alive))
+        return levels
+
+    def record(self, address: str, blocks: Sequence[int]) -> int:
+        """Note that `address` is now warm for `blocks`, as many leading ones as it can hold.
+
+        Return how many leading ones it was taken to hold before.
+        """
+        if self._forgotten:
+            self._sweep()
+        endpoint = self._endpoint(address)
+        kept = blocks[: endpoint.limit]
+        if not kept:
+            return 0
+        hashes = np.fromiter(kept, np.uint64, len(kept))
+        if hashes.min() < RESERVED:
+            hashes[hashes < RESERVED] += np.uint64(_STAND_IN)
+            kept = hashes.tolist()
+        known = endpoint.recency.touch(kept, hashes)
+        if known < len(kept):
+            self._add(kept[known:], hashes[known:], endpoint)
+            self._evict(endpoint)
+        return known
 
     def resize(self, address: str, limit_blocks: int) -> None:
         """Set how many blocks `address` can hold, at most the index's own limit, and evict down to it."""
@@ -86,16 +145,27 @@ class PrefixIndex:
     def forget(self, address: str) -> None:
         """Drop all that is known of `address`, its size included: its engine restarted or is gone."""
         endpoint = self._endpoints.pop(address, None)
-        if endpoint is None:
-            return
-        endpoint.limit = 0
-        self._evict(endpoint)
-        self._free.append(endpoint.slot)
+        if endpoint is not None:
+            self._alive ^= endpoint.bit
+            self._forgotten.append(endpoint)
+            self._sweep()
 
     def held(self, address: str) -> int:
         """Return how many blocks `address` is taken to hold."""
         endpoint = self._endpoints.get(address)
-        return 0 if endpoint is None else len(endpoint.blocks)
+        return 0 if endpoint is None else endpoint.recency.held
+
+    def knows(self, address: str) -> bool:
+        """Whether `address` was resized or recorded and is not forgotten."""
+        return address in self._endpoints
+
+    def slot(self, address: str) -> int:
+        """Return the bit of `address` in masks of `levels`, until it is forgotten; -1: not known."""
+        endpoint = self._endpoints.get(address)
+        return -1 if endpoint is None else endpoint.slot
+
+    def _number(self, block: int) -> int:
+        return self._table.get(block if block >= RESERVED else block + _STAND_IN)
 
     def _endpoint(self, address: str) -> _Endpoint:
         endpoint = self._endpoints.get(address)
@@ -106,18 +176,74 @@ class PrefixIndex:
             else:
                 slot = len(self._addresses)
                 self._addresses.append(address)
-            endpoint = self._endpoints[address] = _Endpoint(slot, self._blocks_per_endpoint)
+            endpoint = self._endpoints[address] = _Endpoint(
+                slot, self._sets.pin(1 << slot), self._blocks_per_endpoint
+            )
         return endpoint
 
     def _evict(self, endpoint: _Endpoint) -> None:
-        held, holders, bit = endpoint.blocks, self._holders, endpoint.bit
-        for _ in range(len(held) - endpoint.limit):
-            block, _none = held.popitem(last=False)
-            left = holders[block] ^ bit
-            if left:
-                holders[block] = left
-            else:
-                del holders[block]
+        beyond = endpoint.recency.held - endpoint.limit
+        if beyond > 0:
+            self._remove(endpoint.recency.drop_oldest(beyond), endpoint)
+
+    def _sweep(self) -> None:
+        """Remove some blocks of those that are forgotten; an endpoint's bit is free when all are gone."""
+        endpoint = self._forgotten[0]
+        self._remove(endpoint.recency.drop_oldest(_SWEPT), endpoint)
+        if not endpoint.recency.held:
+            self._forgotten.popleft()
+            self._alive |= endpoint.bit
+            self._free.append(endpoint.slot)
+            self._sets.unpin(endpoint.alone)
+
+    def _add(self, blocks: Sequence[int], hashes: NDArray[np.uint64], endpoint: _Endpoint) -> None:
+        """Add an endpoint to the holders of blocks."""
+        table, sets, alone, bit = self._table, self._sets, endpoint.alone, endpoint.bit
+        before = len(table)
+        if len(blocks) < _AT_ONCE:
+            for block in blocks:
+                if old := table.claim(block, alone):
+                    number = sets.number(sets.masks[old] | bit)
+                    if number != old:
+                        table.put(block, number)
+                        sets.move(old, number, 1)
+        else:
+            slots = table.find(hashes)
+            there = slots >= 0
+            self._change(np.unique(slots[there]), bit, 0)
+            # No prompt names a block twice; whoever sends such a thing must not upset the count.
+            table.put_new(np.unique(hashes[~there]), alone)
+        sets.move(0, alone, len(table) - before)
+
+    def _remove(self, hashes: NDArray[np.uint64], endpoint: _Endpoint) -> None:
+        """Take an endpoint from the holders of blocks; a block without holders goes."""
+        table, sets, alone, bit = self._table, self._sets, endpoint.alone, endpoint.bit
+        if hashes.size >= _AT_ONCE:
+            slots = table.find(hashes)
+            self._change(np.unique(slots[slots >= 0]), 0, bit)
+            return
+        before = len(table)
+        for block in hashes.tolist():
+            old = table.release(block, alone)
+            if old not in {0, alone}:
+                number = sets.number(sets.masks[old] & ~bit)
+                if number != old:
+                    table.put(block, number)
+                    sets.move(old, number, 1)
+        sets.move(alone, 0, before - len(table))
+
+    def _change(self, slots: NDArray[np.int64], added: int, taken: int) -> None:
+        """Change the sets of many blocks at once, by their slots in the table."""
+        table, sets = self._table, self._sets
+        olds, place, counts = np.unique(table.values_at(slots), return_inverse=True, return_counts=True)
+        news = np.zeros(olds.size, np.uint32)
+        for index, (old, count) in enumerate(zip(olds.tolist(), counts.tolist(), strict=True)):
+            news[index] = number = sets.number(sets.masks[old] & ~taken | added)
+            if number != old:
+                sets.move(old, number, count)
+        left = news[place]
+        table.set_at(slots, left)
+        table.remove_at(slots[left == 0])
 
     def _note(self, found: dict[str, int], mask: int, depth: int) -> None:
         addresses = self._addresses

@@ -1,0 +1,118 @@
+"""One endpoint's blocks in the order of their use, at about 10 bytes a block.
+
+The order is an array: a prompt's blocks are appended from the tail to the head, so what was used last stands
+last, and of one prompt a tail goes before its head. A block that is used again leaves a hole behind; when the
+array is full, the holes are squeezed out.
+
+A block's hash tells the whole prefix before it, so what is held is a forest, and the array cuts it into
+`runs`: pieces of a path, side by side. Only where a run's first block stands is looked up; the others are
+found by comparing arrays. That is why a prompt of 512 warm blocks costs a few look-ups and two copies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ext_proc.prefix.table import BlockTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_HOLE: Final = 0
+_FIRST_ROOM: Final = 64
+_SLAB_BITS: Final = 7
+
+
+class Recency:
+    """Blocks from the least to the most recently used. Hashes are those that a `BlockTable` may hold."""
+
+    __slots__ = ("_begin", "_end", "_fronts", "_order", "_view", "held")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._order = np.zeros(_FIRST_ROOM, np.uint64)
+        self._view = self._order.data
+        self._begin = self._end = 0
+        self._fronts = BlockTable(_SLAB_BITS)
+        """A run's first block, to where it stands, plus one. What is overtaken stays until then."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return int(self._order.nbytes) + self._fronts.nbytes
+
+    def touch(self, chain: Sequence[int], hashes: NDArray[np.uint64]) -> int:
+        """Make a prompt's blocks (given twice, as numbers and as an array) the most recently used.
+
+        Return how many leading ones were held before.
+        """
+        count, known = len(chain), 0
+        if self._end + count > self._order.size:
+            self._squeeze(count)
+        while known < count:
+            last = self._fronts.get(chain[known]) - 1
+            if not self._begin <= last < self._end or self._view[last] != chain[known]:
+                break
+            length = self._common(last, hashes[known:])
+            if length == count and last + 1 == self._end:
+                return count
+            self._order[last + 1 - length : last + 1] = _HOLE
+            below = last - length
+            if below >= self._begin and self._view[below]:
+                self._fronts.put(self._view[below], below + 1)
+            if known:
+                self._fronts.remove(chain[known])
+            known += length
+        self._order[self._end : self._end + count] = hashes[::-1]
+        self._end += count
+        self._fronts.put(chain[0], self._end)
+        self.held += count - known
+        return known
+
+    def drop_oldest(self, count: int) -> NDArray[np.uint64]:
+        """Remove the `count` least recently used blocks and return them."""
+        count = min(count, self.held)
+        if count < 1:
+            return self._order[:0]
+        window = count + 16
+        while True:
+            part = self._order[self._begin : min(self._begin + window, self._end)]
+            at = np.flatnonzero(part)
+            if at.size >= count:
+                break
+            window *= 4
+        dropped: NDArray[np.uint64] = part[at[:count]]
+        self.held -= count
+        if self.held:
+            self._begin += int(at[count - 1]) + 1
+        else:
+            self._begin = self._end = 0
+            self._fronts = BlockTable(_SLAB_BITS)
+        return dropped
+
+    def _common(self, last: int, hashes: NDArray[np.uint64]) -> int:
+        """Return how many leading ones of `hashes` stand from `last` downwards; the first one does."""
+        length = min(hashes.size, last + 1 - self._begin)
+        differs = self._order[last + 1 - length : last + 1][::-1] != hashes[:length]
+        return int(differs.argmax()) or length
+
+    def _squeeze(self, coming: int) -> None:
+        """Close the holes, in an array with room for a quarter more."""
+        part = self._order[self._begin : self._end]
+        stays = part != _HOLE
+        order = np.zeros(self.held * 5 // 4 + 2 * coming + _FIRST_ROOM, np.uint64)
+        order[: self.held] = part[stays]
+        slots, fronts = self._fronts.live()
+        at = self._fronts.values_at(slots).astype(np.int64) - 1
+        valid = (at >= self._begin) & (at < self._end)
+        valid[valid] = self._order[at[valid]] == fronts[valid]
+        self._fronts.remove_at(slots[~valid])
+        # Those that stay, counted up to a place: its new place, plus one.
+        places = np.cumsum(stays, dtype=np.uint32)
+        self._fronts.set_at(slots[valid], places[at[valid] - self._begin])
+        self._order, self._view = order, order.data
+        self._begin, self._end = 0, self.held

@@ -1,0 +1,76 @@
+"""The table: a map like a dict, one by one and many at once, however it grows."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ext_proc.prefix.table import BlockTable
+
+
+def array(keys: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return np.array(keys, np.uint64)
+
+
+@pytest.mark.parametrize("slab_bits", [4, 7])
+@pytest.mark.parametrize("first_slabs", [1, 8])
+@pytest.mark.parametrize("hashes", ["random", "in a row"])
+def test_it_holds_what_a_dict_holds(slab_bits: int, first_slabs: int, hashes: str) -> None:
+    draw = random.Random(slab_bits * first_slabs)
+    known = [draw.getrandbits(64) | 2 for _ in range(400)] if hashes == "random" else list(range(2, 402))
+    table, plain = BlockTable(slab_bits, first_slabs), dict[int, int]()
+    for _ in range(400):
+        key, value = draw.choice(known), draw.randrange(1, 2**32)
+        table.put(key, value)
+        plain[key] = value
+        key = draw.choice(known)
+        assert table.claim(key, 9) == plain.get(key, 0)
+        plain.setdefault(key, 9)
+        key = draw.choice(known)
+        table.remove(key)
+        plain.pop(key, None)
+        key = draw.choice(known)
+        assert table.release(key, 9) == plain.get(key, 0)
+        if plain.get(key) == 9:
+            del plain[key]
+        some = draw.sample(known, draw.randrange(100))
+        slots = table.find(array(some))
+        assert [slot >= 0 for slot in slots.tolist()] == [key in plain for key in some]
+        there = slots[slots >= 0]
+        assert table.values_at(there).tolist() == [plain[key] for key in some if key in plain]
+        if draw.random() < 0.3:
+            table.remove_at(there)
+            for key in some:
+                plain.pop(key, None)
+        fresh = [key for key in draw.sample(known, draw.randrange(100)) if key not in plain]
+        table.put_new(array(fresh), 7)
+        plain.update(dict.fromkeys(fresh, 7))
+        assert len(table) == len(plain)
+    assert {key: table.get(key) for key in known} == {key: plain.get(key, 0) for key in known}
+    slots, keys = table.live()
+    assert dict(zip(keys.tolist(), table.values_at(slots).tolist(), strict=True)) == plain
+
+
+def test_deleted_entries_do_not_make_it_grow() -> None:
+    table, draw = BlockTable(7), random.Random(3)
+    held = [draw.getrandbits(64) | 2 for _ in range(60)]
+    for key in held:
+        table.put(key, 1)
+    before = table.nbytes
+    for _ in range(3000):
+        table.remove(held.pop(0))
+        held.append(draw.getrandbits(64) | 2)
+        table.put(held[-1], 1)
+    assert all(table.get(key) for key in held)
+    assert table.nbytes <= 2 * before
+
+
+@pytest.mark.parametrize("entries", [60_000, 80_000, 100_000, 120_000])
+def test_an_entry_takes_some_twenty_bytes_at_every_size(entries: int) -> None:
+    table = BlockTable(first_slabs=8)
+    keys = np.unique(np.random.default_rng(1).integers(2, 2**64 - 1, entries, dtype=np.uint64))
+    table.put_new(keys, 5)
+    assert len(table) == keys.size
+    assert table.nbytes <= 26 * keys.size
