@@ -48,7 +48,7 @@ class PickSettings(Strict):
     """Endpoints named after the first, for retries."""
     other_domain_seconds: NotNegative = 1.0
     """A fallback from another fault domain goes before cheaper ones, up to so much above the cheapest."""
-    trial_interval_seconds: Seconds = 1.0
+    trial_interval_seconds: Seconds = 0.7
     """An endpoint that is not trusted gets at most one request in this time, of each worker."""
     cold_without_load: Literal["weights", "rendezvous"] = "weights"
     """Who decides when nothing is warm and no load is known."""

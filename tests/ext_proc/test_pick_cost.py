@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -335,7 +336,9 @@ def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind
     state = state_of({0: IDLE, 1: load(queue_depth=0, trust_ratio=0.1), 2: IDLE}, count=3)
     picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(30)]
     tried = [tenths for tenths, pick in enumerate(picks) if pick.trial]
-    assert tried == [0, 10, 20]
+    assert tried[0] == 0
+    assert {later - before for before, later in pairwise(tried)} <= {7, 8}
+    assert len(tried) >= 4
     for pick in picks:
         numbers = [number(address) for address in pick.endpoints]
         assert (numbers[0] == 1) is pick.trial
