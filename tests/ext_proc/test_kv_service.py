@@ -1,0 +1,355 @@
+"""Over real sockets: what engines publish arrives, is replayed, and is told apart when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from ext_proc.kv import subscriber
+from ext_proc.kv.service import KvEvents
+from ext_proc.kv.view import Freshness, Identity
+from fleet.codec import decode_membership, encode_membership
+from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
+from fleet.settings import parse_settings
+from fleet.settings.membership import membership
+from fleet.store import FleetStore, FleetView
+from tests.ext_proc.kv_publisher import Publisher
+from tests.ext_proc.kv_tokenizer import files
+from tests.ext_proc.kv_worlds import batch, pack, recorded, stored
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+SIZE = 16
+PROMPT = list(range(100, 100 + 4 * SIZE + 1))
+ADDRESS = "127.0.0.1:8000"
+
+
+def settings_of(**pool: Any) -> Any:
+    text = json.dumps({
+        "pools": [{"name": "p", "endpoints": [{"address": ADDRESS}], **pool}],
+        "listeners": [{"name": "l", "address": "127.0.0.1:9000", "pool": "p"}],
+    })  # fmt: skip
+    return parse_settings(text, environ={})
+
+
+def at(publisher: Publisher, *, replay: bool = True, **more: Any) -> KvEventSource:
+    return KvEventSource(publisher.port, publisher.replay_port if replay else 0, **more)
+
+
+def view_of(*sources: KvEventSource | None) -> FleetView:
+    endpoints = tuple(
+        Endpoint(f"127.0.0.1:{8000 + n}", "p", kv_events=source) for n, source in enumerate(sources)
+    )
+    return FleetView(Membership((Pool("p", endpoints),)))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Running:
+    """A service over a store, with what it counts."""
+
+    def __init__(self, **pool: Any) -> None:
+        self.registry = CollectorRegistry()
+        self.store = FleetStore()
+        self.kv = KvEvents(settings_of(**pool), self.store, self.registry)
+
+    def freshness(self, address: str = ADDRESS) -> Freshness:
+        return self.kv.view.freshness(address)
+
+    def held(self) -> int | None:
+        return self.kv.view.matched(PROMPT, Identity()).get(ADDRESS)
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+@contextlib.asynccontextmanager
+async def running(*sources: KvEventSource | None, **pool: Any) -> AsyncIterator[Running]:
+    made = Running(**pool)
+    await made.kv.start()
+    try:
+        made.store.publish(view_of(*sources))
+        yield made
+    finally:
+        await made.kv.stop()
+
+
+def first(blocks: int) -> bytes:
+    return batch(stored(range(1, blocks + 1), None, PROMPT[: blocks * SIZE], SIZE))
+
+
+@pytest.mark.parametrize("form", ["topic", "old", "bare"])
+async def test_what_was_published_before_and_after_is_known(form: str) -> None:
+    """In each form in which engines' versions answer a replay."""
+    async with Publisher(form=form) as engine:
+        await engine.publish(first(2), lost=True)
+        async with running(at(engine)) as made:
+            await until(lambda: made.freshness() is Freshness.WHOLE)
+            assert made.held() == 2 * SIZE
+            await engine.subscribed()
+            await engine.publish(batch(stored([3], 2, PROMPT[2 * SIZE : 3 * SIZE], SIZE)))
+            await until(lambda: made.held() == 3 * SIZE)
+            assert engine.asked == [0]
+            assert made.count("warmroute_kv_event_blocks_total", change="stored") == 3
+            assert made.count("warmroute_kv_event_endpoints", freshness="whole") == 1
+            assert made.count("warmroute_kv_event_index_blocks") == 3
+            assert made.kv.status()[ADDRESS] == {
+                "freshness": "whole", "blocks": 3, "block_tokens": SIZE, "ranks": 1
+            }  # fmt: skip
+
+
+async def test_a_lost_message_is_replayed() -> None:
+    async with Publisher() as engine, running(at(engine)) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        await engine.publish(first(1))
+        await engine.publish(batch(stored([2], 1, PROMPT[SIZE : 2 * SIZE], SIZE)), lost=True)
+        await engine.publish(batch(stored([3], 2, PROMPT[2 * SIZE : 3 * SIZE], SIZE)))
+        await until(lambda: made.held() == 3 * SIZE)
+        assert engine.asked == [0, 1]
+        assert made.freshness() is Freshness.WHOLE
+        await until(lambda: made.count("warmroute_kv_event_faults_total", fault="gap") == 1)
+
+
+async def test_an_engine_that_restarts_is_followed_anew() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(Publisher())
+        made = await stack.enter_async_context(running(at(engine)))
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        for _ in range(2):
+            await engine.publish(first(3))
+        await until(lambda: made.held() == 3 * SIZE)
+        await engine.__aexit__()
+        await until(lambda: made.freshness() is Freshness.STALE)
+        async with Publisher(ports=(engine.port, engine.replay_port)) as other:
+            await other.publish(first(1), lost=True)
+            await until(lambda: made.held() == SIZE)
+            assert made.freshness() is Freshness.WHOLE
+            assert other.asked == [1, 0]
+        await stack.pop_all().__aexit__(None, None, None) if False else None
+
+
+async def test_without_replay_only_what_comes_is_known() -> None:
+    async with Publisher() as engine:
+        await engine.publish(first(1), lost=True)
+        async with running(at(engine, replay=False)) as made:
+            await engine.subscribed()
+            assert made.freshness() is Freshness.STALE
+            await engine.publish(first(2))
+            await until(lambda: made.freshness() is Freshness.PARTIAL)
+            assert made.held() == 2 * SIZE
+
+
+async def test_a_silent_replay_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber, "REPLAY_PATIENCE_SECONDS", 0.1)
+    async with Publisher() as engine:
+        engine.silent = True
+        await engine.publish(first(1), lost=True)
+        async with running(at(engine)) as made:
+            await engine.subscribed()
+            await engine.publish(first(2))
+            await until(lambda: made.freshness() is Freshness.PARTIAL)
+            assert made.held() == 2 * SIZE
+            assert made.count("warmroute_kv_event_replays_total", outcome="failed") == 1
+
+
+async def test_an_answer_that_breaks_off_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROUTER sockets drop what their queues do not take, the end included."""
+    monkeypatch.setattr(subscriber, "REPLAY_PATIENCE_SECONDS", 0.1)
+    async with Publisher() as engine:
+        engine.limit = 2
+        for n in range(4):
+            event = stored([n + 1], n or None, PROMPT[n * SIZE : (n + 1) * SIZE], SIZE)
+            await engine.publish(batch(event), lost=True)
+        async with running(at(engine)) as made:
+            await until(lambda: len(engine.asked) == 3)
+            engine.limit = None
+            await until(lambda: made.held() == 4 * SIZE)
+            assert made.freshness() is Freshness.WHOLE
+            assert engine.asked[:3] == [0, 2, 4]
+
+
+async def test_junk_is_counted_and_harms_nobody() -> None:
+    async with Publisher() as engine, running(at(engine)) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        for frames in ((b"kv",), (b"kv", b"short", b"x"), (b"kv", b"", b""), (b"",)):
+            await engine.send(*frames)
+        await engine.publish(batch(["BlockMoved"]))
+        await engine.publish(b"junk")
+        await engine.publish(first(2))
+        await until(lambda: made.held() == 2 * SIZE)
+        assert made.freshness() is Freshness.PARTIAL
+        await until(lambda: made.count("warmroute_kv_event_faults_total", fault="unreadable") == 5)
+        assert made.count("warmroute_kv_event_faults_total", fault="unknown_kind") == 1
+
+
+async def test_topics_of_others_are_not_heard() -> None:
+    async with Publisher(topic=b"kv@other") as engine, running(at(engine, topic="kv@mine")) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        await engine.publish(first(2))
+        await engine.send(b"kv@mine", (0).to_bytes(8, "big"), first(1))
+        await until(lambda: made.held() == SIZE)
+
+
+async def test_each_rank_has_ports_of_its_own() -> None:
+    """Rank n publishes at the port plus n."""
+    async with Publisher() as one:
+        try:
+            two = Publisher(ports=(one.port + 1, one.replay_port + 1))
+            async with asyncio.timeout(1):
+                await two.__aenter__()
+        except TimeoutError:
+            pytest.skip("the next port is taken")
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_exit(two.__aexit__)
+            await one.publish(first(2), lost=True)
+            await two.publish(first(4), lost=True)
+            made = await stack.enter_async_context(running(at(one, ranks=2)))
+            await until(lambda: made.freshness() is Freshness.WHOLE)
+            assert made.held() == 3 * SIZE
+
+
+async def test_a_real_engines_recording_arrives_over_sockets() -> None:
+    async with Publisher() as engine:
+        entries = list(recorded())
+        for entry in entries:
+            if "payload" in entry:
+                await engine.publish(entry["payload"], lost=True)
+        async with running(at(engine)) as made:
+            await until(lambda: made.freshness() is Freshness.WHOLE)
+            last = entries[max(n for n, entry in enumerate(entries) if "request" in entry)]["request"]
+            matched = made.kv.view.matched(last["tokens"], Identity())
+            assert matched[ADDRESS] >= last["cached_tokens"] > 0
+
+
+async def test_endpoints_that_leave_or_move_are_followed() -> None:
+    async with Publisher() as one, Publisher() as two, running(at(one)) as made:
+        await one.publish(first(1), lost=True)
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await two.publish(first(3), lost=True)
+        made.store.publish(view_of(at(two)))
+        await until(lambda: made.held() == 3 * SIZE)
+        made.store.publish(view_of(None))
+        await until(lambda: made.held() is None)
+        assert list(made.kv.view.addresses) == []
+        assert made.count("warmroute_kv_event_index_blocks") == 0
+
+
+async def test_prompts_are_read_with_the_pools_tokenizer(tmp_path: Path) -> None:
+    tokenizer, template = files(tmp_path)
+    pool = {"tokenizer": str(tokenizer), "chat_template": str(template)}
+    async with Publisher() as engine, running(at(engine), **pool) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+        long = "The train leaves at nine. " * 1000
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": long}]}).encode()
+        await until(lambda: made.kv.lookup.ask("p", "m", body, complete=True) is not None)
+
+        def whole() -> bool:
+            asked = made.kv.lookup.ask("p", "m", body, complete=True)
+            return asked is not None and asked.whole
+
+        assert not whole()
+        await until(whole)
+        assert made.kv.lookup.ask("p", "m", b'{"prompt": [1, 2]}', complete=True) is not None
+
+
+async def test_a_tokenizer_that_is_none_is_told_and_ids_still_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    async with Publisher() as engine:
+        async with running(at(engine), tokenizer=str(tmp_path / "tokenizer.json")) as made:
+            ask = made.kv.lookup.ask
+            await until(lambda: ask("p", "m", b'{"prompt": [1, 2]}', complete=True) is not None)
+            assert ask("p", "m", b'{"prompt": "x"}', complete=True) is None
+    assert "tokenizer not usable" in caplog.text
+
+
+async def test_changed_settings_are_taken_over(tmp_path: Path) -> None:
+    tokenizer, template = files(tmp_path)
+    async with Publisher() as engine, running(at(engine)) as made:
+        ask = made.kv.lookup.ask
+        await until(lambda: ask("p", "m", b'{"prompt": [1, 2]}', complete=True) is not None)
+        body = b'{"messages": [{"role": "user", "content": "x"}]}'
+        assert ask("p", "m", body, complete=True) is None
+        await made.kv.apply(settings_of(tokenizer=str(tokenizer), chat_template=str(template)))
+        assert ask("p", "m", body, complete=True) is not None
+
+
+async def test_without_the_extra_nothing_breaks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "ext_proc.kv.subscriber")
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    monkeypatch.delattr("ext_proc.kv.subscriber")
+    async with running(KvEventSource(1), KvEventSource(2)) as made:
+        await until(lambda: "extra kv-events" in caplog.text)
+        assert made.kv.lookup.ask("p", "m", b'{"prompt": [1]}', complete=True) is None
+    assert caplog.text.count("extra kv-events") == 1
+
+
+async def test_nothing_of_the_extra_is_loaded_before_a_pool_asks_for_it() -> None:
+    script = (
+        "import sys, cli.main, ext_proc.app, ext_proc.kv.service, xds_server.app\n"
+        "print(sorted({'zmq', 'tokenizers', 'jinja2'} & set(sys.modules)))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert output.strip() == b"[]"
+
+
+def test_settings_say_where_events_are_and_workers_apart_hear_of_it() -> None:
+    events = {"port": 5557, "replay_port": 5667, "topic": "kv", "ranks": 2}
+    endpoints = [
+        {"address": ADDRESS},
+        {"address": "127.0.0.1:8001", "kv_events": {"port": 7000}},
+    ]
+    told = membership(settings_of(kv_events=events, endpoints=endpoints))
+    assert [endpoint.kv_events for endpoint in told.endpoints] == [
+        KvEventSource(5557, 5667, "kv", 2), KvEventSource(7000)
+    ]  # fmt: skip
+    far = decode_membership(encode_membership(told).membership)
+    assert [endpoint.kv_events for endpoint in far.endpoints] == [e.kv_events for e in told.endpoints]
+    silent = membership(settings_of())
+    assert silent.endpoints[0].kv_events is None
+    assert decode_membership(encode_membership(silent).membership).endpoints[0].kv_events is None
+    assert replace(silent.endpoints[0], kv_events=KvEventSource(1)) != silent.endpoints[0]
+
+
+@pytest.mark.parametrize("pool", [
+    {"kv_events": {"port": 65_535, "ranks": 2}},
+    {"kv_events": {"port": 1, "replay_port": 65_530, "ranks": 7}},
+    {"kv_events": {}},
+    {"chat_template": "/x"},
+    {"tokenizer": "x"},
+])  # fmt: skip
+def test_settings_that_cannot_be_are_refused(pool: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=r"kv_events|chat_template|tokenizer"):
+        settings_of(**pool)
+
+
+def test_frames_are_read_from_the_right() -> None:
+    number, payload = (3).to_bytes(8, "big"), pack(1)
+    for ahead in ([], [b""], [b"", b"topic"], [b"topic"]):
+        assert subscriber._numbered([*ahead, number, payload]) == (3, payload)
+    for frames in ([], [b""], [payload], [b"xx", payload]):
+        assert subscriber._numbered(frames) is None
