@@ -80,7 +80,8 @@ async def shut_down(provider: TracerProvider, timeout_seconds: float = 1.5) -> b
     # A daemon, because the exit waits for every other thread, and one batch after the other may time out.
     threading.Thread(target=export, name="last spans", daemon=True).start()
     try:
-        await asyncio.wait_for(done.wait(), timeout_seconds)
+        async with asyncio.timeout(timeout_seconds):
+            await done.wait()
     except TimeoutError:
         logger.warning("the trace collector does not answer: the last spans are dropped")
         return False

@@ -161,7 +161,8 @@ class EndpointKeeper:
         Returns whether that came in time; what comes later is taken then.
         """
         try:
-            await asyncio.wait_for(self._synced.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._synced.wait()
         except TimeoutError:
             return False
         return True

@@ -161,7 +161,8 @@ class Scraper:
     async def first_sync(self, timeout_seconds: float) -> bool:
         """Wait until every endpoint has been tried once; returns whether that came in time."""
         try:
-            await asyncio.wait_for(self._synced.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._synced.wait()
         except TimeoutError:
             return False
         return True

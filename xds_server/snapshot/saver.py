@@ -77,7 +77,8 @@ class Saver:
 
     async def _read(self, path: Path, settings: Settings) -> LastGood | None:
         try:
-            return await asyncio.wait_for(asyncio.to_thread(read, path, settings), self._load_seconds)
+            async with asyncio.timeout(self._load_seconds):
+                return await asyncio.to_thread(read, path, settings)
         except TimeoutError:
             raise RefusedError("unreadable", f"not read in {self._load_seconds:g} s") from None
 
