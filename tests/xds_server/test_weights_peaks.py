@@ -37,8 +37,18 @@ def test_a_figure_that_fades_and_is_seen_anew_within_the_zone_is_one_visit() -> 
     pool.tell(0.1, 5)
     for _ in range(6):
         pool.tell(0.97, 1)
-        pool.tell(0.88, 1)
+        for faded in (0.962, 0.954, 0.946, 0.938, 0.93, 0.923, 0.916, 0.909):
+            pool.tell(faded, TICK)
     assert pool.tell(0.1, 5) < 0.2
+
+
+def test_readings_that_drop_and_return_within_the_zone_are_noise_and_held() -> None:
+    pool = Pool()
+    pool.tell(0.1, 5)
+    for _ in range(6):
+        pool.tell(0.97, 1)
+        pool.tell(0.88, 2)
+    assert pool.tell(0.1, 5) > 0.9
 
 
 def test_the_third_visit_is_held_for_longer() -> None:

@@ -37,9 +37,9 @@ class FaultFactors:
     silent_zone: FloatArray
     trust: FloatArray
 
-    def product(self) -> FloatArray:
-        """All together."""
-        result: FloatArray = self.unreachable * self.stalled * self.gpu_health * self.silent_zone * self.trust
+    def but_the_zone(self) -> FloatArray:
+        """All together, the silent zone's left out."""
+        result: FloatArray = self.unreachable * self.stalled * self.gpu_health * self.trust
         return result
 
     def named(self, row: int) -> Iterator[tuple[str, float]]:
@@ -54,8 +54,7 @@ def fault_factors(
 ) -> FaultFactors:
     """Return the factors of one pool; `memory` is what the silent zone looks at, 0 to 1.
 
-    An unknown trust counts as the mean of the others'. Else an endpoint that nobody asked yet would get the
-    traffic of a pool that fails as a whole.
+    Unknown is no fault: nobody has seen any.
     """
     ones = np.ones(len(columns))
     zoned = silent_zone(memory, zone) if memory.max(initial=0.0) > zone.from_ratio else ones
@@ -63,18 +62,12 @@ def fault_factors(
         return FaultFactors(ones, ones, ones, zoned, ones)
     health = columns.gpu_health_score
     limited = np.where(health <= LIMITED_SCORE + _ROUNDING, faults.limited_factor, 1.0)
-    trust = columns.trust_ratio
-    known = ~np.isnan(trust)
-    if not known.any():
-        trust = ones
-    elif not known.all():
-        trust = np.where(known, trust, trust[known].mean())
     return FaultFactors(
         unreachable=np.where(columns.reachable == 0, 0.0, 1.0),
         stalled=np.where(columns.stalled > 0, 0.0, 1.0),
         gpu_health=np.where(isolated(health), 0.0, limited),
         silent_zone=zoned,
-        trust=np.clip(trust, 0.0, 1.0),
+        trust=np.nan_to_num(np.clip(columns.trust_ratio, 0.0, 1.0), nan=1.0),
     )
 
 

@@ -23,8 +23,10 @@ _MOST_HOLD_SECONDS: Final = 120.0
 _SLOWER: Final = 3.0
 """For each return beyond the first, of the way down."""
 _RETURN: Final = 0.02
-"""A rise by more, from below the zone, is a return; within the zone it is none: a figure that fades while
-nothing is sent there, and is seen anew, does not flap."""
+"""A rise by more, from below the zone or after a drop, is a return."""
+_FADE_PER_SECOND: Final = 0.05
+"""What falls no faster is no drop: a figure that fades where nothing is sent, and is seen anew, does not
+flap."""
 
 
 class Peaks:
@@ -33,8 +35,9 @@ class Peaks:
     def __init__(self) -> None:
         self._addresses: tuple[str, ...] = ()
         self._stepped_at = 0.0
-        # Rows: what counts; its least since the last return; returns; the seconds since the last rise.
-        self._state: FloatArray = np.zeros((4, 0))
+        # Rows: what counts; its least since the last return; returns; the seconds since the last rise; the
+        # last reading; 1 after a drop.
+        self._state: FloatArray = np.zeros((6, 0))
 
     def step(
         self, addresses: tuple[str, ...], values: FloatArray, now: float, release_seconds: float, zone: float
@@ -47,15 +50,17 @@ class Peaks:
             self._align(addresses, values)
         if values.max(initial=0.0) <= zone and self._state[0].max(initial=0.0) <= zone:
             # Below the zone nothing is held; what is remembered fades at the next step that matters.
-            self._state[:2] = values
+            self._state[:2] = self._state[4] = values
             return values
         elapsed = max(0.0, now - self._stepped_at)
         self._stepped_at = now
-        held, least, returns, since = self._state
+        held, least, returns, since, last, dropped = self._state
         returns = returns * exp(-elapsed / _FORGET_SECONDS)
         since = since + elapsed
         up = values >= held
-        back = up & (values > zone) & (least <= zone) & (values - least > _RETURN)
+        dropped = np.where(last - values > _RETURN + _FADE_PER_SECOND * elapsed, 1.0, dropped)
+        left_before = (least <= zone) | (dropped > 0)
+        back = up & (values > zone) & left_before & (values - least > _RETURN)
         returns = np.where(back, returns + 1.0, returns)
         hold = np.clip(_HOLD_SECONDS * (returns - 1.0), 0.0, _MOST_HOLD_SECONDS)
         if release_seconds > 0:
@@ -66,14 +71,16 @@ class Peaks:
             fallen = values
         held = np.where(up, values, fallen)
         least = np.where(back, held, np.minimum(least, held))
-        self._state = np.array([held, least, returns, np.where(up, 0.0, since)])
+        since, dropped = np.where(up, 0.0, since), np.where(back, 0.0, dropped)
+        self._state = np.array([held, least, returns, since, values, dropped])
         return held
 
     def _align(self, addresses: tuple[str, ...], values: FloatArray) -> None:
         """Keep what is held of those who stay; the others begin with their values."""
         rows = {address: row for row, address in enumerate(self._addresses)}
         index = np.array([rows.get(address, -1) for address in addresses], dtype=np.intp)
-        fresh = np.array([values, values, np.zeros(values.size), np.zeros(values.size)])
+        none = np.zeros(values.size)
+        fresh = np.array([values, values, none, none, values, none])
         stayed = index >= 0
         self._state = np.where(stayed, self._state[:, index], fresh) if stayed.any() else fresh
         self._addresses = addresses

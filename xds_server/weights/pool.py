@@ -154,7 +154,9 @@ class PoolWeights:
             settings.silent_zone.from_ratio,
         )
         factors = fault_factors(columns, memory, settings.silent_zone, settings.faults)
-        shares = self._stabiliser.step(addresses, scores, now, factors.product(), columns.idle())
+        shares = self._stabiliser.step(
+            addresses, scores, now, factors.but_the_zone(), factors.silent_zone, columns.idle()
+        )
         self._appraisal = Appraisal(
             scores, factors, memory, self._stabiliser.shares, self._stabiliser.held_back
         )

@@ -31,7 +31,7 @@ REVERSAL_SECONDS: Final = 20.0
 _REST_SECONDS: Final = 3.0
 """Least time constant over which shares must stand still to have come to rest."""
 _GREAT: Final = 0.25
-"""A change of a factor that is not to be waited with."""
+"""A change of the silent zone's factor that is not waited with."""
 _NEAR: Final = 0.01
 _LEAST: Final = 1e-9
 _NO_SHARES: Final = np.zeros(0)
@@ -49,8 +49,10 @@ class Stabiliser:
         self._addresses: tuple[str, ...] = ()
         self._load = _NO_SHARES
         """By load alone; empty before the first step."""
+        self._zone = _NO_SHARES
+        """The silent zone's factors, smoothed."""
         self._factors = _NO_SHARES
-        """Of faults, in force."""
+        """Of faults and the zone together, in force."""
         self._struck: BoolArray = np.zeros(0, dtype=np.bool_)
         """Whose factor has just fallen deep."""
         self._neutral_until = _NO_SHARES
@@ -69,20 +71,21 @@ class Stabiliser:
         addresses: Sequence[str],
         scores: npt.ArrayLike,
         now: float,
-        factors: FloatArray | None = None,
+        faults: FloatArray | None = None,
+        zone: FloatArray | None = None,
         idle: BoolArray | None = None,
     ) -> FloatArray | None:
         """Take the scores of `now`; return the shares to publish, or None when nothing is worth it.
 
-        `factors` in [0, 1] are those of faults, `idle` says who claims to hold nothing. Shares sum to 1 and
-        stand in the order of `addresses`. Another membership is published at once; changed shares not before
-        the minimum interval has passed.
+        `faults` and `zone` are factors in [0, 1], of faults and of the silent zone; `idle` says who claims to
+        hold nothing. Shares sum to 1 and stand in the order of `addresses`. Another membership is published
+        at once; changed shares not before the minimum interval has passed.
         """
         fresh = self._align(tuple(addresses), now)
         elapsed = max(0.0, now - self._stepped_at)
         self._stepped_at = now
         self._follow(self._targets(scores, idle, now), elapsed, fresh=fresh)
-        resting = self._take_factors(factors, elapsed)
+        resting = self._take_factors(faults, zone, elapsed)
         weighed = self._load * self._factors
         floor = self.settings.floor_share / max(1, self._load.size)
         self.shares = bounded(to_shares(weighed), floor, 1.0)
@@ -98,7 +101,7 @@ class Stabiliser:
         count = len(shares)
         self._addresses = tuple(shares)
         self._load = to_shares(list(shares.values()))
-        self._factors = np.ones(count)
+        self._zone = self._factors = np.ones(count)
         self._neutral_until = np.full(count, -inf)
         self._unrest = np.ones(count)
         self.shares = self._published = self._load
@@ -136,7 +139,7 @@ class Stabiliser:
 
         mean = 0.0 if fresh else float(self._load[index[stayed]].mean())
         self._load = to_shares(moved(self._load, mean))
-        self._factors = moved(self._factors, 1.0)
+        self._zone, self._factors = moved(self._zone, 1.0), moved(self._factors, 1.0)
         self._neutral_until = moved(
             self._neutral_until, -inf if fresh else now + self.settings.neutral_seconds
         )
@@ -180,20 +183,24 @@ class Stabiliser:
         beta = 1.0 - exp(-elapsed / max(self.settings.smoothing_seconds, _REST_SECONDS))
         self._unrest = self._unrest + beta * (apart - self._unrest)
 
-    def _take_factors(self, factors: FloatArray | None, elapsed: float) -> bool:
-        """Let factors of faults fall at once and rise in time; return whether none is on its way.
+    def _take_factors(self, faults: FloatArray | None, zone: FloatArray | None, elapsed: float) -> bool:
+        """Let factors fall at once and rise in time; return whether none is on its way.
 
-        A small change is smoothed as load is: factors are as noisy as what they are made of.
+        A small change of the silent zone's is smoothed as load is: memory is as noisy as any load.
         """
-        if factors is None:
-            factors = np.ones(self._load.size)
-        before = self._factors
-        smoothed = before + self._alpha(elapsed) * (factors - before)
-        wanted = np.where(np.abs(factors - before) > _GREAT, factors, smoothed)
-        self._struck = before - factors > _GREAT
+        ones = np.ones(self._load.size)
+        faults, zone = ones if faults is None else faults, ones if zone is None else zone
+        smoothed = self._zone + self._alpha(elapsed) * (zone - self._zone)
+        great = np.abs(zone - self._zone) > _GREAT
+        self._struck = (faults < 1.0) | (great & (zone < self._zone))
+        self._zone = self._slewed(self._zone, np.where(great, zone, smoothed), elapsed)
+        wanted = self._zone * faults
+        self._factors = self._slewed(self._factors, wanted, elapsed)
+        return bool((np.abs(self._factors - zone * faults) < _NEAR).all())
+
+    def _slewed(self, before: FloatArray, wanted: FloatArray, elapsed: float) -> FloatArray:
         fastest = np.maximum(before, self.settings.floor_share) * self._rise(elapsed)
-        self._factors = np.minimum(wanted, np.maximum(fastest, _LEAST))
-        return bool((np.abs(self._factors - factors) < _NEAR).all())
+        return np.minimum(wanted, np.maximum(fastest, _LEAST))
 
     def _alpha(self, elapsed: float) -> float:
         tau = self.settings.smoothing_seconds

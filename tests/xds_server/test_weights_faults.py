@@ -1,0 +1,202 @@
+"""Faults in the weights: the silent zone, trust, GPUs, hanging and dead engines, and who is left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.settings import SignalSettings, WeightSettings
+from fleet.settings.load import SettingsError, parse_settings
+from fleet.settings.weights import FaultSettings, SilentZoneSettings
+from xds_server.weigh import Weigher
+from xds_server.weights.columns import Columns
+from xds_server.weights.faults import fault_factors
+from xds_server.weights.health import unhealthy
+from xds_server.weights.peaks import Peaks
+from xds_server.weights.silent_zone import silent_zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ZONE = SilentZoneSettings()
+POOL = Membership((Pool("p", tuple(Endpoint(address, "p") for address in "abcd")),))
+TICK = 0.25
+
+
+def load(at: float = 0.0, **values: float) -> Load:
+    fields: dict[str, Any] = {"memory_used_ratio": 0.5, "queue_depth": 2, "running": 4, **values}
+    return Load(**{name: Signal(float(value), at, "test") for name, value in fields.items()})
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_zone_only_falls_and_stays_in_its_bounds(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    less, more = silent_zone([low, high], ZONE).tolist()
+    assert ZONE.least_factor <= more <= less <= 1.0
+
+
+def test_the_zone_begins_and_ends_where_the_settings_say_and_has_no_steps() -> None:
+    assert silent_zone([0.0, 0.85, np.nan], ZONE).tolist() == [1.0, 1.0, 1.0]
+    assert silent_zone([0.92, 0.99, 1.0], ZONE).tolist() == pytest.approx([ZONE.least_factor] * 3)
+    fine = silent_zone(np.linspace(0.8, 1.0, 2001), ZONE)
+    assert np.abs(np.diff(fine)).max() < 0.01
+    assert silent_zone([0.885], ZONE)[0] == pytest.approx((1 + ZONE.least_factor) / 2)
+
+
+def factors(*given: Load) -> list[float]:
+    columns = Columns.of(given)
+    found = fault_factors(columns, columns.memory_used_ratio, ZONE, FaultSettings())
+    return list((found.but_the_zone() * found.silent_zone).tolist())
+
+
+def test_each_fault_lowers_the_weight_of_its_endpoint() -> None:
+    found = factors(
+        load(),
+        load(trust_ratio=0.1),
+        load(gpu_health_score=0.9),
+        load(gpu_health_score=0.4),
+        load(gpu_health_score=0.0),
+        load(stalled=1),
+        load(reachable=0),
+        load(memory_used_ratio=0.95),
+        load(gpu_health_score=1.0, stalled=0, reachable=1, trust_ratio=1.0),
+        load(gpu_health_score=float(np.float32(0.9)), trust_ratio=0.5),
+    )
+    wanted = [1.0, 0.1, 0.5, 0, 0, 0, 0, ZONE.least_factor, 1.0, 0.25]
+    assert found == pytest.approx(wanted)
+
+
+def test_no_fault_is_no_factor() -> None:
+    assert factors(load(), load(stalled=0, reachable=1)) == [1.0, 1.0]
+
+
+def test_the_worst_are_marked_first_and_the_rest_only_weighs_less() -> None:
+    loads = {
+        "a": load(gpu_health_score=0.4),
+        "b": load(stalled=1),
+        "c": load(stalled=1),
+        "d": load(gpu_health_score=0.0),
+        "e": load(reachable=0),
+        "f": load(gpu_health_score=0.9),
+    }
+    columns = Columns.of(list(loads.values()))
+    for most, marked in ((1.0, "abcde"), (0.7, "bcde"), (0.5, "bde"), (0.34, "de"), (0.2, "d"), (0.1, "")):
+        assert unhealthy(list(loads), columns, most) == frozenset(marked)
+
+
+def run(
+    loads_at: Callable[[float], dict[str, Load]], seconds: float
+) -> tuple[list[tuple[float, dict[str, int]]], Weigher]:
+    """Weigh four times a second; returns each moment with the weights in force."""
+    weigher = Weigher(WeightSettings(), SignalSettings())
+    history = []
+    for number in range(round(seconds / TICK)):
+        now = number * TICK
+        history.append((now, dict(weigher.weigh(POOL, loads_at(now), now).weights)))
+    return history, weigher
+
+
+def one_faulty(since: float, until: float, **fault: float) -> Callable[[float], dict[str, Load]]:
+    return lambda now: {
+        address: load(now, **fault) if address == "a" and since <= now < until else load(now)
+        for address in "abcd"
+    }
+
+
+def share(weights: dict[str, int]) -> float:
+    """Of `a`, over the fair share."""
+    return weights["a"] / sum(weights.values()) * len(weights)
+
+
+@pytest.mark.parametrize(
+    ("fault", "most", "reason"),
+    [
+        ({"stalled": 1.0}, 0.06, "stalled"),
+        ({"reachable": 0.0}, 0.06, "unreachable"),
+        ({"memory_used_ratio": 0.97}, 0.08, "silent zone 0.97"),
+        ({"gpu_health_score": 0.4}, 0.06, "gpu health 0.4"),
+        ({"gpu_health_score": 0.9}, 0.6, "gpu health 0.9"),
+        ({"trust_ratio": 0.1}, 0.15, "trust 0.1"),
+    ],
+)
+def test_a_fault_takes_effect_at_once_and_half_the_fair_share_is_back_in_five_seconds(
+    fault: dict[str, float], most: float, reason: str
+) -> None:
+    history, weigher = run(one_faulty(10.0, 20.0, **fault), 20.0)
+    fallen = next(at for at, weights in history if share(weights) <= most)
+    assert 10.0 <= fallen <= 10.0 + TICK
+    assert all(share(weights) <= most for at, weights in history if at >= fallen)
+    verdict = weigher.verdict("a")
+    assert verdict is not None
+    assert verdict.reason == reason
+    healed, _ = run(one_faulty(10.0, 20.0, **fault), 30.0)
+    back = next(at for at, weights in healed if at >= 20.0 and share(weights) >= 0.5)
+    assert back <= 24.0
+
+
+def test_the_silent_zone_works_for_every_strategy() -> None:
+    for strategy in ("headroom", "p99", "predictive", "balanced"):
+        weigher = Weigher(WeightSettings(strategy=strategy), SignalSettings())  # type: ignore[arg-type]
+        loads = {address: load(latency_p99_seconds=0.2) for address in "bcd"}
+        loads["a"] = load(latency_p99_seconds=0.1, memory_used_ratio=0.96)
+        assert share(dict(weigher.weigh(POOL, loads, 0.0).weights)) < 0.1, strategy
+
+
+def test_when_all_are_full_who_tells_nothing_gets_no_flood() -> None:
+    weigher = Weigher(WeightSettings(), SignalSettings())
+    loads = {address: load(memory_used_ratio=0.97) for address in "abc"}
+    weights = weigher.weigh(POOL, loads, 0.0).weights
+    assert set(weights.values()) == {1000}
+
+
+def test_readings_in_and_out_of_the_zone_are_followed_less_and_less() -> None:
+    """10 % jitter around memory 0.8 reaches into the zone; the weight must not go up and down with it."""
+    rng = np.random.default_rng(4)
+    shaken = {address: 0.8 * rng.uniform(0.9, 1.1, 240) for address in "a"}
+
+    def loads_at(now: float) -> dict[str, Load]:
+        memory = float(shaken["a"][int(now)])
+        return {address: load(now, memory_used_ratio=memory if address == "a" else 0.5) for address in "abcd"}
+
+    history, _ = run(loads_at, 240.0)
+    changes = [at for (at, new), (_, old) in zip(history[1:], history, strict=False) if new != old]
+    assert len(changes) <= 24
+    assert sum(at > 120 for at in changes) <= 12
+
+
+def test_peaks_come_at_once_and_leave_in_time() -> None:
+    peaks = Peaks()
+    values = [0.5, 0.97, 0.5, 0.5, 0.5, 0.5]
+    held = [
+        float(peaks.step(("a",), np.array([value]), float(now), 1.0, 0.85)[0])
+        for now, value in enumerate(values)
+    ]
+    assert held[:2] == [0.5, 0.97]
+    assert held[2:] == sorted(held[2:], reverse=True)
+    assert 0.6 < held[2] < 0.7
+    switched_off = Peaks()
+    for value in values:
+        assert switched_off.step(("a",), np.array([value]), 0.0, 0.0, 0.85).tolist() == [value]
+
+
+def test_peaks_follow_their_endpoints_when_the_membership_changes() -> None:
+    peaks = Peaks()
+    peaks.step(("a", "b"), np.array([0.97, 0.1]), 0.0, 3.0, 0.85)
+    held = peaks.step(("c", "b", "a"), np.array([0.2, 0.1, 0.5]), 1.0, 3.0, 0.85).tolist()
+    assert held[:2] == [0.2, 0.1]
+    assert 0.8 < held[2] < 0.9
+
+
+def test_a_zone_that_ends_before_it_begins_is_refused() -> None:
+    text = (
+        "pools: [{name: p}]\nlisteners: [{name: l, address: '127.0.0.1:1', pool: p}]\n"
+        "weights: {silent_zone: {from_ratio: 0.95}}\n"
+    )
+    with pytest.raises(SettingsError, match=r"weights\.silent_zone.*from_ratio below full_ratio"):
+        parse_settings(text)

@@ -1,0 +1,205 @@
+"""Every strategy by its formula, and what must be true of all of them."""
+
+from __future__ import annotations
+
+from math import exp, nan
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.load import Load, Signal
+from fleet.settings import WeightSettings
+from fleet.settings.weights import BalancedSettings, P99Settings, PredictiveSettings
+from xds_server.weights import balanced, p99, predictive
+from xds_server.weights.columns import Columns, as_strategies_see
+from xds_server.weights.stabiliser import Stabiliser
+from xds_server.weights.strategies import STRATEGIES
+
+FIELDS = (
+    "memory_used_ratio",
+    "queue_depth",
+    "running",
+    "in_flight",
+    "latency_p50_seconds",
+    "latency_p99_seconds",
+    "prefix_hit_ratio",
+)
+loads = st.builds(
+    lambda values: load(
+        **{name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
+    ),
+    st.tuples(
+        *[
+            st.none() | st.floats(0, highest, allow_subnormal=False)
+            for highest in (1.0, 1e4, 1e4, 1e4, 1e4, 1e4, 1.0)
+        ]
+    ),
+)
+
+
+def load(**values: float) -> Load:
+    return Load(**{name: Signal(float(value), 0.0, "test") for name, value in values.items()})
+
+
+def scores(strategy: str, *given: Load, **settings: Any) -> list[float]:
+    chosen = WeightSettings(strategy=strategy, **settings)  # type: ignore[arg-type]
+    return list(STRATEGIES[strategy].scores(Columns.of(given, chosen.memory), chosen).tolist())
+
+
+def test_p99_is_full_up_to_the_tolerance_and_falls_with_latency_to_its_least() -> None:
+    settings = P99Settings(baseline_seconds=1.0)
+    given = [load(latency_p99_seconds=value) for value in (0.1, 1.1, 1.2, 1.5, 3.0, 14.9, 1e6)]
+    found = p99.scores(Columns.of(given), settings).tolist()
+    assert found == pytest.approx([100, 100, 100, 100, 50, 150 / 14.9, 10])
+
+
+def test_p99_without_a_baseline_takes_the_pools_median() -> None:
+    found = scores("p99", *(load(latency_p99_seconds=value) for value in (0.5, 0.5, 0.6, 2.0, 0.55)))
+    assert found == pytest.approx([100, 100, 100, 100 * 1.5 * 0.55 / 2.0, 100])
+
+
+def test_predictive_is_free_memory_times_what_the_predicted_latency_leaves() -> None:
+    given = load(memory_used_ratio=0.4, queue_depth=6, running=3, latency_p50_seconds=0.5)
+    assert scores("predictive", given) == pytest.approx([0.6 * (1 - 0.5 * (1 + 6 / 3) / 5.0)])
+    late = load(memory_used_ratio=0.4, queue_depth=60, running=0, latency_p50_seconds=0.5)
+    assert scores("predictive", late) == pytest.approx([0.6 * 0.01]), "latency never takes all"
+    no_median = load(memory_used_ratio=0.4, queue_depth=0, running=3, latency_p99_seconds=2.5)
+    assert scores("predictive", no_median) == pytest.approx([0.6 * 0.5])
+
+
+def test_balanced_is_a_softmax_of_three_normalised_values() -> None:
+    one = load(memory_used_ratio=0.2, latency_p99_seconds=0.5, prefix_hit_ratio=0.8)
+    other = load(memory_used_ratio=0.6, latency_p99_seconds=9.0, prefix_hit_ratio=0.1)
+    values = (0.4 * 0.75 + 0.35 * 0.8 + 0.25 * 0.8, 0.4 * 0.0 + 0.35 * 0.4 + 0.25 * 0.1)
+    powers = [exp(value / 0.2) for value in values]
+    assert scores("balanced", one, other) == pytest.approx([power / sum(powers) for power in powers])
+
+
+def test_a_temperature_near_nothing_is_no_overflow() -> None:
+    given = [load(memory_used_ratio=memory) for memory in (0.0, 1.0)]
+    found = balanced.scores(Columns.of(given), BalancedSettings(temperature=0.01)).tolist()
+    assert found[0] == pytest.approx(1.0)
+    assert 0 <= found[1] < 1e-9
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(given=st.lists(loads, max_size=8))
+def test_scores_are_finite_and_no_less_than_nothing(strategy: str, given: list[Load]) -> None:
+    found = scores(strategy, *given)
+    assert len(found) == len(given)
+    assert np.isfinite(found).all()
+    assert all(score >= 0 for score in found)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(given=st.lists(loads, min_size=2, max_size=8), turn=st.integers(1, 7))
+def test_scores_do_not_depend_on_the_order_and_equal_loads_score_equally(
+    strategy: str, given: list[Load], turn: int
+) -> None:
+    turn %= len(given)
+    straight, turned = scores(strategy, *given), scores(strategy, *given[turn:], *given[:turn])
+    assert turned == pytest.approx(straight[turn:] + straight[:turn], rel=1e-9, abs=1e-300)
+    one, same, *_ = scores(strategy, given[0], given[0], *given[1:])
+    assert one == same
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"memory_used_ratio": 0.9},
+        {"queue_depth": 30},
+        {"latency_p50_seconds": 4.0, "latency_p99_seconds": 4.0},
+    ],
+)
+@given(other=loads)
+def test_more_load_is_never_a_higher_score(strategy: str, worse: dict[str, float], other: Load) -> None:
+    calm = {"memory_used_ratio": 0.3, "queue_depth": 1, "running": 4, "latency_p50_seconds": 0.2}
+    calm |= {"latency_p99_seconds": 0.4, "prefix_hit_ratio": 0.5}
+    better, low, _ = scores(strategy, load(**calm), load(**calm | worse), other)
+    assert low <= better
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_unknown_counts_as_the_peers_mean(strategy: str) -> None:
+    calm = {"queue_depth": 1, "running": 4, "latency_p50_seconds": 0.2, "prefix_hit_ratio": 0.5}
+    calm |= {"latency_p99_seconds": 0.4}
+    few, middle, many, unknown = scores(
+        strategy,
+        *(load(**calm, memory_used_ratio=memory) for memory in (0.2, 0.4, 0.6)),
+        load(**calm),
+    )
+    assert few >= unknown >= many
+    assert unknown == pytest.approx(middle)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(given=st.lists(loads, min_size=1, max_size=8))
+def test_whatever_the_loads_shares_sum_to_one_within_the_caps(strategy: str, given: list[Load]) -> None:
+    settings = WeightSettings()
+    addresses = [str(number) for number in range(len(given))]
+    columns = Columns.of(given)
+    stabiliser = Stabiliser(settings.stabiliser)
+    chosen = STRATEGIES[strategy].scores(columns, settings)
+    stabiliser.step(addresses, chosen, 0.0, idle=columns.idle())
+    shares = stabiliser.shares
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares.max() <= settings.stabiliser.most_fair_ratio / len(given) + 1e-9
+    assert shares.min() >= settings.stabiliser.floor_share / len(given) - 1e-9
+    assert shares.max() <= settings.stabiliser.ratio_cap * shares.min() * (1 + 1e-9)
+
+
+def test_reasons_name_the_signal_that_takes_most() -> None:
+    busy = load(memory_used_ratio=0.9, latency_p99_seconds=0.2, prefix_hit_ratio=0.5)
+    slow = load(memory_used_ratio=0.1, latency_p50_seconds=1.0, queue_depth=12, running=4)
+    assert predictive.reason(busy, PredictiveSettings()) == "memory 0.90"
+    assert predictive.reason(slow, PredictiveSettings()) == "predicted 4 s"
+    assert balanced.reason(busy, BalancedSettings()) == "memory 0.90"
+    assert balanced.reason(load(prefix_hit_ratio=0.05), BalancedSettings()) == "prefix hits 0.05"
+    assert p99.reason(busy, P99Settings()) == "p99 0.2 s"
+    assert p99.reason(busy, P99Settings(baseline_seconds=0.1)) == "p99 0.2 s, 2 x baseline"
+    for strategy in STRATEGIES.values():
+        assert strategy.reason(Load(), WeightSettings()) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        ("kv", [0.3, nan, 0.5]),
+        ("gpu", [0.9, 0.8, nan]),
+        ("auto", [0.3, 0.8, 0.5]),
+        ("highest", [0.9, 0.8, 0.5]),
+    ],
+)
+def test_the_setting_says_which_memory_counts(memory: Any, expected: list[float]) -> None:
+    given = [
+        load(memory_used_ratio=0.3, gpu_memory_used_ratio=0.9),
+        load(gpu_memory_used_ratio=0.8),
+        load(memory_used_ratio=0.5),
+    ]
+    found = Columns.of(given, memory).memory_used_ratio.tolist()
+    assert found == pytest.approx(expected, nan_ok=True)
+    for one, wanted in zip(given, expected, strict=True):
+        seen = as_strategies_see(one, memory).memory_used_ratio
+        assert (nan if seen is None else seen.value) == pytest.approx(wanted, nan_ok=True)
+
+
+def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue() -> None:
+    given = [
+        load(queue_depth=2, running=3, in_flight=9),
+        load(queue_depth=2, running=3, in_flight=1),
+        load(queue_depth=2, in_flight=9),
+        load(running=3, in_flight=9),
+    ]
+    assert Columns.of(given).waiting.tolist() == pytest.approx([6, 2, 2, nan], nan_ok=True)
+    assert as_strategies_see(given[0], "auto").queue_depth == Signal(6.0, 0.0, "test")
+
+
+def test_stale_signals_are_unknown() -> None:
+    held = Load(memory_used_ratio=Signal(0.5, 1.0, "test"), queue_depth=Signal(3.0, 9.0, "test"))
+    columns = Columns.of([held], oldest=5.0)
+    assert columns.memory_used_ratio.tolist() == pytest.approx([nan], nan_ok=True)
+    assert columns.queue_depth.tolist() == [3.0]
