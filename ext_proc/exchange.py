@@ -32,7 +32,7 @@ Replies:
     - The headers' reply removes the routing headers that a client may send, on every path, faults included.
       Headers of the pick are set where Envoy applies them: in the headers' reply when the pick is known by
       then, and in the body's reply of the two buffered modes when Envoy sent us the headers. Only as many as
-      Envoy's limits leave room for: it fails the request of a mutation that breaks them.
+      Envoy's limits leave room for (`Room`).
     - The route cache is cleared on demand, and only with headers that are set.
     - A refusal is an immediate response. It ends the exchange: nothing is answered after it.
     - Messages of the response, should they come, are answered unchanged, whatever they hold.
@@ -53,9 +53,11 @@ from ext_proc.modes import (
     STREAMED,
     UNTOLD,
     nothing_to_read,
+    upgrades,
 )
 from ext_proc.pick import Pick, Reason
 from ext_proc.reply import (
+    NO_ROOM,
     UNCHANGED,
     Room,
     body_reply,
@@ -63,24 +65,10 @@ from ext_proc.reply import (
     echo_grpc,
     headers_reply,
     refusal_reply,
+    room_of,
     trailers_reply,
 )
-from ext_proc.request import (
-    CLUSTER,
-    ENCODING,
-    MAX_HEADER_BYTES,
-    MAX_HEADERS,
-    MAX_ID_CHARS,
-    NO_MORE,
-    PATH,
-    REQUEST_ID,
-    TRACEPARENT,
-    Reads,
-    RouteRequest,
-    served_of,
-    subset_of,
-)
-from fleet.names import EXT_PROC_FILTER
+from ext_proc.request import NO_MORE, Facts, Reads, RouteRequest, served_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +89,8 @@ class Exchange:
 
     __slots__ = (
         "_body_limit", "_clear_route_cache", "_facts", "_headers_held", "_held", "_held_bytes", "_observed",
-        "_on_served", "_reads", "_refused", "_request_mode", "_response_mode", "_room", "_route", "_started",
-        "_subset", "_told", "pick",
+        "_on_served", "_refused", "_request_mode", "_response_mode", "_room", "_route", "_started",
+        "_told", "pick",
     )  # fmt: skip
 
     def __init__(
@@ -121,13 +109,11 @@ class Exchange:
         self.pick: Pick | None = None
         self._route = route
         self._body_limit = body_limit
-        self._reads = reads
         self._clear_route_cache = clear_route_cache
         self._on_served = on_served
         self._request_mode = self._response_mode = UNTOLD
-        self._facts: dict[str, str] = {}
-        self._subset: tuple[str, ...] | None = None
-        self._room: Room | None = None
+        self._facts = Facts(reads)
+        self._room: Room | None = None  # None: Envoy has sent no headers, so it changes none.
         self._started = self._observed = self._told = self._refused = False
         self._headers_held = False
         self._held: list[bytes] = []
@@ -144,10 +130,13 @@ class Exchange:
     def lasts(self) -> bool:
         """Whether Envoy keeps the stream until the response has ended, so that its life is the request's.
 
-        In full duplex Envoy 1.40 ends the stream with the last reply that it waits for, which is long before
-        the response has ended unless the response's body is processed too. In the other modes it stays.
+        In full duplex, and where no body is processed, Envoy 1.40 ends the stream with the last reply that it
+        waits for: long before the response has ended, unless the response is processed too, of which it tells
+        us the body's mode only. In the other modes it stays. How long an upgrade lasts says nothing.
         """
-        return self._request_mode != FULL_DUPLEX or self._response_mode != NONE
+        if upgrades(self._facts.told):
+            return False
+        return self._request_mode not in (FULL_DUPLEX, NONE) or self._response_mode != NONE
 
     @property
     def streamed(self) -> bool:
@@ -157,12 +146,12 @@ class Exchange:
     @property
     def request_id(self) -> str:
         """Envoy's id of the request, or the client's; empty when it does not come along."""
-        return self._facts.get(REQUEST_ID, "")[:MAX_ID_CHARS]
+        return self._facts.request_id
 
     @property
     def traceparent(self) -> str:
         """The client's trace context, as it says; empty without one."""
-        return self._facts.get(TRACEPARENT, "")
+        return self._facts.traceparent
 
     def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Take one message; return the replies to write, in order. Raises only what it is given raises."""
@@ -217,21 +206,17 @@ class Exchange:
                 self._held_bytes += len(body)
         elif kind == "request_headers":
             sent = message.request_headers.headers
-            # Its size in the message is a little more than the size that Envoy counts.
-            self._room = Room(MAX_HEADERS - len(sent.headers), MAX_HEADER_BYTES - sent.ByteSize())
-            self._reads.of_headers(sent, self._facts)
+            self._room = room_of(sent)
+            self._facts.take_headers(sent)
         if self.pick is None:
-            if EXT_PROC_FILTER in message.attributes:
-                self._reads.of_attributes(message.attributes[EXT_PROC_FILTER], self._facts)
-            if message.HasField("metadata_context"):
-                self._subset = subset_of(message.metadata_context)
+            self._facts.take(message)
         return body
 
     def _decision(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> Pick | None:
         """Decide if this message is the one that does; None: a later one will."""
         if kind == "request_headers":
             reason = nothing_to_read(
-                self._request_mode, self._facts, ends=message.request_headers.end_of_stream
+                self._request_mode, self._facts.told, ends=message.request_headers.end_of_stream
             )
             return None if reason is None else self._ask_without_body(reason)
         if kind == "request_body":
@@ -258,27 +243,12 @@ class Exchange:
     def _ask(self, body: bytes, *, complete: bool) -> Pick:
         if len(body) > self._body_limit:
             body, complete = body[: self._body_limit], False
-        return self._route(self._request(body, complete=complete))
+        return self._route(self._facts.question(body, complete=complete))
 
     def _ask_without_body(self, reason: Reason) -> Pick:
         """Ask for a pick by the headers alone; `reason` says why it is none, if it is none."""
-        pick = self._route(self._request(b"", complete=False, headers_only=True))
+        pick = self._route(self._facts.question(b"", complete=False, headers_only=True))
         return pick if pick.endpoints or pick.refusal else Pick.none(reason)
-
-    def _request(self, body: bytes, *, complete: bool, headers_only: bool = False) -> RouteRequest:
-        facts = self._facts
-        return RouteRequest(
-            body,
-            complete,
-            cluster=facts.get(CLUSTER, ""),
-            content_encoding=facts.get(ENCODING, ""),
-            request_id=facts.get(REQUEST_ID, "")[:MAX_ID_CHARS],
-            traceparent=facts.get(TRACEPARENT, ""),
-            path=facts.get(PATH, ""),
-            headers=facts,
-            subset=self._subset,
-            headers_only=headers_only,
-        )
 
     def _answer(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> list[pb.ProcessingResponse]:
         if self._refused:
@@ -317,8 +287,14 @@ class Exchange:
         return [body_reply(news, room, clear_route_cache=self._clear_route_cache)]
 
     def _headers_reply(self) -> pb.ProcessingResponse:
-        room = self._room or Room(0, 0)
-        return headers_reply(self._news, room, clear_route_cache=self._clear_route_cache)
+        room = self._room or NO_ROOM
+        return headers_reply(
+            self._news,
+            room,
+            clear_route_cache=self._clear_route_cache,
+            # Frames are nobody's business here, and Envoy 1.40 hangs while it buffers them.
+            no_body=self._request_mode != NONE and upgrades(self._facts.told),
+        )
 
     def _release(self, *, end_of_stream: bool) -> list[pb.ProcessingResponse]:
         """Let go what full duplex has kept back: the headers' reply with the pick, then the body."""

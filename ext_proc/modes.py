@@ -32,13 +32,17 @@ _NEVER_JSON: Final = (
 )
 
 
+def upgrades(facts: Mapping[str, str]) -> bool:
+    """Whether a request turns its connection into something else, whose body does not end."""
+    return UPGRADE in facts or facts.get(METHOD) == "CONNECT"
+
+
 def nothing_to_read(mode: int, facts: Mapping[str, str], *, ends: bool) -> Reason | None:
     """Why the headers have to decide; None: a body follows that can be read in time.
 
     `facts` are headers by name; `ends` is whether they end the stream.
     """
-    # An upgrade's body does not end, so nobody may wait for it.
-    if ends or mode == NONE or UPGRADE in facts or facts.get(METHOD) == "CONNECT":
+    if ends or mode == NONE or upgrades(facts):
         return Reason.NO_BODY
     if mode in (STREAMED, GRPC):
         return Reason.STREAMED

@@ -7,8 +7,10 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
+from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+from ext_proc.request import MAX_HEADER_BYTES, MAX_HEADERS
 from fleet.names import (
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,
@@ -41,6 +43,10 @@ _ERRORS: Final = {
 """Status to type and code of an error, in OpenAI's words where it has some."""
 _OTHER_ERROR: Final = ("server_error", "refused")
 
+_NO_BODY: Final = processing_mode_pb2.ProcessingMode(
+    request_body_mode=processing_mode_pb2.ProcessingMode.NONE,
+    response_body_mode=processing_mode_pb2.ProcessingMode.NONE,
+)
 _OVERWRITE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 
@@ -68,25 +74,54 @@ UNCHANGED: Final[Mapping[str, pb.ProcessingResponse]] = {
 
 
 class Room(NamedTuple):
-    """What may still be added to a request's headers: Envoy fails a request whose limits we break."""
+    """What may be changed of a request's headers: Envoy 1.40 fails a request whose limits are broken after.
+
+    That holds for a reply that only removes, too, because Envoy adds headers of its own to a request that
+    was within the limits when it came.
+    """
 
     headers: int
+    """How many more fit; negative: there are too many already."""
     bytes: int
+    removed: tuple[str, ...] = REMOVED_REQUEST_HEADERS
+    """What has to go, whether it is there or not."""
 
 
-def headers_reply(pick: Pick | None, room: Room, *, clear_route_cache: bool) -> pb.ProcessingResponse:
-    """Reply to request headers: a client's routing headers go, those of a pick that is known come."""
+NO_ROOM: Final = Room(0, 0)
+
+
+def room_of(sent: base_pb2.HeaderMap) -> Room:
+    """Measure a request's headers against Envoy's own limits, and look for what has to go if it must be."""
+    headers = sent.headers
+    count, size = MAX_HEADERS - len(headers), MAX_HEADER_BYTES - sent.ByteSize()
+    if size < 0:  # The message's size is a little more than what Envoy counts.
+        size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
+    if count >= 0 and size >= 0:
+        return Room(count, size)
+    told = {entry.key for entry in headers}
+    return Room(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
+
+
+def headers_reply(
+    pick: Pick | None, room: Room, *, clear_route_cache: bool, no_body: bool = False
+) -> pb.ProcessingResponse:
+    """Reply to request headers: a client's routing headers go, those of a pick that is known come.
+
+    `no_body` asks for neither body, which Envoy grants where its `allow_mode_override` says so.
+    """
     reply = pb.ProcessingResponse()
     response = reply.request_headers.response
     headers = {} if pick is None else _headers(pick, room)
-    # A name stands in one of the two lists only, so that their order in Envoy is of no account.
-    response.header_mutation.remove_headers.extend(
-        name for name in REMOVED_REQUEST_HEADERS if name not in headers
-    )
+    response.SetInParent()
+    if room.removed:
+        # A name stands in one of the two lists only, so that their order in Envoy is of no account.
+        response.header_mutation.remove_headers.extend(name for name in room.removed if name not in headers)
     if headers:
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
     if pick is not None:
         _set_metadata(reply, pick)
+    if no_body:
+        reply.mode_override.CopyFrom(_NO_BODY)
     return reply
 
 

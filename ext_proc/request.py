@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from fleet.names import DESTINATION_NAMESPACE, SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
+from fleet.names import DESTINATION_NAMESPACE, EXT_PROC_FILTER, SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from envoy.config.core.v3 import base_pb2
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
     from google.protobuf import struct_pb2
 
 CLUSTER: Final = "xds.cluster_name"
@@ -101,6 +102,55 @@ class Reads:
 
 NO_MORE: Final = Reads()
 """Nothing but what every exchange reads."""
+
+
+class Facts:
+    """What is known of one request beside its body."""
+
+    __slots__ = ("_reads", "subset", "told")
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        self.told: dict[str, str] = {}
+        """Headers and attributes that are read, by name."""
+        self.subset: tuple[str, ...] | None = None
+
+    @property
+    def request_id(self) -> str:
+        """Envoy's id of the request, or the client's; empty when it does not come along."""
+        return self.told.get(REQUEST_ID, "")[:MAX_ID_CHARS]
+
+    @property
+    def traceparent(self) -> str:
+        """The client's trace context, as it says; empty without one."""
+        return self.told.get(TRACEPARENT, "")
+
+    def take_headers(self, sent: base_pb2.HeaderMap) -> None:
+        """Take in the request's headers."""
+        self._reads.of_headers(sent, self.told)
+
+    def take(self, message: pb.ProcessingRequest) -> None:
+        """Take in what comes along with any message: attributes, and metadata of the gateway."""
+        if EXT_PROC_FILTER in message.attributes:
+            self._reads.of_attributes(message.attributes[EXT_PROC_FILTER], self.told)
+        if message.HasField("metadata_context"):
+            self.subset = subset_of(message.metadata_context)
+
+    def question(self, body: bytes, *, complete: bool, headers_only: bool = False) -> RouteRequest:
+        """Make the question to whoever routes."""
+        told = self.told
+        return RouteRequest(
+            body,
+            complete,
+            told.get(CLUSTER, ""),
+            told.get(ENCODING, ""),
+            told.get(REQUEST_ID, "")[:MAX_ID_CHARS],
+            told.get(TRACEPARENT, ""),
+            path=told.get(PATH, ""),
+            headers=told,
+            subset=self.subset,
+            headers_only=headers_only,
+        )
 
 
 def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:

@@ -121,6 +121,11 @@ class FakeEnvoy:
         self._trailers_sent = self._trailers_seen = False
         self.seen = Seen()
 
+    def _within(self) -> bool:
+        """Whether the headers as they go on keep to the limits."""
+        size = sum(len(name) + len(value) for name, value in self.seen.headers)
+        return len(self.seen.headers) <= self._limits[0] and size <= self._limits[1]
+
     def headers(
         self, headers: Sequence[tuple[str, bytes]] = (), *, end_of_stream: bool = False
     ) -> list[pb.ProcessingResponse]:
@@ -239,7 +244,9 @@ class FakeEnvoy:
         if kind == "request_headers":
             assert self._headers_open, "a second reply to the headers"
             self._headers_open = False
-            assert set(REMOVED_REQUEST_HEADERS) <= seen.removed | seen.set_headers.keys()
+            assert (
+                not self._within() or set(REMOVED_REQUEST_HEADERS) <= seen.removed | seen.set_headers.keys()
+            )
         elif kind == "request_body" and self._mode == DUPLEX:
             assert not self._headers_open, "body before headers"
         elif kind == "request_trailers":
@@ -247,6 +254,11 @@ class FakeEnvoy:
             assert not self._trailers_seen, "a second reply to the trailers"
             assert self._mode != DUPLEX or seen.body == self._body_sent, "the whole body goes before trailers"
             self._trailers_seen = True
+        if reply.HasField("mode_override"):
+            assert kind == "request_headers", "Envoy takes it there only"
+            upgrade = ("upgrade" in dict(seen.headers)) or (":method", b"CONNECT") in seen.headers
+            assert upgrade, "every other request keeps its mode"
+            assert reply.mode_override.request_body_mode == MODES["NONE"]
         if reply.HasField("dynamic_metadata"):
             assert kind.startswith("request"), "too late to choose"
         for namespace, value in reply.dynamic_metadata.fields.items():
@@ -288,9 +300,7 @@ class FakeEnvoy:
             self.seen.set_headers[header.key] = header.raw_value
         if mutation.ByteSize() and self._headers_sent:
             self.seen.headers = headers
-            size = sum(len(name) + len(value) for name, value in headers)
-            assert len(headers) <= self._limits[0], "too many headers: Envoy fails the request"
-            assert size <= self._limits[1], "too large headers: Envoy fails the request"
+            assert self._within(), "too many or too large headers: Envoy fails the request"
         assert not set(mutation.remove_headers) & self.seen.set_headers.keys()
         self.seen.removed |= set(mutation.remove_headers)
         if common.clear_route_cache:

@@ -79,6 +79,7 @@ def test_routingheaders_of_a_client_are_removed_on_every_path(mode: str, pick: P
 @pytest.mark.parametrize(("count", "size", "fitting"), [
     (20, 0, 5), (94, 0, 5), (96, 0, 3), (98, 0, 1), (99, 0, 0),
     (20, 60_900, 5), (20, 61_190, 3), (20, 61_260, 1), (20, 61_300, 0),
+    (100, 0, 0), (110, 0, 0), (20, 61_430, 0), (20, 61_500, 0),
 ])  # fmt: skip
 def test_headers_of_a_pick_never_break_envoys_limits(mode: str, count: int, size: int, fitting: int) -> None:
     """Envoy fails a request whose mutation breaks them, so less is told, the destination last of all."""
@@ -93,6 +94,20 @@ def test_headers_of_a_pick_never_break_envoys_limits(mode: str, count: int, size
     assert seen.destination == PICK.endpoints[0]
     if fitting:
         assert seen.set_headers["x-gateway-destination-endpoint"] == b"10.0.0.1:8000"
+
+
+@pytest.mark.parametrize("smuggled", [1, 2])
+def test_over_envoys_limits_only_what_must_go_is_removed(smuggled: int) -> None:
+    """Even a removal fails such a request: right for one that smuggles, wrong for any other."""
+    exchange = Exchange(lambda _: PICK, body_limit=1000)
+    sent = [(f"x-{number}", b"v") for number in range(120)]
+    (reply,) = exchange.on_message(with_mode(headers_message(sent), "BUFFERED"))
+    assert reply.request_headers.ByteSize() == 2, "an unchanged CONTINUE"
+    names = REMOVED_REQUEST_HEADERS[:smuggled]
+    exchange = Exchange(lambda _: PICK, body_limit=1000)
+    sent += [(name, b"10.9.9.9:1") for name in names]
+    (reply,) = exchange.on_message(with_mode(headers_message(sent), "BUFFERED"))
+    assert tuple(reply.request_headers.response.header_mutation.remove_headers) == names
 
 
 def test_values_of_a_pick_are_of_fixed_form() -> None:
@@ -163,7 +178,16 @@ def test_a_route_that_fails_at_the_trailers_releases_what_was_held() -> None:
 @pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
 @pytest.mark.parametrize(
     "step",
-    ["headers_reply", "body_reply", "echo", "trailers_reply", "Reads.of_headers", "Room", "nothing_to_read"],
+    [
+        "headers_reply",
+        "body_reply",
+        "echo",
+        "trailers_reply",
+        "Facts.take_headers",
+        "Facts.take",
+        "room_of",
+        "nothing_to_read",
+    ],
 )
 @pytest.mark.parametrize("trailers", [True, False])
 def test_a_fault_in_any_step_of_the_exchange_loses_nothing(

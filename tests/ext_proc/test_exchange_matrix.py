@@ -223,6 +223,10 @@ def test_upgrades_are_decided_at_the_headers(mode: str, headers: list[tuple[str,
     envoy = FakeEnvoy(exchange.on_message, mode)
     envoy.headers([*headers, (REMOVED_REQUEST_HEADERS[0], b"10.9.9.9:1")])
     assert exchange.pick == PICK
+    assert envoy.seen.replies[0].HasField("mode_override") is (mode != "NONE"), (
+        "Envoy may spare us the frames"
+    )
+    assert not exchange.lasts
     if mode != "NONE":
         envoy.body(b"\x81\x05hello", end_of_stream=False)
     assert [request.headers_only for request in asked] == [True]
