@@ -71,6 +71,8 @@ class PrefixIndex:
         """Those whose blocks are not all removed yet."""
         self._alive = -1
         """All bits but those of the forgotten."""
+        self.generation = 0
+        """Changes when an endpoint gets or loses its slot."""
 
     def __len__(self) -> int:
         """Blocks that anyone holds, each counted once."""
@@ -118,7 +120,7 @@ class PrefixIndex:
     def record(self, address: str, blocks: Sequence[int]) -> int:
         """Note that `address` is now warm for `blocks`, as many leading ones as it can hold.
 
-        Return how many leading ones it was taken to hold before.
+        Return how many of them are new there.
         """
         if self._forgotten:
             self._sweep()
@@ -134,7 +136,7 @@ class PrefixIndex:
         if known < len(kept):
             self._add(kept[known:], hashes[known:], endpoint)
             self._evict(endpoint)
-        return known
+        return len(kept) - known
 
     def resize(self, address: str, limit_blocks: int) -> None:
         """Set how many blocks `address` can hold, at most the index's own limit, and evict down to it."""
@@ -146,6 +148,7 @@ class PrefixIndex:
         """Drop all that is known of `address`, its size included: its engine restarted or is gone."""
         endpoint = self._endpoints.pop(address, None)
         if endpoint is not None:
+            self.generation += 1
             self._alive ^= endpoint.bit
             self._forgotten.append(endpoint)
             self._sweep()
@@ -158,6 +161,11 @@ class PrefixIndex:
     def knows(self, address: str) -> bool:
         """Whether `address` was resized or recorded and is not forgotten."""
         return address in self._endpoints
+
+    @property
+    def slots(self) -> int:
+        """Return how many slots there are: one more than the highest bit of any mask."""
+        return len(self._addresses)
 
     def slot(self, address: str) -> int:
         """Return the bit of `address` in masks of `levels`, until it is forgotten; -1: not known."""
@@ -176,6 +184,7 @@ class PrefixIndex:
             else:
                 slot = len(self._addresses)
                 self._addresses.append(address)
+            self.generation += 1
             endpoint = self._endpoints[address] = _Endpoint(
                 slot, self._sets.pin(1 << slot), self._blocks_per_endpoint
             )

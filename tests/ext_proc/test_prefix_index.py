@@ -43,12 +43,13 @@ def test_a_prompt_that_leaves_the_known_path_matches_up_to_there() -> None:
     assert index.matched([7, 8]) == {}
 
 
-def test_a_record_tells_how_much_was_held_before() -> None:
-    index = PrefixIndex(10)
-    assert index.record(A, [1, 2, 3]) == 0
-    assert index.record(A, [1, 2, 4]) == 2
+def test_a_record_tells_how_many_blocks_are_new_there() -> None:
+    index = PrefixIndex(4)
     assert index.record(A, [1, 2, 3]) == 3
-    assert index.record(B, [1, 2, 3]) == 0
+    assert index.record(A, [1, 2, 4]) == 1
+    assert index.record(A, [1, 2, 3]) == 0
+    assert index.record(B, [1, 2, 3, 5, 6]) == 4
+    assert index.record(B, [1, 2, 3, 5, 6]) == 0
 
 
 def test_levels_name_holders_by_slot() -> None:
@@ -235,7 +236,7 @@ def test_long_prompts_match_as_in_a_plain_model(seed: int) -> None:
         ]
         chains.append(kept)
         held = recent[address]
-        assert index.record(address, kept) == leading(held, kept[:limit])
+        assert index.record(address, kept) == len(kept[:limit]) - leading(held, kept[:limit])
         for block in reversed(kept[:limit]):
             held.pop(block, None)
             held[block] = None

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ext_proc.prompt import prompts, text
+from ext_proc.prompt import cut as cut_prompts
+from ext_proc.prompt import outline, parts, prompts, text
 from ext_proc.prompt.blocks import block_hashes
 from ext_proc.prompt.cut import add_open, add_value
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
-from ext_proc.prompt.outline import MAX_VALUES, is_rich, open_containers
+from ext_proc.prompt.outline import MAX_VALUES, is_rich, leading_values
 from ext_proc.prompt.text import MAX_PIECES
 from ext_proc.prompt.unreadable import UnreadableError
 
@@ -83,6 +84,28 @@ def bodies(draw: st.DrawFn) -> bytes:
 @given(bodies())
 @settings(deadline=None)
 def test_at_every_cut_the_text_is_a_prefix_of_the_whole_text(body: bytes) -> None:
+    text_is_a_prefix_at_every_cut(body)
+
+
+@given(bodies(), st.integers(1, 12), st.integers(1, 40), st.integers(1, 12))
+@settings(deadline=None, max_examples=40)
+def test_limits_that_are_met_anywhere_leave_the_text_a_prefix(
+    body: bytes, values: int, marks: int, pieces: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outline, "MAX_VALUES", values)
+        patch.setattr(outline, "_STEP_BYTES", 7)
+        for module in (prompts, parts, cut_prompts):
+            patch.setattr(module, "MAX_PIECES", pieces)
+        unlimited = read_prompt(body, complete=False)
+        patch.setattr(outline, "MAX_MARKS", marks)
+        text_is_a_prefix_at_every_cut(body)
+        limited = read_prompt(body, complete=False)
+        if isinstance(limited, Prompt) and isinstance(unlimited, Prompt):
+            assert unlimited.text.startswith(limited.text)
+
+
+def text_is_a_prefix_at_every_cut(body: bytes) -> None:
     whole = read_prompt(body, complete=True)
     length = 0
     for cut in range(len(body)):
@@ -272,7 +295,7 @@ def test_the_work_on_a_prompt_is_bounded_by_values_and_pieces(
         assert is_rich(raw)
         attempt = partial(add_value, pieces, raw, chat=False, rich=True)
     else:
-        attempt = partial(add_open, pieces, open_containers(raw[:-2]), chat=False)
+        attempt = partial(add_open, pieces, leading_values(raw[:-2]), chat=False)
     with suppress(UnreadableError):
         attempt()
     assert len(pieces) <= MAX_PIECES + 16
@@ -296,7 +319,7 @@ def test_a_rich_prompt_is_read_as_its_leading_part_and_keeps_its_model() -> None
     assert isinstance(one, Prompt)
     assert isinstance(other, Prompt)
     assert one.model == "m"
-    assert len(one.text) > 50_000
+    assert len(one.text) > 18_000
     assert one.text == other.text
 
 

@@ -1,0 +1,112 @@
+"""How often leading runs of blocks are asked for: what tells a hot shared prefix from one conversation's.
+
+A count-min sketch (Cormode and Muthukrishnan, 2005) with conservative update (Estan and Varghese, 2002),
+whose counts decay: a request counts 1 at its arrival and exp(-age / average) later, so a steady rate reads as
+itself. Instead of shrinking all counts, newer requests weigh more, and the sketch is scaled back at times.
+
+Runs are counted at the depths of `_DEPTHS` only, at most a quarter apart, so a prompt of 512 blocks costs as
+much as one of 28; a depth between counts as the one before it. What is told errs upwards, by collisions.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import exp
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_SCALE_BACK_FROM: Final = 20.0
+"""Averages of time after which the sketch is scaled back; exp(20) is far from the end of 32-bit floats."""
+
+
+def _depths(most: int) -> tuple[int, ...]:
+    found = [0]
+    while found[-1] < most:
+        found.append(max(found[-1] + 1, found[-1] * 5 // 4))
+    return tuple(found)
+
+
+_DEPTHS: Final = _depths(1 << 20)
+"""Positions in a prompt, from 0."""
+_WIDTHS: Final = np.array([after - before for before, after in pairwise(_DEPTHS)])
+
+
+class Popularity:
+    """Rates of requests by leading run. 8 bytes a cell, whatever is asked for."""
+
+    def __init__(self, average_seconds: float = 30.0, cells_log2: int = 16) -> None:
+        if average_seconds <= 0:
+            raise ValueError(f"average_seconds {average_seconds}: allowed: above 0")
+        self._average_seconds = average_seconds
+        self._mask = (1 << cells_log2) - 1
+        self._counts = np.zeros(2 << cells_log2, np.float32)
+        self._cells = cast("memoryview[float]", self._counts.data)
+        self._second = 1 << cells_log2
+        self._since = 0.0
+        """When a request weighed 1; on the clock of `now`."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sketch."""
+        return int(self._counts.nbytes)
+
+    def count(self, blocks: Sequence[int], now: float) -> None:
+        """Note one request for a prompt of these blocks, at `now` in seconds."""
+        cells, mask, second, weight, last = (
+            self._cells,
+            self._mask,
+            self._second,
+            self._weight(now),
+            len(blocks),
+        )
+        for depth in _DEPTHS:
+            if depth >= last:
+                return
+            block = blocks[depth]
+            one, two = block & mask, second + (block >> 32 & mask)
+            counted, other = cells[one], cells[two]
+            if counted <= other:
+                cells[one] = counted = counted + weight
+                if other < counted:
+                    cells[two] = counted
+            else:
+                cells[two] = other = other + weight
+                if counted < other:
+                    cells[one] = other
+
+    def rates(self, blocks: Sequence[int], now: float) -> NDArray[np.float64]:
+        """Return for each block how many requests a second share the run up to it, whatever follows it.
+
+        Decayed over `average_seconds`, over all requests that were counted, repeated ones too: they are load
+        like others. Never rises with depth.
+        """
+        cells, mask, second, last = self._cells, self._mask, self._second, len(blocks)
+        weight = self._weight(now)
+        found: list[float] = []
+        least = float("inf")
+        for depth in _DEPTHS:
+            if depth >= last:
+                break
+            block = blocks[depth]
+            one, two = cells[block & mask], cells[second + (block >> 32 & mask)]
+            if one < least:
+                least = one
+            if two < least:
+                least = two
+            found.append(least)
+        rates = np.array(found, np.float64) / (weight * self._average_seconds)
+        return rates.repeat(_WIDTHS[: len(found)])[:last]
+
+    def _weight(self, now: float) -> float:
+        age = (now - self._since) / self._average_seconds
+        if age > _SCALE_BACK_FROM:
+            self._counts *= np.float32(exp(-min(age, 80.0)))
+            self._since = now
+            return 1.0
+        return exp(max(age, -_SCALE_BACK_FROM))

@@ -1,0 +1,100 @@
+"""Popularity: rates of requests by leading run, decayed, bounded, never rising with depth."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ext_proc.prefix.popularity import Popularity
+
+draw = random.Random(5)
+SYSTEM = [draw.getrandbits(64) for _ in range(8)]
+
+
+def fresh(count: int) -> list[int]:
+    return [draw.getrandbits(64) for _ in range(count)]
+
+
+def test_a_steady_rate_reads_as_itself() -> None:
+    """A shared system prompt at 20 requests a second, each with a continuation of its own."""
+    popularity = Popularity(average_seconds=30.0)
+    now = 1000.0
+    for _ in range(6000):
+        prompt = SYSTEM + fresh(2)
+        popularity.count(prompt, now)
+        now += 0.05
+    rates = popularity.rates([*SYSTEM, *fresh(2)], now)
+    assert rates[:8].tolist() == pytest.approx([20.0] * 8, rel=0.02)
+    assert rates[8:].max() < 1.0
+    assert popularity.rates(prompt, now)[9] == pytest.approx(1 / 30, rel=0.5)
+
+
+def test_it_decays_to_nothing() -> None:
+    popularity = Popularity(average_seconds=30.0)
+    for _ in range(300):
+        popularity.count(SYSTEM, 50.0)
+    at_once = popularity.rates(SYSTEM, 50.0)[0]
+    assert at_once == pytest.approx(10.0, rel=0.001)
+    assert popularity.rates(SYSTEM, 80.0)[0] == pytest.approx(10.0 / 2.71828, rel=0.01)
+    assert popularity.rates(SYSTEM, 1e6)[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_scaling_back_does_not_change_what_is_told() -> None:
+    """Over many averages of time, with a clock that begins anywhere."""
+    popularity = Popularity(average_seconds=1.0)
+    now = 1e5
+    for _ in range(1000):
+        popularity.count(SYSTEM, now)
+        now += 0.1
+    assert popularity.rates(SYSTEM, now)[0] == pytest.approx(10.0, rel=0.06)
+
+
+def test_asking_does_not_count() -> None:
+    popularity = Popularity()
+    popularity.count(SYSTEM, 1.0)
+    first = popularity.rates(SYSTEM, 1.0).tolist()
+    assert popularity.rates(SYSTEM, 1.0).tolist() == first
+    assert popularity.rates([], 1.0).size == 0
+
+
+def test_memory_is_bounded_and_strangers_stay_rare() -> None:
+    """Prompts that nobody shares hardly add up, though there are more of them than cells."""
+    popularity = Popularity(average_seconds=30.0)
+    before = popularity.nbytes
+    now = 0.0
+    for _ in range(10_000):
+        popularity.count(fresh(10), now)
+        now += 0.003
+    assert popularity.nbytes == before
+    assert sum(popularity.rates(fresh(1), now)[0] for _ in range(200)) / 200 < 0.2
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.floats(0, 5)), max_size=40))
+def test_rates_never_rise_with_depth_and_never_fall_short(asks: list[tuple[int, int, float]]) -> None:
+    """At a counted depth what is told is at least the truth; between, it is that of the depth before."""
+    popularity, now = Popularity(cells_log2=4), 10.0
+    chains = [[number * 1000 + depth * 7919 for depth in range(40)] for number in range(4)]
+    counted: list[tuple[int, int, float]] = []
+    for number, length, wait in asks:
+        now += wait
+        popularity.count(chains[number][:length], now)
+        counted.append((number, length, now))
+    for number, chain in enumerate(chains):
+        rates = popularity.rates(chain, now).tolist()
+        assert len(rates) == 40
+        assert rates == sorted(rates, reverse=True)
+        for depth in (0, 3, 7, 12, 33):
+            truth = sum(
+                2.718281828 ** -((now - at) / 30.0) / 30.0
+                for other, length, at in counted
+                if other == number and length > depth
+            )
+            assert rates[depth] >= truth * 0.999
+
+
+def test_an_average_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="average_seconds 0"):
+        Popularity(0)
