@@ -64,6 +64,8 @@ class ClusterSettings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Sections of warmroute.yaml beyond addresses, pools and listeners."""
+    alone: envoy_alone.Policy = "round_robin"
+    """How Envoy alone spreads requests."""
 
 
 class Cluster:
@@ -124,7 +126,7 @@ class Cluster:
         """Return Envoy's bootstrap: static for Envoy alone, else what the product prints."""
         if self.settings.router == "envoy":
             settings = parse_settings(self.settings_path.read_text())
-            return envoy_alone.bootstrap(settings.pools[0], settings.listeners[0])
+            return envoy_alone.bootstrap(settings.pools[0], settings.listeners[0], self.settings.alone)
         process = await asyncio.create_subprocess_exec(
             *warmroute("bootstrap", str(self.settings_path)), stdout=asyncio.subprocess.PIPE
         )

@@ -1,4 +1,4 @@
-"""What Warmroute is compared with: Envoy with static configuration and round robin, and nothing else.
+"""What Warmroute is compared with: Envoy with static configuration and a policy of its own, and nothing else.
 
 Timeouts, retries and circuit breakers are those that Warmroute's own configuration gives the pool, so
 that the two differ by who chooses the endpoint only.
@@ -6,33 +6,40 @@ that the two differ by who chooses the endpoint only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fleet.names import HEADER_SERVED
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fleet.settings import ListenerSettings, PoolSettings
 
+Policy = Literal["round_robin", "least_request"]
 _UNLIMITED: Final = 1_000_000
 """The circuit breakers' thresholds: none of the two may refuse what the engines would queue."""
 _HCM: Final = (
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 )
 _ROUTER: Final = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
-_ROUND_ROBIN: Final = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+_POLICY: Final = "type.googleapis.com/envoy.extensions.load_balancing_policies"
+_POLICIES: Final[Mapping[Policy, str]] = {
+    "round_robin": f"{_POLICY}.round_robin.v3.RoundRobin",
+    "least_request": f"{_POLICY}.least_request.v3.LeastRequest",
+}
 _HTTP_OPTIONS: Final = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
-def bootstrap(pool: PoolSettings, listener: ListenerSettings) -> dict[str, Any]:
+def bootstrap(
+    pool: PoolSettings, listener: ListenerSettings, policy: Policy = "round_robin"
+) -> dict[str, Any]:
     """Return a whole bootstrap, as the JSON form of Envoy's configuration."""
     addresses = [endpoint.address for endpoint in pool.endpoints]
     return {
         "static_resources": {
             "listeners": [_listener(pool, listener)],
-            "clusters": [_cluster(pool, addresses)],
+            "clusters": [_cluster(pool, addresses, policy)],
         }
     }
 
@@ -68,7 +75,7 @@ def _listener(pool: PoolSettings, listener: ListenerSettings) -> dict[str, Any]:
     }
 
 
-def _cluster(pool: PoolSettings, addresses: Sequence[str]) -> dict[str, Any]:
+def _cluster(pool: PoolSettings, addresses: Sequence[str], policy: Policy) -> dict[str, Any]:
     thresholds = dict.fromkeys(
         ("max_connections", "max_pending_requests", "max_requests", "max_retries"), _UNLIMITED
     )
@@ -78,7 +85,7 @@ def _cluster(pool: PoolSettings, addresses: Sequence[str]) -> dict[str, Any]:
         "connect_timeout": f"{pool.connect_timeout_seconds:g}s",
         "load_balancing_policy": {
             "policies": [
-                {"typed_extension_config": {"name": "round_robin", "typed_config": {"@type": _ROUND_ROBIN}}}
+                {"typed_extension_config": {"name": policy, "typed_config": {"@type": _POLICIES[policy]}}}
             ]
         },
         "circuit_breakers": {"thresholds": [thresholds]},

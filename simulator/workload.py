@@ -143,11 +143,11 @@ def _conversation(
     history = [Message("system", system_prompt)]
     at = began
     for _ in range(settings.turns.draw(random)):
-        history.append(Message("user", _text(random, settings.user_tokens.draw(random))))
+        history.append(Message("user", words(random, settings.user_tokens.draw(random))))
         max_tokens = settings.max_tokens.draw(random)
         if 0 <= at < settings.duration_seconds:
             yield Turn(at, tenant, session, tuple(history), max_tokens)
-        history.append(Message("assistant", _text(random, settings.answer_tokens.draw(random))))
+        history.append(Message("assistant", words(random, settings.answer_tokens.draw(random))))
         at += random.expovariate(1 / settings.think_seconds)
 
 
@@ -156,13 +156,13 @@ def _system_prompts(settings: WorkloadSettings) -> list[str]:
     for tenant in range(settings.tenants):
         random = Random(f"{settings.seed}/tenant/{tenant}")
         length = settings.system_prompt_tokens.draw(random)
-        prompts.append(_text(random, length))
+        prompts.append(words(random, length))
     return prompts
 
 
-def _text(random: Random, tokens: int) -> str:
+def words(random: Random, tokens: int) -> str:
     """Return words of exactly `tokens * BYTES_PER_TOKEN` bytes."""
     size = tokens * BYTES_PER_TOKEN
     shortest = min(map(len, _WORDS)) + 1
-    words = random.choices(_WORDS, k=math.ceil(size / shortest))
-    return " ".join(words)[:size]
+    drawn = random.choices(_WORDS, k=math.ceil(size / shortest))
+    return " ".join(drawn)[:size]

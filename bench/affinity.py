@@ -1,0 +1,249 @@
+"""Hit ratio and balance with one and several ext_proc workers, on real prompts, against what is possible.
+
+Three workloads through the real Envoy onto simulated engines: agents' conversations of many turns, one hot
+system prompt, and nothing in common. For each number of workers it tells
+
+- the hit ratio: prompt tokens that the engines themselves found cached, of all (their /admin/seen), beside
+  the ideal of one engine with an endless cache;
+- the busiest engine's requests over the mean of all;
+- times to first token and to the end.
+
+Each workload also runs on Envoy alone with least_request, which is what `no_reuse` is held against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import processes, report
+from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from bench.cpu import CpuMeter
+from bench.load import LoadRun
+from bench.prompts import WORKLOADS, ideal, prompts
+from bench.stats import percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.prompts import WorkloadName
+    from bench.report import Wanted
+    from bench.stats import Outcome
+    from simulator.workload import Turn
+
+ALONE: Final = "least_request"
+_POINTS: Final = 0.05
+_MOST_OVER_MEAN: Final = 1.5
+_NO_WORSE: Final = 1.1
+"""Two runs of the same system differ by about a tenth on a host that is shared."""
+
+ENGINE: Final = EngineSettings(
+    blocks=43_750,  # nothing is evicted: what is missed is missed by the pick
+    max_num_seqs=64,
+)
+RATES: Final[dict[WorkloadName, float]] = {
+    "multi_turn": 16.0,
+    "shared_system_prompt": 22.0,  # more than one engine can answer, all of it warm
+    "no_reuse": 15.0,
+}
+"""Requests a second. Two small cores still have time to spare, so that the engines' clock is what counts."""
+OVERRIDES: Final = {
+    "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
+    "limits": {"drain_seconds": 0.5},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run. `workers` is None for Envoy alone."""
+
+    workload: WorkloadName
+    workers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run gave. None is unknown."""
+
+    workload: WorkloadName
+    router: str
+    workers: int | None
+    requests: int
+    failures: int
+    hit_ratio: float | None
+    ideal_hit_ratio: float
+    busiest_over_mean: float | None
+    engines_requests: tuple[int, ...]
+    ttft_p50_seconds: float | None
+    ttft_p90_seconds: float | None
+    e2e_p50_seconds: float | None
+    e2e_p90_seconds: float | None
+    host_cpu_used_ratio: float | None
+    """Near 1 the host, not the engines' model, sets the times."""
+
+
+async def measure(plan: Plan, args: argparse.Namespace) -> Figures:
+    """Run one workload once on a fresh deployment.
+
+    Raises:
+        BenchError: a part did not start.
+    """
+    turns = prompts(
+        plan.workload, seed=args.seed, seconds=args.seconds, rate=RATES[plan.workload] * args.load
+    )
+    async with running_cluster(deployment(plan, args.engines)) as cluster:
+        meter = CpuMeter()
+        outcomes = await LoadRun(cluster.address, ENGINE.model).run(turns)
+        used = meter.used_ratio()
+        seen = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
+    return figures(plan, turns, outcomes, seen, used)
+
+
+def deployment(plan: Plan, engines: int) -> ClusterSettings:
+    """Return what a run needs."""
+    if plan.workers is None:
+        return ClusterSettings("envoy", engines, ENGINE, OVERRIDES, alone=ALONE)
+    overrides = {**OVERRIDES, "ext_proc": {"workers": plan.workers}}
+    return ClusterSettings("apart", engines, ENGINE, overrides)
+
+
+def figures(
+    plan: Plan,
+    turns: Sequence[Turn],
+    outcomes: Sequence[Outcome],
+    seen: Sequence[dict[str, int]],
+    cpu_used: float | None,
+) -> Figures:
+    """Work out a run's figures from what client and engines saw."""
+    good = [outcome for outcome in outcomes if outcome.failure is None]
+    ttfts = [outcome.ttft_seconds for outcome in good if outcome.ttft_seconds is not None]
+    e2es = [outcome.e2e_seconds for outcome in good]
+    requests = [engine.get("requests", 0) for engine in seen]
+    return Figures(
+        workload=plan.workload,
+        router=ALONE if plan.workers is None else "warmroute",
+        workers=plan.workers,
+        requests=len(outcomes),
+        failures=len(outcomes) - len(good),
+        hit_ratio=report.ratio(
+            sum(engine.get("cached_tokens", 0) for engine in seen),
+            sum(engine.get("prompt_tokens", 0) for engine in seen),
+        ),
+        ideal_hit_ratio=ideal(turns, ENGINE.block_tokens).hit_ratio,
+        busiest_over_mean=report.ratio(max(requests) * len(requests), sum(requests)),
+        engines_requests=tuple(requests),
+        ttft_p50_seconds=percentile(ttfts, 0.5),
+        ttft_p90_seconds=percentile(ttfts, 0.9),
+        e2e_p50_seconds=percentile(e2es, 0.5),
+        e2e_p90_seconds=percentile(e2es, 0.9),
+        host_cpu_used_ratio=cpu_used,
+    )
+
+
+def wanted_of(runs: Sequence[Figures]) -> list[Wanted]:
+    """Hold the figures against their targets."""
+    wanted = [report.exactly("failures", sum(run.failures for run in runs), 0)]
+    by_plan = {(run.workload, run.workers): run for run in runs}
+    for run in runs:
+        if run.workers is None:
+            continue
+        name = f"{run.workload}_{run.workers}_workers"
+        one, alone = by_plan.get((run.workload, 1)), by_plan.get((run.workload, None))
+        if run.workload == "no_reuse":
+            if alone is not None:
+                wanted += list(_no_worse(name, run, alone))
+            continue
+        if run.workers > 1 and one is not None:
+            wanted.append(report.at_most(f"{name}_hit_ratio_below_one", _below(run, one), _POINTS))
+        if run.workload == "shared_system_prompt":
+            wanted.append(report.at_most(f"{name}_busiest_over_mean", run.busiest_over_mean, _MOST_OVER_MEAN))
+    return wanted
+
+
+def _below(run: Figures, one: Figures) -> float | None:
+    if run.hit_ratio is None or one.hit_ratio is None:
+        return None
+    return one.hit_ratio - run.hit_ratio
+
+
+def _no_worse(name: str, run: Figures, alone: Figures) -> Iterator[Wanted]:
+    ttft = report.ratio(run.ttft_p90_seconds, alone.ttft_p90_seconds)
+    yield report.at_most(f"{name}_ttft_p90_over_least_request", ttft, _NO_WORSE)
+    e2e = report.ratio(run.e2e_p90_seconds, alone.e2e_p90_seconds)
+    yield report.at_most(f"{name}_e2e_p90_over_least_request", e2e, _NO_WORSE)
+
+
+async def compare(args: argparse.Namespace) -> list[Figures]:
+    """Run everything that the options ask for.
+
+    Raises:
+        BenchError: a part did not start.
+    """
+    runs = []
+    for workload in args.workloads:
+        for workers in (None, *args.workers):
+            run = await measure(Plan(workload, workers), args)
+            report.progress(line(run))
+            runs.append(run)
+    return runs
+
+
+def line(run: Figures) -> str:
+    """One run for people."""
+    who = run.router if run.workers is None else f"{run.workers} workers"
+    figures = (
+        ("hits", run.hit_ratio),
+        ("ideal", run.ideal_hit_ratio),
+        ("busiest/mean", run.busiest_over_mean),
+        ("ttft p50", run.ttft_p50_seconds),
+        ("p90", run.ttft_p90_seconds),
+        ("e2e p90", run.e2e_p90_seconds),
+        ("cpu", run.host_cpu_used_ratio),
+    )
+    told = "  ".join(f"{name} {'?' if value is None else format(value, '.3f')}" for name, value in figures)
+    return f"{run.workload:21} {who:14} {run.requests:5} requests  {told}"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the bench's options."""
+    parser.add_argument("--workers", type=_numbers, default=(1, 2, 4), help="default 1,2,4")
+    parser.add_argument("--workloads", type=_names, default=WORKLOADS, help=f"of {','.join(WORKLOADS)}")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of each run (default 20)")
+    parser.add_argument("--engines", type=int, default=4)
+    parser.add_argument("--load", type=float, default=1.0, help="factor of the usual rates (default 1)")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the bench; the exit status tells whether all targets are met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.affinity", description=__doc__)
+    arguments(parser)
+    args = parser.parse_args(given)
+    runs = processes.run(compare(args))
+    result: dict[str, Any] = {
+        "engines": args.engines,
+        "seconds": args.seconds,
+        "runs": [asdict(run) for run in runs],
+    }
+    return report.finish(result, wanted_of(runs), as_json=args.json)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if all(part.isascii() and part.isdigit() and 1 <= int(part) <= 64 for part in parts):
+        return tuple(int(part) for part in parts)
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: numbers from 1 to 64, with commas between")
+
+
+def _names(text: str) -> tuple[WorkloadName, ...]:
+    wanted = text.split(",")
+    if set(wanted) <= set(WORKLOADS):
+        return tuple(name for name in WORKLOADS if name in wanted)
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: of {','.join(WORKLOADS)}")
+
+
+if __name__ == "__main__":
+    sys.exit(report.command(main))

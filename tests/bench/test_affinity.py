@@ -1,0 +1,125 @@
+"""The workloads of bench.affinity are what their names say, and its figures are worked out as told."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from bench.affinity import Figures, Plan, deployment, figures, main, wanted_of
+from bench.prompts import WORKLOADS, WorkloadName, ideal, prompts
+from bench.stats import Outcome
+from simulator.workload import Message, Turn
+
+BLOCK_TOKENS = 16
+
+
+def turn(at: float, text: str) -> Turn:
+    return Turn(at, 0, "s", (Message("user", text),), 8)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_same_seed_gives_the_same_requests_in_order_and_another_seed_others(name: WorkloadName) -> None:
+    first = prompts(name, seed=1, seconds=5.0, rate=20.0)
+    assert first == prompts(name, seed=1, seconds=5.0, rate=20.0)
+    assert first != prompts(name, seed=2, seconds=5.0, rate=20.0)
+    times = [entry.at_seconds for entry in first]
+    assert times == sorted(times)
+    assert times[0] >= 0
+    assert times[-1] < 5.0
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_requests_arrive_at_about_the_rate_asked_for(name: WorkloadName) -> None:
+    count = len(prompts(name, seed=3, seconds=60.0, rate=20.0))
+    assert 900 < count < 1500
+
+
+def test_conversations_repeat_their_own_past_and_nobody_elses() -> None:
+    turns = prompts("multi_turn", seed=1, seconds=20.0, rate=15.0)
+    by_session = {
+        session: [entry.messages[0].content for entry in held]
+        for session, held in itertools.groupby(
+            sorted(turns, key=lambda e: (e.session, e.at_seconds)), key=lambda e: e.session
+        )
+    }
+    assert max(len(texts) for texts in by_session.values()) > 3
+    beginnings = {texts[0][:64] for texts in by_session.values()}
+    assert len(beginnings) == len(by_session)
+    assert all(text[:64] == texts[0][:64] for texts in by_session.values() for text in texts)
+
+
+def test_the_ideal_is_none_without_reuse_and_nearly_all_with_one_system_prompt() -> None:
+    assert ideal(prompts("no_reuse", seed=1, seconds=10.0, rate=20.0), BLOCK_TOKENS).cached_tokens == 0
+    assert (
+        ideal(prompts("shared_system_prompt", seed=1, seconds=10.0, rate=20.0), BLOCK_TOKENS).hit_ratio > 0.95
+    )
+    multi = ideal(prompts("multi_turn", seed=1, seconds=20.0, rate=15.0), BLOCK_TOKENS).hit_ratio
+    assert 0.5 < multi < 0.9
+
+
+def test_the_ideal_counts_whole_leading_blocks_that_came_before() -> None:
+    text = "x" * 1000
+    found = ideal([turn(0, text), turn(1, text + "y" * 640), turn(2, "z" + text)], BLOCK_TOKENS)
+    # "<|user|>" and the text share 15 whole blocks of 64 bytes with what came before; the third shares none.
+    assert found.cached_tokens == (1000 + 9) // 64 * 16
+    assert found.prompt_tokens > 3 * 250
+
+
+def test_the_ideal_computes_at_least_the_last_token_of_a_prompt_seen_before() -> None:
+    whole = turn(0, "x" * (640 - len("<|user|>\n") - len("\n<|assistant|>\n")))
+    found = ideal([whole, whole], BLOCK_TOKENS)
+    assert (found.prompt_tokens, found.cached_tokens) == (320, 144)
+
+
+def run(workload: WorkloadName = "multi_turn", workers: int | None = 1) -> Figures:
+    outcomes = [
+        Outcome(0.0, 2.0, ttft_seconds=0.5, prompt_tokens=100, cached_tokens=50),
+        Outcome(1.0, 2.0, failure="status 503"),
+    ]
+    seen = [
+        {"requests": 3, "prompt_tokens": 100, "cached_tokens": 40},
+        {"requests": 1, "prompt_tokens": 100, "cached_tokens": 10},
+    ]
+    return figures(Plan(workload, workers), [turn(0, "x" * 256)], outcomes, seen, 0.5)
+
+
+def test_hits_are_what_the_engines_counted_and_failures_what_the_client_saw() -> None:
+    found = run()
+    assert (found.hit_ratio, found.busiest_over_mean) == (0.25, 1.5)
+    assert (found.requests, found.failures, found.ttft_p90_seconds, found.e2e_p90_seconds) == (2, 1, 0.5, 2.0)
+
+
+def test_several_workers_are_held_against_one_and_no_reuse_against_least_request() -> None:
+    one = replace(run(), failures=0)
+    four = replace(one, workers=4, hit_ratio=0.19)
+    hot = replace(one, workload="shared_system_prompt", busiest_over_mean=1.6)
+    alone = replace(one, workload="no_reuse", workers=None, router="least_request")
+    spread = replace(one, workload="no_reuse", ttft_p90_seconds=0.6)
+    met = {entry.name: entry.met for entry in wanted_of([one, four, hot, alone, spread])}
+    assert met == {
+        "failures": True,
+        "multi_turn_4_workers_hit_ratio_below_one": False,
+        "shared_system_prompt_1_workers_busiest_over_mean": False,
+        "no_reuse_1_workers_ttft_p90_over_least_request": False,
+        "no_reuse_1_workers_e2e_p90_over_least_request": True,
+    }
+
+
+def test_a_figure_that_is_unknown_is_not_met() -> None:
+    one = replace(run(), failures=0, hit_ratio=None)
+    four = replace(one, workers=4)
+    assert not next(e for e in wanted_of([one, four]) if e.name.endswith("below_one")).met
+
+
+def test_a_run_without_workers_is_envoy_alone() -> None:
+    alone = deployment(Plan("no_reuse", None), 4)
+    assert (alone.router, alone.alone) == ("envoy", "least_request")
+    assert deployment(Plan("no_reuse", 2), 4).overrides["ext_proc"]["workers"] == 2
+
+
+@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--workers", "1,x"], ["--workloads", "none"]])
+def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
