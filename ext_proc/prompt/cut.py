@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.prompt.outline import is_rich, leading_values, open_containers
+from ext_proc.prompt.outline import leading_values
 from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
 from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
-from ext_proc.prompt.text import MAX_PIECES, PART, add_ids, inner
+from ext_proc.prompt.text import MAX_LISTS, MAX_PIECES, PART, add_ids, inner
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ext_proc.prompt.text import Bytes, Pieces
 
 _IDS_BEGIN: Final = frozenset(b"[0123456789")
+_IDS_HOLD: Final = b"[]0123456789, \t\r\n"
 
 
 def add_value(pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: bool) -> int | None:
@@ -28,36 +29,50 @@ def add_value(pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: boo
 
     `chat`: it can only be a list of messages. `rich`: it may have more values than are read.
     """
+    return _add_whole(pieces, raw, chat=chat, rich=rich)[0]
+
+
+def _add_whole(
+    pieces: Pieces, raw: msgspec.Raw | bytes, *, chat: bool, rich: bool
+) -> tuple[int | None, bool]:
+    """Add a prompt, or a list's complete elements; tell the number of ids, and whether more may follow."""
     kind = first_kind(raw)
     if not chat and kind and kind[0] in _IDS_BEGIN:
         tokens = add_ids(pieces, raw)
         if tokens is not None:
-            return tokens
-    leading = leading_values(raw) if rich and kind else None
-    if leading is not None:
-        add_open(pieces, open_containers(leading), chat=chat)
-        return None
+            return tokens, kind != b"[" or memoryview(raw).tobytes().count(b"[") <= MAX_LISTS
+    opened = leading_values(raw) if rich and kind else None
+    if opened is not None:
+        add_open(pieces, opened, chat=chat)
+        return None, False
     if chat or kind == b"{":
-        add_messages(pieces, raw)
-    else:
-        add_prompt(pieces, raw)
-    return None
+        return None, add_messages(pieces, raw)
+    return None, add_prompt(pieces, raw)
+
+
+def add_cut(pieces: Pieces, body: bytes, opened: list[Open], *, chat: bool, rich: bool) -> int | None:
+    """Add the list that the end of `body` goes through; return its number of tokens so far if it is ids."""
+    if rich:
+        raw = body[opened[0].start :]
+        if raw.translate(None, _IDS_HOLD):
+            opened = leading_values(raw) or opened
+    return add_open(pieces, opened, chat=chat)
 
 
 def add_open(pieces: Pieces, opened: list[Open], *, chat: bool) -> int | None:
-    """Add the list that the cut goes through: complete elements, then what is sure of the last one."""
+    """Add a list of which the last element is open: complete elements, then what is sure of that one."""
     elements = opened[0]
     _refuse(elements.is_object)
-    tokens = add_value(pieces, elements.closed, chat=chat, rich=is_rich(elements.closed))
+    tokens, more = _add_whole(pieces, elements.closed, chat=chat, rich=False)
     is_first = elements.closed == b"[]"
     if len(opened) > 1 and opened[1].is_object:
-        if is_first or first_kind(elements.closed) == b"{":
+        if more and (is_first or first_kind(elements.closed) == b"{"):
             _add_open_message(pieces, opened[1:])
         return None
     if len(opened) == 1 and elements.partial is None:
         return tokens
     _refuse(chat)
-    if len(pieces) >= MAX_PIECES:
+    if not more:
         return None
     if not is_first:
         pieces.append(PART)
@@ -70,8 +85,8 @@ def add_open(pieces: Pieces, opened: list[Open], *, chat: bool) -> int | None:
 def _add_open_list(pieces: Pieces, last: Open, tokens: int | None) -> int | None:
     """Add what is sure of a list inside a list: ids, or strings mixed with ids."""
     more = add_ids(pieces, last.closed)
-    if more is None:
-        add_elements(pieces, last.closed, nested=True)
+    if more is None and not add_elements(pieces, last.closed, nested=True):
+        return None
     if last.partial is not None:
         if last.closed != b"[]":
             pieces.append(PART)
@@ -81,8 +96,6 @@ def _add_open_list(pieces: Pieces, last: Open, tokens: int | None) -> int | None
 
 
 def _add_open_message(pieces: Pieces, opened: list[Open]) -> None:
-    if len(pieces) >= MAX_PIECES:
-        return
     message = read_message(opened[0].closed)
     if not memoryview(message.role):
         return
@@ -100,7 +113,7 @@ def _add_open_message(pieces: Pieces, opened: list[Open]) -> None:
 
 def _add_open_parts(pieces: Pieces, opened: list[Open]) -> None:
     count = add_parts(pieces, opened[0].closed)
-    if len(pieces) >= MAX_PIECES:
+    if len(pieces) + count >= MAX_PIECES:
         return
     partial: Bytes | None = opened[0].partial
     if len(opened) > 1 and opened[1].is_object:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ext_proc.prompt import text
-from ext_proc.prompt.cut import add_open, add_value
+from ext_proc.prompt.cut import add_cut, add_value
 from ext_proc.prompt.encoding import PLAIN, decode
 from ext_proc.prompt.envelope import (
     LEADS,
@@ -32,7 +32,7 @@ from ext_proc.prompt.envelope import (
     read_envelope,
     salt_of,
 )
-from ext_proc.prompt.outline import is_rich, leading_values, open_containers
+from ext_proc.prompt.outline import is_rich, leading_members, leading_values, open_containers
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.prompts import add_media
 from ext_proc.prompt.session import session_of
@@ -99,18 +99,17 @@ def read_prompt(
     `path` is the request's, as far as it is known. `session_field` names a body field, inner ones with dots.
     """
     try:
-        opened = [] if complete else open_containers(body)
-        if opened:
-            if not opened[0].is_object:
-                return Unreadable.WRONG_SHAPE
-            top: Open | None = opened[0]
-            body = opened[0].closed
-        else:
-            top = None
         rich = is_rich(body)
-        envelope = read_envelope(body, rich=rich)
+        if rich and len(leading := leading_members(body)) < len(body):
+            body, complete = leading, False
+        opened = [] if complete else open_containers(body)
+        if opened and not opened[0].is_object:
+            return Unreadable.WRONG_SHAPE
+        closed = opened[0].closed if opened else body
+        envelope = read_envelope(closed, rich=rich)
         pieces: text.Pieces = []
-        tokens = _add_all(pieces, envelope, path, opened, rich=rich)
+        key = _add_leads(pieces, envelope, path, opened, rich=rich)
+        tokens = None if key is None else _add_prompt(pieces, envelope, key, body, opened, rich=rich)
         joined = b"".join(pieces)
         if not joined:
             return Unreadable.NO_PROMPT
@@ -118,9 +117,9 @@ def read_prompt(
             model_of(envelope, path),
             salt_of(envelope),
             joined,
-            complete and top is None,
+            complete,
             adapter_of(envelope),
-            session_of(body, session_field) if session_field else "",
+            session_of(closed, session_field) if session_field else "",
             tokens,
         )
     except UnreadableError as error:
@@ -133,10 +132,10 @@ def read_prompt(
         return Unreadable.NOT_JSON
 
 
-def _add_all(
+def _add_leads(
     pieces: text.Pieces, envelope: Envelope, path: str, opened: list[Open], *, rich: bool
-) -> int | None:
-    """Add what leads and the prompt, whole or as far as it is there; return the number of its token ids."""
+) -> str | None:
+    """Add what leads, as far as it is there; return the key of the prompt, None if that is still to come."""
     top = opened[0] if opened else None
     open_key = None if top is None else top.key
     if open_key in ("text", "prompt") and len(opened) > 1 and opened[1].is_object:
@@ -148,20 +147,24 @@ def _add_all(
         raw = getattr(envelope, name)
         if raw is not text.ABSENT and not text.is_null(raw):
             _add_lead(pieces, name, raw, envelope, rich=rich)
-    if key is not None and key != open_key:
-        return add_value(pieces, getattr(envelope, key), chat=key == "messages", rich=rich)
-    if top is None or top.key is None:
-        return None
-    if key is None:
-        if top.key in ("system", "instructions") and top.partial is not None:
-            pieces += (text.LEAD, top.key.encode(), text.ROLE_END, top.partial)
-        return None
+    if key is None and top is not None and top.partial is not None and top.key in ("system", "instructions"):
+        pieces += (text.LEAD, top.key.encode(), text.ROLE_END, top.partial)
+    return key
+
+
+def _add_prompt(
+    pieces: text.Pieces, envelope: Envelope, key: str, body: bytes, opened: list[Open], *, rich: bool
+) -> int | None:
+    """Add the prompt, whole or as far as it is there; return the number of its token ids."""
+    chat = key == "messages"
+    if not opened or opened[0].key != key:
+        return add_value(pieces, getattr(envelope, key), chat=chat, rich=rich)
     if len(opened) > 1:
-        return add_open(pieces, opened[1:], chat=key == "messages")
-    if top.partial is not None:
-        if key == "messages":
+        return add_cut(pieces, body, opened[1:], chat=chat, rich=rich)
+    if opened[0].partial is not None:
+        if chat:
             raise UnreadableError(Unreadable.WRONG_SHAPE)
-        pieces.append(top.partial)
+        pieces.append(opened[0].partial)
     return None
 
 

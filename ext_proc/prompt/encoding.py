@@ -33,6 +33,8 @@ STEP_OUTPUT_BYTES: Final = 65_536
 """About what one step yields at most."""
 ZSTD_WINDOW_LOG: Final = 23
 """8 MiB, which RFC 8878 asks every decoder to support; frames that need more are refused."""
+DECODE_SECONDS: Final = 0.002
+"""What a caller on an event loop grants before it is late; half a megabyte of text takes about as long."""
 _FAULTS: Final = (zlib.error, brotli.error, zstd.ZstdError, EOFError, MemoryError)
 
 
@@ -188,7 +190,7 @@ def _undo(
 ) -> Decoded:
     """Undo one coding. Raises what its library raises, and where the coding ends too early."""
     output: list[bytes] = []
-    size = at = 0
+    size = at = idle = 0
     while at < len(body) or not coding.hungry:
         if size > limit or (late is not None and late()):
             return _leading(output, limit)
@@ -197,8 +199,9 @@ def _undo(
             data = body[at : at + STEP_BYTES]
             at += len(data)
         piece = coding.step(data)
-        if not piece and not data and not coding.hungry:
-            break
+        idle = 0 if piece or data else idle + 1
+        if idle > STEP_BYTES:
+            raise UnreadableError(Unreadable.COMPRESSED)
         output.append(piece)
         size += len(piece)
     if not coding.ended:

@@ -8,7 +8,7 @@ structure is read only as far as a fixed number of brackets or values, which bou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     Column = NDArray[np.uint8]
 
 MAX_DEPTH: Final = 64
-MAX_MARKS: Final = 65_536
-"""Brackets or commas that are looked at, those in strings included; what follows them is not read."""
-MAX_VALUES: Final = 16_384
+MAX_MARKS: Final = 32_768
+"""Brackets or commas that are looked at, those in strings included, and four times as many quotes.
+
+What follows them is not read. Source code has about 30,000 in a megabyte.
+"""
+MAX_COLONS: Final = 49_152
+"""Colons of a body that is read, those in strings included: a member has one."""
+MAX_VALUES: Final = 8192
 """Values of one prompt that are read: every comma and opening bracket outside strings begins one."""
-SMALL_BYTES: Final = 6_144
-"""A prompt of fewer bytes is read without counting its values first."""
 _STEP_BYTES: Final = 65_536
 _READ_DEPTH: Final = 5
 """Body, messages, message, content, part: nothing below is looked into."""
@@ -42,12 +45,18 @@ _CASE: Final = np.uint8(0x20)
 _OPENER, _CLOSER = b"{}"
 _CLOSING_BIT: Final = np.uint8(0x04)
 """Set in `]` and `}`, clear in `[` and `{`."""
+_KIND: Final = np.uint8(0x44)
+"""Both bits are set in closing brackets, one in opening brackets, the other in commas."""
+_NOWHERE: Final = np.empty(0, np.intp)
+_FIRST: Final = np.zeros(1, np.intp)
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
     """One container that is open where the body breaks off."""
 
+    start: int
+    """Of its opening bracket."""
     is_object: bool
     closed: bytes
     """Its complete members, with the closing bracket that the cut took away."""
@@ -60,72 +69,100 @@ class Open:
 def open_containers(body: bytes) -> list[Open]:
     """Return the containers open at the end of `body`, outermost first, at most the first five.
 
-    A body with more than `MAX_MARKS` brackets is taken to end there. Empty: the body does not break off
-    inside a container. Raises `UnreadableError` where it is no JSON, no container, or too deep.
+    A body with more than `MAX_MARKS` brackets is taken to end behind them. Empty: the body does not break
+    off inside a container. Raises `UnreadableError` where it is no JSON, no container, or too deep.
     """
-    quotes: list[Positions] = []
-    brackets: list[Positions] = []
-    size = in_string = 0
-    for at, columns, is_quote in _steps(body):
+    return _opened(body, _scan(body, most_values=None))
+
+
+def leading_values(raw: msgspec.Raw | bytes) -> list[Open] | None:
+    """Return the containers open where a value has more values in it than are read; None: it has not."""
+    scan = _scan(raw, most_values=MAX_VALUES)
+    view = memoryview(raw)
+    return None if scan.end == len(view) else _opened(bytes(view[: scan.end]), scan)
+
+
+def is_rich(raw: msgspec.Raw | bytes) -> bool:
+    """Tell whether JSON may have more values than are read, by the commas and brackets in it."""
+    view = memoryview(raw)
+    if len(view) <= MAX_VALUES:
+        return False
+    marks = 0
+    for _, columns in _columns(view):
+        marks += int(np.count_nonzero((columns | _CASE) == _OPENER) + np.count_nonzero(columns == _COMMA))
+    return marks > MAX_VALUES
+
+
+def leading_members(body: bytes) -> bytes:
+    """Return a body's leading part with no more colons in it than are read."""
+    colons = 0
+    for at, columns in _columns(body):
+        found = columns == _COLON
+        count = int(np.count_nonzero(found))
+        if colons + count > MAX_COLONS:
+            return body[: at + int(np.flatnonzero(found)[MAX_COLONS - colons])]
+        colons += count
+    return body
+
+
+class _Scan(NamedTuple):
+    """What was found in a body, up to its end or where reading stops."""
+
+    quotes: Positions
+    """Those that begin or end strings."""
+    brackets: Positions
+    """Those outside strings."""
+    end: int
+
+
+def _scan(body: msgspec.Raw | bytes, *, most_values: int | None) -> _Scan:
+    """Find quotes and brackets; stop at the value that is one too many, if values are limited."""
+    view = memoryview(body)
+    quotes, brackets = [_NOWHERE], [_NOWHERE]
+    values = size = in_string = end = 0
+    for at, columns, is_quote in _steps(view):
+        end = at + columns.size
         folded = columns | _CASE
-        marks = np.flatnonzero((folded == _OPENER) | (folded == _CLOSER))
-        found = np.flatnonzero(is_quote)
-        brackets.append(marks[_outside(marks, found, in_string)] + at)
-        quotes.append(found + at)
+        is_mark = (folded == _OPENER) | (folded == _CLOSER)
+        if most_values is not None:
+            is_mark |= columns == _COMMA
+        marks, found = np.flatnonzero(is_mark), np.flatnonzero(is_quote)
+        size += marks.size + found.size // 4
+        marks = marks[(np.searchsorted(found, marks) + in_string) & 1 == 0]
         in_string ^= found.size & 1
-        size += marks.size
+        if most_values is not None:
+            kinds = columns[marks] & _KIND
+            begins = np.flatnonzero(kinds != _KIND)
+            if values + begins.size > most_values:
+                last = begins[most_values - values]
+                end, marks, kinds = at + int(marks[last]), marks[:last], kinds[:last]
+                found = found[: np.searchsorted(found, end - at)]
+                size = MAX_MARKS + 1
+            values += begins.size
+            marks = marks[kinds != _COMMA & _KIND]
+        quotes.append(found + at)
+        brackets.append(marks + at)
         if size > MAX_MARKS:
-            body = body[: at + columns.size]
             break
-    every_quote = np.concatenate(quotes) if quotes else np.empty(0, np.intp)
-    string_start = int(every_quote[-1]) if in_string else None
-    starts = _open_starts(body, np.concatenate(brackets) if brackets else np.empty(0, np.intp))
+    return _Scan(np.concatenate(quotes), np.concatenate(brackets), end)
+
+
+def _opened(body: bytes, scan: _Scan) -> list[Open]:
+    body = body[: scan.end]
+    string_start = int(scan.quotes[-1]) if scan.quotes.size & 1 else None
+    starts = _open_starts(body, scan.brackets)
     if not starts:
         if string_start is not None:
             raise UnreadableError(Unreadable.NOT_JSON)
         return []
     if body[: starts[0]].strip(_SPACE):
         raise UnreadableError(Unreadable.NOT_JSON)
-    outline = _Outline(body, every_quote)
+    outline = _Outline(body, scan.quotes)
     opened = []
     for level, start in enumerate(starts[:_READ_DEPTH]):
         child = starts[level + 1] if level + 1 < len(starts) else None
         opened.append(outline.open(start, child, string_start if child is None else None))
     return opened
-
-
-def is_rich(raw: msgspec.Raw | bytes) -> bool:
-    """Tell whether JSON may have more values than are read, by the commas and brackets in it."""
-    view = memoryview(raw)
-    if len(view) <= SMALL_BYTES:
-        return False
-    return sum(int(np.count_nonzero(_marks(columns))) for _, columns in _columns(view)) > MAX_VALUES
-
-
-def leading_values(raw: msgspec.Raw | bytes) -> bytes | None:
-    """Return the leading part of JSON that has more values than are read; None: it has not."""
-    view = memoryview(raw)
-    values = size = in_string = 0
-    for at, columns, is_quote in _steps(view):
-        marks = np.flatnonzero(_marks(columns))
-        quotes = np.flatnonzero(is_quote)
-        outside = marks[_outside(marks, quotes, in_string)]
-        if values + outside.size > MAX_VALUES:
-            return bytes(view[: at + int(outside[MAX_VALUES - values])])
-        values += outside.size
-        size += marks.size
-        in_string ^= quotes.size & 1
-        if size > MAX_MARKS:
-            end = at + columns.size
-            return bytes(view[:end]) if end < len(view) else None
-    return None
-
-
-def _marks(columns: Column) -> NDArray[np.bool_]:
-    """Tell where a value may begin, strings included: at a comma or an opening bracket."""
-    marks: NDArray[np.bool_] = (columns | _CASE) == _OPENER
-    marks |= columns == _COMMA
-    return marks
 
 
 def _columns(body: bytes | memoryview) -> Iterator[tuple[int, Column]]:
@@ -145,23 +182,19 @@ def _steps(body: bytes | memoryview) -> Iterator[tuple[int, Column, NDArray[np.b
             is_quote[0] = is_backslash[0] = False
         escaped = False
         if is_backslash.any():
-            first, last = is_backslash.copy(), is_backslash.copy()
-            first[1:] &= ~is_backslash[:-1]
-            last[:-1] &= ~is_backslash[1:]
-            ends = np.flatnonzero(last)
-            # Behind an odd run of backslashes the next byte is escaped.
-            behind = ends[(ends - np.flatnonzero(first)) & 1 == 0] + 1
+            # Where runs of backslashes begin and end, in turn; behind an odd run the next byte is escaped.
+            edges = np.flatnonzero(is_backslash[1:] != is_backslash[:-1]) + 1
+            if is_backslash[0]:
+                edges = np.concatenate((_FIRST, edges))
+            if edges.size & 1:
+                edges = np.append(edges, columns.size)
+            ends = edges[1::2]
+            behind = ends[(ends - edges[::2]) & 1 == 1]
             if behind.size and behind[-1] == columns.size:
                 escaped = True
                 behind = behind[:-1]
             is_quote[behind] = False
         yield at, columns, is_quote
-
-
-def _outside(marks: Positions, quotes: Positions, in_string: int) -> NDArray[np.bool_]:
-    """Tell which of the marks stand outside strings: behind an even number of quotes."""
-    outside: NDArray[np.bool_] = (np.searchsorted(quotes, marks) + in_string) & 1 == 0
-    return outside
 
 
 def _open_starts(body: bytes, brackets: Positions) -> list[int]:
@@ -205,7 +238,7 @@ class _Outline:
             if is_object:
                 at, key = self._key_before(start, at)
             end = self._end_before(start, at)
-        return Open(is_object, body[start:end] + (b"}" if is_object else b"]"), key, partial)
+        return Open(start, is_object, body[start:end] + (b"}" if is_object else b"]"), key, partial)
 
     def _complete_end(self, start: int, *, is_object: bool) -> int:
         """Return where the complete members end if the body breaks off outside strings and containers."""

@@ -65,7 +65,7 @@ def add_parts(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> int:
     """Add content parts and return how many there are. One text part alone equals the string."""
     elements = elements_of(raw)
     for number, element in enumerate(elements):
-        if len(pieces) >= MAX_PIECES:
+        if len(pieces) + number >= MAX_PIECES:
             break
         view = memoryview(element)
         if view[0] == QUOTE:

@@ -37,6 +37,8 @@ _BEGUN: Final = {
     f'"{role}"'.encode(): MESSAGE + role.encode() + ROLE_END
     for role in ("system", "developer", "user", "assistant", "tool")
 }
+_LIST_COST: Final = 4
+"""Pieces that a list in a list counts for, even an empty one."""
 _DIGITS: Final = frozenset(b"0123456789")
 
 
@@ -64,12 +66,16 @@ def first_kind(raw: RawJson) -> bytes:
     return b"" if first is None else first.group(1)
 
 
-def add_messages(pieces: Pieces, raw: RawJson) -> None:
-    """Add a list of messages. An item without a role (Responses has such) counts as a block."""
+def add_messages(pieces: Pieces, raw: RawJson) -> bool:
+    """Add a list of messages; return whether one more could be read.
+
+    An item without a role (Responses has such) counts as a block.
+    """
     elements: list[msgspec.Raw] | None = None
-    for number, message in enumerate(_MESSAGES.decode(raw)):
-        if len(pieces) >= MAX_PIECES:
-            return
+    messages = _MESSAGES.decode(raw)
+    for number, message in enumerate(messages):
+        if len(pieces) + number >= MAX_PIECES:
+            return False
         if message.role is ABSENT:
             elements = elements_of(raw) if elements is None else elements
             pieces.append(MESSAGE)
@@ -82,6 +88,7 @@ def add_messages(pieces: Pieces, raw: RawJson) -> None:
             pieces += (RAW, canonical(message.tool_calls))
         if message.tool_call_id is not ABSENT and not is_null(message.tool_call_id):
             pieces += (RAW, memoryview(message.tool_call_id))
+    return len(pieces) + len(messages) < MAX_PIECES
 
 
 def begun(role: RawJson) -> bytes:
@@ -90,32 +97,35 @@ def begun(role: RawJson) -> bytes:
     return _BEGUN.get(spelled) or MESSAGE + inner(spelled) + ROLE_END
 
 
-def add_prompt(pieces: Pieces, raw: RawJson) -> None:
+def add_prompt(pieces: Pieces, raw: RawJson) -> bool:
     """Add a string, strings, or strings mixed with token ids, lists of these and objects.
 
     A list of prompts is joined, so that its length counts as work; its first prompt is what other requests
-    can share. One prompt in a list equals the prompt alone.
+    can share. One prompt in a list equals the prompt alone. Returns whether one more could be read.
     """
     kind = memoryview(raw)[0]
+    if kind == LIST:
+        return add_elements(pieces, raw)
     if kind == QUOTE:
         pieces.append(inner(raw))
-    elif kind == LIST:
-        add_elements(pieces, raw)
     elif kind == OBJECT:
         _add_object(pieces, raw)
     else:
         raise UnreadableError(Unreadable.WRONG_SHAPE)
+    return True
 
 
-def add_elements(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> None:
-    """Add the elements of a list of prompts, or of one prompt of strings and token ids."""
+def add_elements(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> bool:
+    """Add the elements of a list of prompts, or of one prompt; return whether one more could be read."""
     if nested and add_ids(pieces, raw) is not None:
-        return
+        return True
     in_ids = False
+    spent = 0
     for number, element in enumerate(elements_of(raw)):
-        if len(pieces) >= MAX_PIECES:
-            return
+        if len(pieces) + spent >= MAX_PIECES:
+            return False
         kind = memoryview(element)[0]
+        spent += _LIST_COST if kind == LIST else 1
         if kind in _DIGITS:
             spelled = bytes(element)
             if not spelled.isdigit():
@@ -134,6 +144,7 @@ def add_elements(pieces: Pieces, raw: RawJson, *, nested: bool = False) -> None:
             _add_object(pieces, element)
         else:
             raise UnreadableError(Unreadable.WRONG_SHAPE)
+    return len(pieces) + spent < MAX_PIECES
 
 
 def _add_object(pieces: Pieces, raw: RawJson) -> None:

@@ -32,8 +32,10 @@ MESSAGE: Final = b"\x1e"
 ROLE_END: Final = b"\x1f"
 """Behind a role, and behind the name of a member."""
 
-MAX_PIECES: Final = 8192
-"""Markers, roles and contents that are read, about 3 ms of work; the text ends there."""
+MAX_PIECES: Final = 4096
+"""Markers, roles and contents that are read, about 2 ms of work; the text ends there."""
+MAX_LISTS: Final = 4096
+"""Prompts of token ids in one request that are read."""
 MEDIA_BYTES: Final = 2048
 """What an image, a sound or a file adds to the text, whatever its size in the body: about 500 tokens."""
 _SORTED_MARKS: Final = 256
@@ -104,20 +106,23 @@ def media_digest(raw: RawJson) -> bytes:
 def add_ids(pieces: Pieces, raw: RawJson) -> int | None:
     """Add token ids as decimals, each with its comma; return how many there are, None if it is no such list.
 
-    A list of lists is several prompts. Nothing here depends on the white space.
+    A list of lists is several prompts, of which the first `MAX_LISTS` count. White space does not.
     """
     dense = bytes(raw).translate(None, _SPACE)
-    brackets = dense.translate(None, _IDS)
-    if brackets == b"[]":
+    if not dense.startswith(b"[["):
+        if dense.translate(None, _IDS) != b"[]":
+            return None
         if len(dense) == len(b"[]"):
             return 0
         pieces += (IDS, dense[1:-1], b",")
         return dense.count(b",") + 1
-    lists = len(brackets) // 2 - 1
-    if lists < 1 or brackets != b"[" + b"[]" * lists + b"]":
+    if dense.translate(None, b"[]" + _IDS) or not dense.endswith(b"]]"):
+        return None
+    prompts = dense[2:-2].split(b"],[", MAX_LISTS)[:MAX_LISTS]
+    joined = IDS + (b"," + PART + IDS).join(prompts) + b","
+    if b"[" in joined or b"]" in joined:
         return None
     # Where a list is empty, nothing stands between its marker and the comma.
-    joined = IDS + dense[2:-2].replace(b"],[", b"," + PART + IDS) + b","
     joined = joined.replace(IDS + b",", b"")
     pieces.append(joined)
     return joined.count(b",")

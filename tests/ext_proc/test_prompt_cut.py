@@ -272,7 +272,7 @@ def test_the_text_ends_after_a_bounded_number_of_pieces(element: str) -> None:
     part = read_prompt(body[:-3].encode(), complete=False)
     assert isinstance(whole, Prompt)
     assert isinstance(part, Prompt)
-    assert 2000 <= len(whole.text) < 5 * MAX_PIECES
+    assert 500 <= len(whole.text) < 5 * MAX_PIECES
     assert whole.text.startswith(part.text)
 
 
