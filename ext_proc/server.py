@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ext_proc.server_duty import ViewSource
     from ext_proc.traffic import Token
     from fleet.settings import Settings
+    from fleet.settings.telemetry import TelemetrySettings
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,31 @@ LIVENESS_SERVICE: Final = "liveness"
 """The name under which they ask whether the process answers at all."""
 
 
+class Rules(NamedTuple):
+    """What the settings say, as it is asked for with each request."""
+
+    reads: Reads
+    body_bytes: int
+    streams: int
+    clear_route_cache: bool
+    name_always: bool
+    fallbacks: int
+    telemetry: TelemetrySettings
+
+    @classmethod
+    def of(cls, settings: Settings) -> Rules:
+        """Look it up."""
+        return cls(
+            Reads(listener.session_header for listener in settings.listeners),
+            settings.limits.body_bytes,
+            settings.limits.ext_proc_streams,
+            settings.ext_proc.clear_route_cache,
+            settings.ext_proc.name_always,
+            settings.ext_proc.pick.fallbacks,
+            settings.telemetry,
+        )
+
+
 class ExchangeStream:
     """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
 
@@ -65,13 +91,13 @@ class ExchangeStream:
         self._pick_seconds = 0.0
         self._asked: RouteRequest | None = None
         self._in_duty = False
-        settings = service.settings
+        rules = service.rules
         admitted = service.admit()
         self._exchange = Exchange(
             self._route if admitted else self._over_limit,
-            body_limit=settings.limits.body_bytes if admitted else 0,
-            reads=service.reads,
-            clear_route_cache=settings.ext_proc.clear_route_cache,
+            body_limit=rules.body_bytes if admitted else 0,
+            reads=rules.reads,
+            clear_route_cache=rules.clear_route_cache,
             on_served=self._served,
         )
 
@@ -107,14 +133,14 @@ class ExchangeStream:
         started_at = service.clock()
         self._asked = request
         # Begun before the reply is made, because it carries the span's name on to whoever sees the response.
-        span = self._span = service.spans.begin(request.traceparent, service.settings.telemetry)
+        span = self._span = service.spans.begin(request.traceparent, service.rules.telemetry)
         if span is not None:
             request = request._replace(explain=True)
         try:
             pick = service.router.route(request)
             if span is not None:
                 pick = replace(pick, trace=spans.traceparent_of(span))
-            if request.subset is not None or service.settings.ext_proc.name_always:
+            if request.subset is not None or service.rules.name_always:
                 pick = self._fulfilled(pick, request)
             return pick
         finally:
@@ -123,13 +149,13 @@ class ExchangeStream:
 
     def _over_limit(self, request: RouteRequest) -> Pick:
         pick = Pick.none(Reason.OVER_LIMIT)
-        if request.subset is not None or self._service.settings.ext_proc.name_always:
+        if request.subset is not None or self._service.rules.name_always:
             pick = self._fulfilled(pick, request)
         return pick
 
     def _fulfilled(self, pick: Pick, request: RouteRequest) -> Pick:
         self._in_duty = True
-        pick = self._service.duty.fulfil(pick, request, self._service.settings.ext_proc.pick.fallbacks)
+        pick = self._service.duty.fulfil(pick, request, self._service.rules.fallbacks)
         self._in_duty = False
         return pick
 
@@ -138,7 +164,7 @@ class ExchangeStream:
         pick, request = Pick.none(Reason.FAULT), self._asked
         if request is None or self._in_duty:
             return pick
-        if request.subset is None and not self._service.settings.ext_proc.name_always:
+        if request.subset is None and not self._service.rules.name_always:
             return pick
         return self._fulfilled(pick, request)
 
@@ -154,7 +180,7 @@ class ExchangeStream:
         service = self._service
         if self._asked is None:
             # Decided by the exchange alone, which asks nobody.
-            self._span = service.spans.begin(self._exchange.traceparent, service.settings.telemetry)
+            self._span = service.spans.begin(self._exchange.traceparent, service.rules.telemetry)
         service.note_pick(pick, self._pick_seconds, streamed=self._exchange.streamed)
         self._tell(pick)
 
@@ -184,7 +210,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         source: ViewSource | None = None,
         on_served: Callable[[str], None] = lambda _address: None,
     ) -> None:
-        """`settings` are those to start with; the router's are followed.
+        """`settings` are those to start with; `reconfigure` takes over others.
 
         `draw` is uniform in [0, 1), `wall` tells Unix seconds. `source` is the fleet's view, for gateways
         that must be told an endpoint even where nothing is picked. `on_served` hears the address that served
@@ -196,18 +222,14 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         self.faults = Faults(self.metrics.faults, clock)
         self.spans = PickSpans(tracer, draw, router.sampling_floor)
         self.decisions = PickDecisions(settings.limits.decisions, wall)
-        self.reads = _reads(settings)
+        self.rules = Rules.of(settings)
         self.duty = Duty(source or _Unknown(), draw)
         self.on_served = on_served
         self._streams = 0
+        self.metrics.streams.set_function(lambda: self._streams)
         self._closing = False
         self._warned_streamed = False
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def settings(self) -> Settings:
-        """The newest settings."""
-        return self.router.settings
 
     @property
     def streams(self) -> int:
@@ -219,20 +241,18 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         pb_grpc.add_ExternalProcessorServicer_to_server(self, server)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take over what is not read from the router's settings at each request."""
+        """Take over changed settings."""
         self.decisions.resize(settings.limits.decisions)
-        self.reads = _reads(settings)
+        self.rules = Rules.of(settings)
 
     def admit(self) -> bool:
         """Count a stream in; False when it is over the limit and goes unrouted."""
         self._streams += 1
-        self.metrics.streams.set(self._streams)
-        return self._streams <= self.settings.limits.ext_proc_streams
+        return self._streams <= self.rules.streams
 
     def leave(self) -> None:
         """Count a stream out."""
         self._streams -= 1
-        self.metrics.streams.set(self._streams)
 
     async def Process(  # noqa: N802 - gRPC's name
         self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
@@ -281,8 +301,3 @@ class _Unknown:
     """A fleet of which nothing is known."""
 
     view = None
-
-
-def _reads(settings: Settings) -> Reads:
-    """What of headers the router is given: whatever a listener's sessions are told by."""
-    return Reads(listener.session_header for listener in settings.listeners)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from fleet.settings.address import IpAddress
+from fleet.settings.headers import HeaderName
 from fleet.settings.strict import Name, Seconds, Strict
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
@@ -177,7 +178,7 @@ class ListenerSettings(Strict):
     pool: Name
     show_decision: bool = True
     """Response headers that tell the client the chosen endpoint, matched share and reason."""
-    session_header: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")] = "x-session-id"
+    session_header: HeaderName = "x-session-id"
     """The fallback's Maglev hashes it, so that sessions stay put when ext_proc is away."""
     large_body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 262_144
     """From this content-length on only the leading part of a body goes to ext_proc."""

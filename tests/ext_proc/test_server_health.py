@@ -1,0 +1,57 @@
+"""gRPC health of the service, under every name that gateways and their charts ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+
+from ext_proc.app import ExtProcServer
+from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE
+from fleet.store import FleetStore
+from tests.ext_proc.worlds import pool_of, settings_with, view_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS = health_pb2.HealthCheckResponse
+NAMES = ("", *HEALTH_SERVICES)
+
+
+async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path) -> None:
+    """NOT_SERVING until a fleet is known and from the drain on; the process is alive all the time."""
+    store = FleetStore()
+    settings = settings_with(
+        ext_proc={"address": f"unix:{tmp_path}/s"}, limits={"drain_seconds": 0.01}, xds={"tick_seconds": 0.05}
+    )
+    server = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
+    await server.start()
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/s") as channel, asyncio.timeout(10):
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        async def status(name: str) -> int:
+            return int((await stub.Check(health_pb2.HealthCheckRequest(service=name))).status)
+
+        watches = [stub.Watch(health_pb2.HealthCheckRequest(service=name)) for name in NAMES]
+        assert {(await watch.read()).status for watch in watches} == {KINDS.NOT_SERVING}
+        assert {await status(name) for name in NAMES} == {KINDS.NOT_SERVING}
+        assert await status(LIVENESS_SERVICE) == KINDS.SERVING
+        store.publish(view_of(pool_of()))
+        assert {(await watch.read()).status for watch in watches} == {KINDS.SERVING}
+        assert {await status(name) for name in NAMES} == {KINDS.SERVING}
+        await server.drain()
+        assert {(await watch.read()).status for watch in watches} == {KINDS.NOT_SERVING}
+        assert await status(LIVENESS_SERVICE) == KINDS.SERVING
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="other"))
+        assert (await unknown.read()).status == KINDS.SERVICE_UNKNOWN
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await status("other")
+        assert error.value.code() is grpc.StatusCode.NOT_FOUND
+        for watch in (*watches, unknown):
+            watch.cancel()
+    await server.stop()
