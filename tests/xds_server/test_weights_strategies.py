@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.load import Load, Signal
@@ -86,6 +86,7 @@ def test_a_temperature_near_nothing_is_no_overflow() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
 @given(given=st.lists(loads, max_size=8))
 def test_scores_are_finite_and_no_less_than_nothing(strategy: str, given: list[Load]) -> None:
     found = scores(strategy, *given)
@@ -95,6 +96,7 @@ def test_scores_are_finite_and_no_less_than_nothing(strategy: str, given: list[L
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
 @given(given=st.lists(loads, min_size=2, max_size=8), turn=st.integers(1, 7))
 def test_scores_do_not_depend_on_the_order_and_equal_loads_score_equally(
     strategy: str, given: list[Load], turn: int
@@ -115,6 +117,7 @@ def test_scores_do_not_depend_on_the_order_and_equal_loads_score_equally(
         {"latency_p50_seconds": 4.0, "latency_p99_seconds": 4.0},
     ],
 )
+@settings(deadline=None)
 @given(other=loads)
 def test_more_load_is_never_a_higher_score(strategy: str, worse: dict[str, float], other: Load) -> None:
     calm = {"memory_used_ratio": 0.3, "queue_depth": 1, "running": 4, "latency_p50_seconds": 0.2}
@@ -137,6 +140,7 @@ def test_unknown_counts_as_the_peers_mean(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
 @given(given=st.lists(loads, min_size=1, max_size=8))
 def test_whatever_the_loads_shares_sum_to_one_within_the_caps(strategy: str, given: list[Load]) -> None:
     settings = WeightSettings()

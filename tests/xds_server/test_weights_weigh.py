@@ -207,3 +207,21 @@ def test_a_load_step_settles_with_at_most_one_overshoot() -> None:
     target = Weigher(DIRECT, SIGNALS).weigh(members(p="abcd"), busy, 0.0).weights
     assert dict(updates[-1][1].weights) == pytest.approx(dict(target), rel=0.2)
     assert updates[-1][0] < 35
+
+
+def test_what_a_restart_begins_with_holds_no_override() -> None:
+    """An override ends by its own moment, also when the server is away at that moment."""
+    weigher, everybody = Weigher(DIRECT, SIGNALS), members(p="ab", q="c")
+    loads = {"a": load(0, 0.8), "b": load(0, 0.2), "c": load(0, 0.5)}
+    own = dict(weigher.weigh(everybody, loads, 0.0).weights)
+    assert weigher.unforced() == own
+    forced = weigher.weigh(everybody, loads, 1.0, overrides={"a": 10_000, "gone": 5})
+    assert forced.weights["a"] == 10_000
+    assert weigher.unforced() == pytest.approx(own, abs=1)
+
+    restarted = Weigher(DIRECT, SIGNALS)
+    restarted.restore(everybody, weigher.unforced(), (), 2.0)
+    held = restarted.weigh(everybody, {}, 2.0, overrides={"b": 7})
+    assert held.weights["b"] == 7
+    assert restarted.unforced() == pytest.approx(own, abs=1)
+    assert restarted.weigh(everybody, {}, 3.0).weights == pytest.approx(own, abs=1)

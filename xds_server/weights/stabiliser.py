@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 
 REVERSAL_SECONDS: Final = 20.0
 """For so long after a change of a share its turning back needs twice the dead band."""
-_REST_SECONDS: Final = 3.0
-"""Least time constant over which shares must stand still to have come to rest."""
+_REST_SECONDS: Final = 5.0
+"""Shares that were nearly on target for so long have come to rest."""
 _GREAT: Final = 0.25
 """A change of the silent zone's factor that is not waited with."""
 _NEAR: Final = 0.01
+_TELLING: Final = 2.0
+"""Time constants of smoothing over which noise is told from a change."""
+_SURE: Final = 0.6
+"""The tracking signal from which on a change is sure."""
+_SLOWEST: Final = 4.0
+_CALM: Final = 0.02
+"""Below it there is no noise to speak of."""
 _LEAST: Final = 1e-9
 _NO_SHARES: Final = np.zeros(0)
 
@@ -56,13 +63,15 @@ class Stabiliser:
         self._struck: BoolArray = np.zeros(0, dtype=np.bool_)
         """Whose factor has just fallen deep."""
         self._neutral_until = _NO_SHARES
+        self._drift = _NO_SHARES
         self._unrest = _NO_SHARES
-        """How far targets were from the shares by load lately, relative."""
+        """How far targets were from the shares by load lately, relative; `_drift` has the sign too."""
         self._published: FloatArray | None = None
         self._turned = _NO_SHARES
         """The sign of each share's last published change."""
         self._turned_at = _NO_SHARES
         self._stepped_at = 0.0
+        self._restless_at = 0.0
         self._published_at = 0.0
         self._settled = False
 
@@ -103,11 +112,11 @@ class Stabiliser:
         self._load = to_shares(list(shares.values()))
         self._zone = self._factors = np.ones(count)
         self._neutral_until = np.full(count, -inf)
-        self._unrest = np.ones(count)
+        self._drift = self._unrest = np.zeros(count)
         self.shares = self._published = self._load
         self._turned, self._turned_at = np.zeros(count), np.full(count, -inf)
         self.held_back = np.zeros(count, dtype=np.bool_)
-        self._stepped_at = self._published_at = now
+        self._stepped_at = self._restless_at = self._published_at = now
         self._settled = False
 
     def hold(self, now: float) -> None:
@@ -143,7 +152,7 @@ class Stabiliser:
         self._neutral_until = moved(
             self._neutral_until, -inf if fresh else now + self.settings.neutral_seconds
         )
-        self._unrest = moved(self._unrest, 1.0)
+        self._drift, self._unrest = moved(self._drift, 0.0), moved(self._unrest, 0.0)
         self._turned, self._turned_at = moved(self._turned, 0.0), moved(self._turned_at, -inf)
         self._published = moved(self._published, 0.0) if same and self._published is not None else None
         self._addresses = addresses
@@ -170,18 +179,28 @@ class Stabiliser:
         return bounded(repaired / repaired.sum(), 0.0, self.settings.most_fair_ratio / count)
 
     def _follow(self, targets: FloatArray, elapsed: float, *, fresh: bool) -> None:
-        """Move the shares by load towards the targets by 1 - exp(-dt / tau): the same for any tick."""
+        """Move the shares by load towards the targets by 1 - exp(-dt / tau): the same for any tick.
+
+        The less the way there is always to the same side, the longer is tau (Trigg and Leach's tracking
+        signal): a step is followed at once, noise hardly.
+        """
         if fresh:
-            self._load = targets
+            self._load, self._restless_at = targets, self._stepped_at
             return
-        alpha = self._alpha(elapsed)
         before = self._load
+        apart = (targets - before) / np.maximum(before, _LEAST)
+        if np.abs(apart).max(initial=0.0) > self._grid_ratio / 4:
+            self._restless_at = self._stepped_at
+        tau = _TELLING * self.settings.smoothing_seconds
+        beta = 1.0 - exp(-elapsed / tau) if tau > 0 else 1.0
+        self._drift = self._drift + beta * (apart - self._drift)
+        self._unrest = self._unrest + beta * (np.abs(apart) - self._unrest)
+        sure = np.maximum(np.abs(self._drift) / np.maximum(self._unrest, _LEAST), _LEAST)
+        slower = np.where(self._unrest > _CALM, np.clip((_SURE / sure) ** 2, 1.0, _SLOWEST), 1.0)
+        moved = before + self._alpha(elapsed / slower) * (targets - before)
         floor = self.settings.floor_share / max(1, before.size)
         fastest = np.maximum(np.maximum(before, floor) * self._rise(elapsed), _LEAST)
-        self._load = bounded(before + alpha * (targets - before), 0.0, fastest)
-        apart = np.abs(targets - self._load) / np.maximum(self._load, _LEAST)
-        beta = 1.0 - exp(-elapsed / max(self.settings.smoothing_seconds, _REST_SECONDS))
-        self._unrest = self._unrest + beta * (apart - self._unrest)
+        self._load = bounded(to_shares(moved), 0.0, fastest)
 
     def _take_factors(self, faults: FloatArray | None, zone: FloatArray | None, elapsed: float) -> bool:
         """Let factors fall at once and rise in time; return whether none is on its way.
@@ -202,9 +221,10 @@ class Stabiliser:
         fastest = np.maximum(before, self.settings.floor_share) * self._rise(elapsed)
         return np.minimum(wanted, np.maximum(fastest, _LEAST))
 
-    def _alpha(self, elapsed: float) -> float:
+    def _alpha(self, elapsed: npt.ArrayLike) -> FloatArray:
         tau = self.settings.smoothing_seconds
-        return 1.0 - exp(-elapsed / tau) if tau > 0 else 1.0
+        passed = np.asarray(elapsed, dtype=np.float64)
+        return 1.0 - np.exp(-passed / tau) if tau > 0 else np.ones(passed.shape)
 
     def _rise(self, elapsed: float) -> float:
         return exp(min(elapsed * log(self.settings.rise_ratio_per_second), 100.0))
@@ -225,7 +245,7 @@ class Stabiliser:
         step = self._grid_ratio
         if self._settled or step <= 0 or self._published is None or not self._interval_passed(now):
             return False
-        if self._unrest.max(initial=0.0) > step / 4:
+        if now - self._restless_at < _REST_SECONDS:
             return False
         self._settled = True
         return bool((grid_points(self.shares, step) != grid_points(self._published, step)).any())
