@@ -162,6 +162,8 @@ def test_small_batches_while_requests_wait_have_collapsed(told: Mapping[str, flo
     [
         ("idle", {"running": 0.0, "queue_depth": 0.0, "in_flight": 0.0}),
         ("little to do", {"running": 4.0, "in_flight": 4.0}),
+        ("answers come faster than pages", {"running": 0.0, "queue_depth": 0.0, "in_flight": 2.0}),
+        ("in flight varies by chance", {"running": 6.0, "queue_depth": 0.0, "in_flight": 11.0}),
         ("one waits now and then", {"running": 12.0, "queue_depth": 1.0}),
         ("the batch is filled", {"running": 20.0, "queue_depth": 30.0}),
         ("nobody knows who waits", {"queue_depth": -1.0, "running": 4.0}),
@@ -197,6 +199,16 @@ def test_without_a_limit_the_largest_batch_of_the_pool_counts() -> None:
     fleet.period(3, rest=unlimited, e1={**unlimited, "running": 4.0, "queue_depth": 9.0})
     assert fleet.kinds() == [("batch_collapse", FIRST)]
     assert 35 < fleet.changes[0].evidence["batch_limit"] <= 40
+
+
+def test_without_a_limit_a_pool_with_little_to_do_has_none() -> None:
+    """Its largest batch lately is three: that one engine computes none of them at the moment is chance."""
+    fleet = Fleet()
+    little = {**CALM, "running": 3.0, "in_flight": 3.0}
+    del little["batch_limit"]
+    fleet.period(4, rest=little)
+    fleet.period(6, rest=little, e1={**little, "running": 0.0, "queue_depth": 1.0})
+    assert fleet.changes == []
 
 
 def test_a_burst_of_contexts_is_told_against_the_older_half_and_becomes_the_new_normal() -> None:
