@@ -285,4 +285,5 @@ class XdsServer:
     def _state(self, roster: Roster, update: WeightUpdate) -> LastGood:
         source_of = self._keeper.source_of
         static = frozenset(a for a in roster.active.by_address if source_of(a) == STATIC)
-        return LastGood(roster.active, update.weights, update.unhealthy, static)
+        # Without overrides: those have a file and an end of their own.
+        return LastGood(roster.active, self._weigher.unforced(), update.unhealthy, static)

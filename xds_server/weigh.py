@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from xds_server.weights.border import to_weights
 from xds_server.weights.columns import Columns
 from xds_server.weights.pool import NO_FACTORS, NO_OVERRIDES, UNKNOWN, PoolWeights, Tick, WeightChange
 
@@ -109,6 +111,21 @@ class Weigher:
             start = end
         self._tick = tick
         return self._updated(membership, tuple(changes), frozenset(marked), frozenset(blind))
+
+    def unforced(self) -> Mapping[str, int]:
+        """Return the weights of the last tick as they would be without overrides."""
+        tick, weights = self._tick, self._last.weights
+        if tick is None or tick.overrides.keys().isdisjoint(weights):
+            return weights
+        own = dict(weights)
+        for name, addresses in self._addresses.items():
+            forced = [row for row, address in enumerate(addresses) if address in tick.overrides]
+            if forced:
+                pool = self._pools[name]
+                shares = [pool.verdict(row, tick, marked=False).share for row in range(len(addresses))]
+                computed = to_weights([nan if share is None else share for share in shares])
+                own |= {addresses[row]: int(computed[row]) for row in forced}
+        return own
 
     def verdicts(self) -> dict[str, Verdict]:
         """Say of every endpoint of the last tick why it weighs what it weighs. Made anew at each call."""

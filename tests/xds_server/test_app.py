@@ -98,3 +98,32 @@ def _queue(store: FleetStore, settings: Settings) -> float | None:
     (load,) = store.view.loads.values()
     known = fresh(load, time.monotonic(), settings.signals.stale_after_seconds).queue_depth
     return None if known is None else known.value
+
+
+async def test_an_override_does_not_outlive_its_moment_in_the_last_good_state(tmp_path: Path) -> None:
+    settings = parse_settings(
+        SETTINGS.format(path=tmp_path).replace('"127.0.0.1:1"}', '"127.0.0.1:1"}, {address: "127.0.0.1:2"}')
+    )
+
+    async def start() -> XdsServer:
+        server = XdsServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), control=False)
+        await server.start()
+        await until(lambda: server.ready)
+        return server
+
+    def weights(server: XdsServer) -> dict[str, int]:
+        shown = server.views()["/api/v1/weights"]()["weights"]
+        return {address: verdict["weight"] for address, verdict in shown.items()}
+
+    server = await start()
+    own = weights(server)
+    update = server.actions()["/api/v1/update_weights"]
+    await update({"weights": {"127.0.0.1:1": 9000}, "expires_seconds": 0.5})
+    assert weights(server) == {**own, "127.0.0.1:1": 9000}
+    await server.stop()
+    await asyncio.sleep(0.6)
+    server = await start()
+    try:
+        assert weights(server) == own
+    finally:
+        await server.stop()
