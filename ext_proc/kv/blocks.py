@@ -8,8 +8,9 @@ be removed as often.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
 import numpy as np
 
 from ext_proc.kv.chain import LOW_64, MAX_TOKENS, Chain
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
 MIN_STEP_TOKENS: Final = 16
 """Engines with smaller blocks (SGLang's hold one token) are looked up at every so many tokens."""
 MAX_ADAPTERS: Final = 4096
+_SHARDS: Final = 256
+"""Dictionaries that hold all prefixes: a single one would stop the loop whenever it grows."""
+_Masks: TypeAlias = "list[dict[int, int]]"
 
 
-class _Block:
-    __slots__ = ("depth", "fast", "key", "slow")
+class _Block(msgspec.Struct, gc=False):
+    """Unknown to the garbage collector, which would stop the loop to look at millions of them."""
 
-    def __init__(self, key: int, depth: int) -> None:
-        self.key = key
-        self.depth = depth
-        self.fast = 0
-        self.slow = 0
+    key: int
+    depth: int
+    fast: int = 0
+    slow: int = 0
 
 
 class Slot:
@@ -62,8 +65,9 @@ class BlockIndex:
         self.limit = limit
         self.adapters: set[str] = set()
         """Names of LoRA adapters that events have told of."""
-        self._fast: dict[int, int] = {}
-        self._slow: dict[int, int] = {}
+        self._fast: _Masks = [{} for _ in range(_SHARDS)]
+        self._slow: _Masks = [{} for _ in range(_SHARDS)]
+        self._slow_blocks = 0
         self._sizes: dict[int, int] = {}
         """Tokens of a block to the bits of the slots that have such blocks."""
         self._free: list[int] = []
@@ -107,15 +111,9 @@ class BlockIndex:
             block = slot.blocks.get(number)
             if block is None:
                 block = slot.blocks[number] = _Block(key, depth)
-            if event.tier is Tier.FAST:
-                if not block.fast:
-                    self._fast[block.key] = self._fast.get(block.key, 0) | slot.bit
-                    new.append(block.key)
-                block.fast += 1
-            else:
-                if not block.slow:
-                    self._slow[block.key] = self._slow.get(block.key, 0) | slot.bit
-                block.slow += 1
+            if event.tier is Tier.FAST and not block.fast:
+                new.append(block.key)
+            self._count(slot, block, event.tier)
         self._bound(slot)
         return new
 
@@ -134,12 +132,13 @@ class BlockIndex:
                 block.slow -= 1
                 if not block.slow:
                     _drop(self._slow, block.key, slot.bit)
+                    self._slow_blocks -= 1
             if not block.fast and not block.slow:
                 del slot.blocks[number]
 
     def holds(self, slot: Slot, key: int) -> bool:
         """Whether a publisher holds a prefix in fast memory."""
-        return bool(self._fast.get(key, 0) & slot.bit)
+        return bool(self._fast[key % _SHARDS].get(key, 0) & slot.bit)
 
     def matched(self, keys: NDArray[np.uint64], most_blocks: int) -> Mapping[int, tuple[int, int]]:
         """Return, by slot number, how many leading tokens lie in fast memory, and in any.
@@ -156,8 +155,8 @@ class BlockIndex:
             if not slots or count < 1:
                 continue
             ladder = keys[step - 1 : count * step : step].tolist()
-            fast = _walk(ladder, slots, self._fast, {})
-            anywhere = _walk(ladder, slots, self._fast, self._slow) if self._slow else fast
+            fast = _walk(ladder, slots, self._fast, None)
+            anywhere = _walk(ladder, slots, self._fast, self._slow) if self._slow_blocks else fast
             for number, depth in anywhere.items():
                 found[number] = fast.get(number, 0) * step, depth * step
         return found
@@ -191,13 +190,21 @@ class BlockIndex:
         block = slot.blocks.get(number)
         if block is None:
             slot.orphans += 1
-        elif tier is Tier.FAST:
+        else:
+            self._count(slot, block, tier)
+
+    def _count(self, slot: Slot, block: _Block, tier: Tier) -> None:
+        key = block.key
+        if tier is Tier.FAST:
             if not block.fast:
-                self._fast[block.key] = self._fast.get(block.key, 0) | slot.bit
+                masks = self._fast[key % _SHARDS]
+                masks[key] = masks.get(key, 0) | slot.bit
             block.fast += 1
         else:
             if not block.slow:
-                self._slow[block.key] = self._slow.get(block.key, 0) | slot.bit
+                masks = self._slow[key % _SHARDS]
+                masks[key] = masks.get(key, 0) | slot.bit
+                self._slow_blocks += 1
             block.slow += 1
 
     def _bound(self, slot: Slot) -> None:
@@ -210,10 +217,13 @@ class BlockIndex:
             _drop(self._fast, block.key, slot.bit)
         if block.slow:
             _drop(self._slow, block.key, slot.bit)
+            self._slow_blocks -= 1
 
     def _set_size(self, slot: Slot, size: int) -> None:
         if slot.block_tokens:
-            _drop(self._sizes, slot.block_tokens, slot.bit)
+            left = self._sizes.pop(slot.block_tokens) & ~slot.bit
+            if left:
+                self._sizes[slot.block_tokens] = left
         slot.block_tokens = size
         if size:
             self._sizes[size] = self._sizes.get(size, 0) | slot.bit
@@ -224,8 +234,9 @@ def step_tokens(block_tokens: int) -> int:
     return block_tokens * -(-MIN_STEP_TOKENS // block_tokens)
 
 
-def _drop(masks: dict[int, int], key: int, bit: int) -> None:
+def _drop(shards: _Masks, key: int, bit: int) -> None:
     """Take a slot's bit off a mask, and the mask away with the last bit."""
+    masks = shards[key % _SHARDS]
     left = masks.get(key, 0) & ~bit
     if left:
         masks[key] = left
@@ -233,12 +244,14 @@ def _drop(masks: dict[int, int], key: int, bit: int) -> None:
         masks.pop(key, None)
 
 
-def _walk(ladder: list[int], slots: int, fast: Mapping[int, int], slow: Mapping[int, int]) -> dict[int, int]:
+def _walk(ladder: list[int], slots: int, fast: _Masks, slow: _Masks | None) -> dict[int, int]:
     """Return by slot number how many leading steps of the ladder it holds; 0 is no entry."""
     depths: dict[int, int] = {}
     alive, depth = slots, 0
     for depth, key in enumerate(ladder):
-        mask = fast.get(key, 0) | slow.get(key, 0) if slow else fast.get(key, 0)
+        mask = fast[key % _SHARDS].get(key, 0)
+        if slow is not None:
+            mask |= slow[key % _SHARDS].get(key, 0)
         gone = alive & ~mask
         if gone:
             if depth:

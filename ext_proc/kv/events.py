@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_EVENTS: Final = 65_536
 """Events of a batch that are read; a longer batch is malformed."""
-MAX_BLOCKS: Final = 512
+MAX_BLOCKS: Final = 256
 """Blocks of one `Stored`; longer ones come as several, so that each is little work."""
 MAX_BLOCK_TOKENS: Final = 65_536
 MAX_NAME_CHARS: Final = 256
