@@ -6,12 +6,13 @@ a prompt with more values than are read: both end inside open containers.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from ext_proc.prompt.outline import leading_values
 from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
 from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
-from ext_proc.prompt.text import MAX_LISTS, MAX_PIECES, PART, add_ids, inner
+from ext_proc.prompt.text import IDS, MAX_LISTS, MAX_PIECES, PART, add_ids, inner
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ext_proc.prompt.text import Bytes, Pieces
 
 _IDS_BEGIN: Final = frozenset(b"[0123456789")
+_SPACE: Final = b" \t\r\n"
+_LEADING_IDS: Final = re.compile(rb"\[((?:[ \t\r\n]*+[0-9]++[ \t\r\n]*+,)++)")
 _IDS_HOLD: Final = b"[]0123456789, \t\r\n"
 
 
@@ -41,6 +44,11 @@ def _add_whole(
         tokens = add_ids(pieces, raw)
         if tokens is not None:
             return tokens, kind != b"[" or memoryview(raw).tobytes().count(b"[") <= MAX_LISTS
+        run = _LEADING_IDS.match(memoryview(raw))
+        if run is not None:
+            # However many there are: a cut ahead of the first string cannot tell that one follows.
+            pieces += (IDS, run.group(1).translate(None, _SPACE), PART)
+            raw = b"[" + memoryview(raw).tobytes()[run.end() :]
     opened = leading_values(raw) if rich and kind else None
     if opened is not None:
         add_open(pieces, opened, chat=chat)

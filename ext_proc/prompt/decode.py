@@ -32,7 +32,7 @@ from ext_proc.prompt.envelope import (
     read_envelope,
     salt_of,
 )
-from ext_proc.prompt.outline import is_rich, leading_members, leading_values, open_containers
+from ext_proc.prompt.outline import leading_members, leading_values, open_containers
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.prompts import add_media
 from ext_proc.prompt.session import session_of
@@ -99,8 +99,8 @@ def read_prompt(
     `path` is the request's, as far as it is known. `session_field` names a body field, inner ones with dots.
     """
     try:
-        rich = is_rich(body)
-        if rich and len(leading := leading_members(body)) < len(body):
+        leading, rich = leading_members(body)
+        if len(leading) < len(body):
             body, complete = leading, False
         opened = [] if complete else open_containers(body)
         if opened and not opened[0].is_object:
@@ -145,8 +145,10 @@ def _add_leads(
         raise UnreadableError(Unreadable.NO_PROMPT)
     for name in LEADS:
         raw = getattr(envelope, name)
-        if raw is not text.ABSENT and not text.is_null(raw):
-            _add_lead(pieces, name, raw, envelope, rich=rich)
+        if raw is text.ABSENT or text.is_null(raw):
+            continue
+        if name != "prompt" or is_reference(envelope, open_key):
+            _add_lead(pieces, name, raw, rich=rich)
     if key is None and top is not None and top.partial is not None and top.key in ("system", "instructions"):
         pieces += (text.LEAD, top.key.encode(), text.ROLE_END, top.partial)
     return key
@@ -168,9 +170,7 @@ def _add_prompt(
     return None
 
 
-def _add_lead(pieces: text.Pieces, name: str, raw: msgspec.Raw, envelope: Envelope, *, rich: bool) -> None:
-    if name == "prompt" and not is_reference(envelope):
-        return
+def _add_lead(pieces: text.Pieces, name: str, raw: msgspec.Raw, *, rich: bool) -> None:
     pieces += (text.LEAD, name.encode(), text.ROLE_END)
     if rich and leading_values(raw) is not None:
         pieces.append(text.canonical(raw))

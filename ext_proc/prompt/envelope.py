@@ -136,7 +136,7 @@ def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> st
         path = path.partition("?")[0].rstrip("/")
         if path.endswith(_NOT_CACHED):
             raise UnreadableError(Unreadable.NO_PROMPT)
-    present = [key for key in PROMPTS if key == open_key or _is_prompt(envelope, key)]
+    present = [key for key in PROMPTS if key == open_key or _is_prompt(envelope, key, open_key)]
     if len(present) > 1:
         for ending, keys in _READ_AT:
             if path.endswith(ending):
@@ -147,20 +147,20 @@ def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> st
     return present[0] if present else None
 
 
-def _is_prompt(envelope: Envelope, key: str) -> bool:
+def _is_prompt(envelope: Envelope, key: str, open_key: str | None) -> bool:
     raw = getattr(envelope, key)
     if raw is ABSENT or is_null(raw):
         return False
     if key == "text":
         # The Responses API's `text` says how the answer is formatted.
         return memoryview(raw)[0] in (QUOTE, LIST)
-    return key != "prompt" or not is_reference(envelope)
+    return key != "prompt" or not is_reference(envelope, open_key)
 
 
-def is_reference(envelope: Envelope) -> bool:
+def is_reference(envelope: Envelope, open_key: str | None = None) -> bool:
     """Tell whether `prompt` is an object beside another prompt: the Responses API's stored template."""
     view = memoryview(envelope.prompt)
-    return bool(view) and view[0] == OBJECT and not is_null(envelope.input)
+    return bool(view) and view[0] == OBJECT and (open_key == "input" or not is_null(envelope.input))
 
 
 def model_of(envelope: Envelope, path: str) -> str | None:

@@ -82,27 +82,24 @@ def leading_values(raw: msgspec.Raw | bytes) -> list[Open] | None:
     return None if scan.end == len(view) else _opened(bytes(view[: scan.end]), scan)
 
 
-def is_rich(raw: msgspec.Raw | bytes) -> bool:
-    """Tell whether JSON may have more values than are read, by the commas and brackets in it."""
-    view = memoryview(raw)
-    if len(view) <= MAX_VALUES:
-        return False
-    marks = 0
-    for _, columns in _columns(view):
-        marks += int(np.count_nonzero((columns | _CASE) == _OPENER) + np.count_nonzero(columns == _COMMA))
-    return marks > MAX_VALUES
+def leading_members(body: bytes) -> tuple[bytes, bool]:
+    """Return a body's leading part with no more colons in it than are read, and whether it is rich.
 
-
-def leading_members(body: bytes) -> bytes:
-    """Return a body's leading part with no more colons in it than are read."""
-    colons = 0
+    A rich body may have more values than are read, by the commas and brackets in it.
+    """
+    if len(body) <= min(MAX_VALUES, MAX_COLONS):
+        return body, False
+    marks = colons = 0
     for at, columns in _columns(body):
-        found = columns == _COLON
-        count = int(np.count_nonzero(found))
-        if colons + count > MAX_COLONS:
-            return body[: at + int(np.flatnonzero(found)[MAX_COLONS - colons])]
-        colons += count
-    return body
+        is_colon = columns == _COLON
+        found = int(np.count_nonzero(is_colon))
+        if colons + found > MAX_COLONS:
+            end = at + int(np.flatnonzero(is_colon)[MAX_COLONS - colons])
+            # What is dense in members counts as rich, whatever its values.
+            return body[:end], True
+        colons += found
+        marks += int(np.count_nonzero((columns | _CASE) == _OPENER) + np.count_nonzero(columns == _COMMA))
+    return body, marks > MAX_VALUES
 
 
 class _Scan(NamedTuple):

@@ -18,7 +18,7 @@ from ext_proc.prompt import outline, parts, prompts, text
 from ext_proc.prompt.blocks import block_hashes
 from ext_proc.prompt.cut import add_open, add_value
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
-from ext_proc.prompt.outline import MAX_VALUES, is_rich, leading_values
+from ext_proc.prompt.outline import MAX_VALUES, leading_members, leading_values
 from ext_proc.prompt.text import MAX_PIECES
 from ext_proc.prompt.unreadable import UnreadableError
 
@@ -157,6 +157,12 @@ def cut(body: str) -> bytes:
         ('{"prompt":[[1,2],[3,45', b"\x1b1,2,\x1d\x1b3,"),
         ('{"m\\"x": 1, "mess\\u0061ges" : [{"role":"user","content":"abc', b"\x1euser\x1fabc"),
         ('{"system":"Be br', b"\x1asystem\x1fBe br"),
+        ('{"prompt":{"id":"p"},"input":"ab', b'\x1aprompt\x1f{"id":"p"}ab'),
+        ('{"input":"ab","text":{"format":{"type":"te', b"ab"),
+        ('{"prompt":[1,2,"a', b"\x1b1,2,\x1da"),
+        ('{"prompt":[1,2,"a",34', b"\x1b1,2,\x1da"),
+        ('{"prompt":[[1,2,"a', b"\x1b1,2,\x1da"),
+        ('{"input_ids":[[1],[2', b"\x1b1,\x1d"),
         ('{"tools":[1],"messages":[{"role":"user","content":"a', b"\x1atools\x1f[1]\x1euser\x1fa"),
     ],
 )
@@ -292,7 +298,7 @@ def test_the_work_on_a_prompt_is_bounded_by_values_and_pieces(
     pieces: list[bytes | memoryview] = []
     raw = ("[" + element * 100_000 + "1]").encode()
     if whole:
-        assert is_rich(raw)
+        assert leading_members(raw)[1]
         attempt = partial(add_value, pieces, raw, chat=False, rich=True)
     else:
         attempt = partial(add_open, pieces, leading_values(raw[:-2]), chat=False)
@@ -306,7 +312,7 @@ def test_a_prompt_of_many_commas_and_brackets_inside_its_strings_is_read_whole()
     table = ['1,2,[3],{4}\\"' * 2000 for _ in range(3)]
     body = json.dumps({"messages": [{"role": "user", "content": row} for row in table], "model": "m"})
     prompt = read_prompt(body.encode(), complete=True)
-    assert is_rich(body.encode())
+    assert leading_members(body.encode()) == (body.encode(), True)
     assert isinstance(prompt, Prompt)
     assert prompt.model == "m"
     assert prompt.text.count(b"{4}") == 6000
@@ -321,6 +327,23 @@ def test_a_rich_prompt_is_read_as_its_leading_part_and_keeps_its_model() -> None
     assert one.model == "m"
     assert len(one.text) > 18_000
     assert one.text == other.text
+
+
+def test_ids_ahead_of_the_first_string_count_however_many_they_are() -> None:
+    """A cut ahead of the string cannot tell that one follows, so the whole may not stop earlier."""
+    body = json.dumps({"prompt": [*range(20_000), "a", 5]}).encode()
+    whole, part = read_prompt(body, complete=True), read_prompt(body[:100_000], complete=False)
+    assert isinstance(whole, Prompt)
+    assert isinstance(part, Prompt)
+    assert whole.text.endswith(b",19999,\x1da\x1b5,")
+    assert whole.text.startswith(part.text)
+    assert (part.tokens, whole.tokens) == (part.text.count(b","), None)
+
+
+def test_a_body_of_very_many_members_is_read_as_its_leading_part() -> None:
+    body = b'{"model":"m","prompt":"a",' + b'"x":1,' * 60_000 + b'"prompt":"b"}'
+    prompt = read_prompt(body, complete=True)
+    assert prompt == Prompt("m", "", b"a", complete=False)
 
 
 def test_sixteen_megabytes_are_read() -> None:

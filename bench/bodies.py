@@ -1,0 +1,139 @@
+"""What the worst bodies cost, family by family, and whether any of very many bodies breaks a rule.
+
+python -m bench.bodies --json                        the longest that one body holds the loop
+python -m bench.bodies --fuzz 1000000 --json         generated bodies through the exchange
+python -m bench.bodies --fuzz 1 --seed 1 --first 77  one of them again, by its number
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import report
+from bench.body_families import CODED, FAMILIES, chat
+from bench.body_fuzz import fuzz
+from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.decode import Prompt, read_request
+from ext_proc.prompt.encoding import DECODE_SECONDS
+from fleet.settings.model import LimitSettings
+from fleet.settings.picks import PickSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KIB: Final = 1024
+SIZES: Final = (16 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, 10 * KIB * KIB)
+ORDINARY: Final = (2, 8, 64, 220)
+"""KiB of ordinary conversations."""
+WANTED_MS: Final = 5.0
+LIMIT: Final[int] = LimitSettings().body_bytes
+REPEATS: Final = 8
+
+
+def seconds_of(body: bytes, *, complete: bool, coding: str = "", repeats: int = REPEATS) -> float:
+    """Return the processor time to read and hash one body: the shortest of some tries, as hosts are noisy."""
+    return _shortest(lambda: read_once(body, complete=complete, coding=coding), repeats)
+
+
+def _shortest(work: Callable[[], object], repeats: int) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.thread_time()
+        work()
+        best = min(best, time.thread_time() - began)
+    return best
+
+
+def read_once(body: bytes, *, complete: bool, coding: str = "") -> int:
+    """Read and hash one body as a request's; return how many blocks it has."""
+    until = time.thread_time() + DECODE_SECONDS
+    prompt = read_request(
+        body,
+        complete=complete,
+        content_encoding=coding,
+        limit=LIMIT,
+        late=lambda: time.thread_time() > until,
+    )
+    if not isinstance(prompt, Prompt):
+        return 0
+    identity = identity_of(prompt.model or "", prompt.salt, prompt.adapter)
+    limits = LimitSettings()
+    return len(
+        block_hashes(
+            prompt.text,
+            identity=identity,
+            block_bytes=PickSettings().block_bytes,
+            max_blocks=limits.prompt_blocks,
+        )
+    )
+
+
+def worst(sizes: Sequence[int] = SIZES) -> dict[str, dict[str, Any]]:
+    """Return each family's worst time, and at which size and form it was."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in [*FAMILIES, *CODED]:
+        coding, make = CODED.get(name, ("", FAMILIES.get(name, chat)))
+        report.progress(name)
+        worst_ms, at = 0.0, ""
+        for size in sizes:
+            body = make(size)
+            forms = {"whole": (body, True), "cut": (body[: -len(body) // 50 or -1], False)}
+            for form, (given, complete) in forms.items():
+                took = seconds_of(given, complete=complete, coding=coding) * 1e3
+                if took > worst_ms:
+                    worst_ms, at = took, f"{form} {len(given)}"
+        found[name] = {"worst_ms": round(worst_ms, 3), "at": at}
+    return found
+
+
+def ordinary() -> dict[str, float]:
+    """Return microseconds to read and hash an ordinary conversation, by its size, beside json.loads."""
+    figures = {}
+    for kib in ORDINARY:
+        body = chat(kib * KIB)
+        figures[f"chat_{kib}k_us"] = seconds_of(body, complete=True, repeats=200) * 1e6
+    body = chat(8 * KIB)
+    figures["json_loads_8k_us"] = _shortest(lambda: json.loads(body), 200) * 1e6
+    return {name: round(value, 1) for name, value in figures.items()}
+
+
+def measured() -> tuple[dict[str, Any], list[report.Wanted]]:
+    """Measure all families."""
+    figures = ordinary()
+    families = worst()
+    most = max(families, key=lambda name: families[name]["worst_ms"])
+    longest = families[most]["worst_ms"]
+    result: dict[str, Any] = {
+        "ordinary": figures,
+        "families": families,
+        "worst_family": most,
+        "worst_ms": longest,
+        "worst_over_json_loads_8k": round(longest * 1e3 / figures["json_loads_8k_us"], 1),
+    }
+    wanted = [report.at_most("worst_ms", longest, WANTED_MS)]
+    return result, wanted
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure or fuzz, and print it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.bodies", description=__doc__)
+    parser.add_argument("--fuzz", type=int, default=0, metavar="N", help="generate N bodies instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the generated bodies")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first one")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args(given)
+    if args.fuzz:
+        result = fuzz(args.fuzz, args.seed, first=args.first, processes=args.processes)
+        wanted = [report.exactly("broken_rules", result["broken_rules"], 0)]
+    else:
+        result, wanted = measured()
+    return report.finish(result, wanted, as_json=args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

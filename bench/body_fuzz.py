@@ -1,0 +1,222 @@
+"""Made bodies through the exchange in every mode: no exception, and the replies that Envoy demands."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from envoy.config.core.v3 import base_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+from bench.body_maker import Made, make
+from bench.report import progress
+from ext_proc.exchange import Exchange
+from ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED, UNTOLD
+from ext_proc.pick import Pick, Reason
+from ext_proc.prompt import cut, outline, parts, prompts
+from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt, read_request
+
+if TYPE_CHECKING:
+    from ext_proc.request import RouteRequest
+
+MODES: Final = (NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, UNTOLD)
+BODY_LIMITS: Final = (64, 500, 4096, 524_288)
+SHOWN: Final = 20
+"""Broken rules that are told."""
+BATCH: Final = 2000
+_LIMITS: Final = (
+    (outline, "MAX_VALUES"),
+    (outline, "MAX_MARKS"),
+    (outline, "MAX_COLONS"),
+    *((module, "MAX_PIECES") for module in (prompts, parts, cut)),
+)
+_OFTEN: Final = 0.3
+_ENOUGH: Final = 1 << 40
+
+
+class BrokenRule(Exception):  # noqa: N818 - it is a finding
+    """What a body made the exchange do that it must not."""
+
+
+class Driven:
+    """One exchange, with the reader behind it, and what it was asked."""
+
+    def __init__(self, body_limit: int) -> None:
+        self.read: Prompt | Unreadable | None = None
+        self.asked = 0
+        self._limit = body_limit
+        self.exchange = Exchange(self._route, body_limit=body_limit)
+
+    def _route(self, request: RouteRequest) -> Pick:
+        self.asked += 1
+        if request.headers_only:
+            return Pick.none(Reason.NO_BODY)
+        self.read = read = read_request(
+            request.body,
+            complete=request.complete,
+            content_encoding=request.content_encoding,
+            limit=self._limit,
+            path=request.path,
+            session_field="metadata.user_id",
+        )
+        if not isinstance(read, Prompt):
+            return Pick.none(Reason(read.value))
+        identity = identity_of(read.model or "", read.salt, read.adapter)
+        block_hashes(read.text, identity=identity, block_bytes=256, max_blocks=2048)
+        return Pick(("10.0.0.1:8000",), Reason.COLD, prefix="0" * 16)
+
+
+def messages_of(rng: random.Random, made: Made, mode: int) -> list[pb.ProcessingRequest]:
+    """Return what Envoy sends for a request with this body."""
+    headers = pb.ProcessingRequest()
+    fields = {":path": made.path, "content-type": "application/json", "content-encoding": made.coding}
+    for key, value in fields.items():
+        if value:
+            headers.request_headers.headers.headers.append(
+                base_pb2.HeaderValue(key=key, raw_value=value.encode("latin-1"))
+            )
+    if mode != UNTOLD:
+        headers.protocol_config.request_body_mode = mode
+    messages = [headers]
+    if mode == NONE:
+        return messages
+    cuts = sorted(rng.randrange(len(made.body) + 1) for _ in range(rng.choice((0, 1, 3))))
+    trailers = rng.random() < 0.2
+    pieces = [made.body]
+    if mode in (STREAMED, FULL_DUPLEX):
+        pieces = [made.body[begin:end] for begin, end in zip([0, *cuts], [*cuts, None], strict=True)]
+    elif mode == BUFFERED_PARTIAL and cuts:
+        pieces = [made.body[: cuts[0]]]
+        trailers = False
+    for number, piece in enumerate(pieces):
+        message = pb.ProcessingRequest()
+        message.request_body.body = piece
+        message.request_body.end_of_stream = (
+            number == len(pieces) - 1 and not trailers and not (mode == BUFFERED_PARTIAL and bool(cuts))
+        )
+        messages.append(message)
+    if trailers:
+        message = pb.ProcessingRequest()
+        message.request_trailers.SetInParent()
+        messages.append(message)
+    return messages
+
+
+def drive(rng: random.Random, made: Made) -> Driven:
+    """Play one request. Raises `BrokenRule` for a reply that Envoy would not take, or whatever escapes."""
+    mode = rng.choice(MODES)
+    driven = Driven(rng.choice(BODY_LIMITS))
+    sent, echoed, kinds, told = b"", b"", [], 0
+    messages = messages_of(rng, made, mode)
+    for message in messages:
+        kind = message.WhichOneof("request") or ""
+        sent += message.request_body.body
+        replies = driven.exchange.on_message(message)
+        got = [reply.WhichOneof("response") for reply in replies]
+        if mode != FULL_DUPLEX and got != [kind]:
+            raise BrokenRule(f"{kind} is answered by {got}")
+        kinds += got
+        for reply in replies:
+            told += reply.HasField("dynamic_metadata")
+            echoed += reply.request_body.response.body_mutation.streamed_response.body
+            if mode != FULL_DUPLEX and reply.request_body.response.HasField("body_mutation"):
+                raise BrokenRule("the body is changed")
+    if mode == FULL_DUPLEX:
+        _check_duplex(messages, kinds, sent, echoed)
+    if told > 1 or driven.asked > 1:
+        raise BrokenRule(f"decided {driven.asked} times and told it {told} times")
+    return driven
+
+
+def _check_duplex(
+    messages: list[pb.ProcessingRequest], kinds: list[str | None], sent: bytes, echoed: bytes
+) -> None:
+    if echoed != sent:
+        raise BrokenRule("the body that goes on is another one")
+    trailers = messages[-1].WhichOneof("request") == "request_trailers"
+    expected = ["request_headers", *["request_body"] * kinds.count("request_body")]
+    if kinds != expected + ["request_trailers"] * trailers:
+        raise BrokenRule(f"full duplex: {kinds}")
+
+
+def check_read(rng: random.Random, made: Made, *, tight: bool) -> None:
+    """Read a body by itself. A legal one has a prompt, and a cut of it the beginning of that prompt.
+
+    `tight`: limits may leave none of it.
+    """
+    whole = read_prompt(made.plain, complete=True, path=made.path)
+    if not made.legal:
+        return
+    decoded = read_request(
+        made.body, complete=True, content_encoding=made.coding, limit=_ENOUGH, path=made.path
+    )
+    if decoded != whole:
+        raise BrokenRule(f"read as {decoded} when encoded, as {whole} when not")
+    if not isinstance(whole, Prompt):
+        if tight:
+            return
+        raise BrokenRule(f"legal, but {whole}")
+    at = rng.randrange(len(made.plain))
+    part = read_prompt(made.plain[:at], complete=False, path=made.path)
+    if isinstance(part, Prompt) and not whole.text.startswith(part.text):
+        raise BrokenRule(f"cut at {at}, the text is another one")
+
+
+def play(seed: int, number: int) -> str:
+    """Make one body and play it; return what became of it. Raises what must not happen."""
+    made = make(seed, number)
+    rng = random.Random(f"{seed}:{number}:play")
+    tight = rng.random() < _OFTEN
+    limits = {place: rng.randrange(1, 40) for place in _LIMITS[:3]}
+    pieces = rng.randrange(8, 30)
+    kept = {place: getattr(*place) for place in _LIMITS}
+    try:
+        if tight:
+            # Small bodies meet the limits of large ones.
+            for module, name in _LIMITS:
+                setattr(module, name, limits.get((module, name), pieces))
+        driven = drive(rng, made)
+        check_read(rng, made, tight=tight)
+    finally:
+        for (module, name), value in kept.items():
+            setattr(module, name, value)
+    if driven.read is None:
+        return "not_asked"
+    return "prompt" if isinstance(driven.read, Prompt) else driven.read.value
+
+
+def play_batch(seed: int, begin: int, end: int) -> tuple[Counter[str], list[dict[str, Any]]]:
+    """Play bodies `begin` to `end`; return how they were read, and what was broken by which."""
+    outcomes: Counter[str] = Counter()
+    broken: list[dict[str, Any]] = []
+    for number in range(begin, end):
+        try:
+            outcomes[play(seed, number)] += 1
+        except Exception as error:  # noqa: BLE001 - whatever escapes is the finding, and is counted
+            broken.append({"seed": seed, "number": number, "error": f"{type(error).__name__}: {error}"[:500]})
+    return outcomes, broken
+
+
+def fuzz(count: int, seed: int, *, first: int = 0, processes: int = 2) -> dict[str, Any]:
+    """Play `count` bodies from number `first` on, in several processes."""
+    outcomes: Counter[str] = Counter()
+    broken: list[dict[str, Any]] = []
+    begins = range(first, first + count, BATCH)
+    ends = [min(begin + BATCH, first + count) for begin in begins]
+    with ProcessPoolExecutor(processes) as pool:
+        for done, (seen, found) in enumerate(pool.map(play_batch, [seed] * len(begins), begins, ends), 1):
+            outcomes += seen
+            broken += found
+            if done % 50 == 0:
+                progress(f"{done * BATCH} bodies, {len(broken)} broken")
+    return {
+        "bodies": count,
+        "seed": seed,
+        "first": first,
+        "outcomes": dict(sorted(outcomes.items())),
+        "broken_rules": len(broken),
+        "broken": broken[:SHOWN],
+    }

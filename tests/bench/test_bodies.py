@@ -1,0 +1,86 @@
+"""The bench of bodies: what it makes, that it finds a broken rule, and a small run of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench import bodies, body_fuzz
+from bench.body_families import CODED, FAMILIES, chat
+from bench.body_fuzz import play, play_batch
+from bench.body_maker import make
+from ext_proc.prompt.decode import Prompt, read_prompt
+
+SAVED = [(1, 152), (1, 559), (1, 1256), (1, 1871), (1, 3367), (1, 5253)]
+"""Seed and number of bodies that have broken a rule once."""
+
+
+def test_some_hundred_bodies_break_no_rule() -> None:
+    outcomes, broken = play_batch(seed=11, begin=0, end=600)
+    assert broken == []
+    assert outcomes.total() == 600
+    assert {"prompt", "not_json", "no_prompt", "wrong_shape", "compressed"} <= outcomes.keys()
+
+
+@pytest.mark.parametrize(("seed", "number"), SAVED)
+def test_bodies_that_broke_a_rule_once_break_none(seed: int, number: int) -> None:
+    assert play(seed, number)
+
+
+def test_a_body_is_the_same_whenever_it_is_made() -> None:
+    assert make(5, 17) == make(5, 17)
+    assert len({make(5, number).body for number in range(50)}) > 45
+
+
+def test_a_reader_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(*_: object, **__: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(body_fuzz, "read_request", raises)
+    _, broken = play_batch(seed=11, begin=0, end=20)
+    assert broken
+    assert all("RecursionError" in entry["error"] for entry in broken)
+
+
+def test_a_reply_of_a_wrong_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = body_fuzz.Exchange
+    monkeypatch.setattr(exchange, "on_message", lambda *_: [])
+    _, broken = play_batch(seed=11, begin=0, end=20)
+    assert len(broken) == 20
+
+
+def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = body_fuzz.Exchange.on_message
+
+    def shorter(self: body_fuzz.Exchange, message: object) -> list[object]:
+        replies = real(self, message)
+        for reply in replies:
+            reply.request_body.response.body_mutation.streamed_response.body = b"x"
+        return replies
+
+    monkeypatch.setattr(body_fuzz.Exchange, "on_message", shorter)
+    _, broken = play_batch(seed=11, begin=0, end=20)
+    assert len(broken) > 15
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_fills_the_size_that_is_asked_for(name: str) -> None:
+    assert 0.5 * 50_000 < len(FAMILIES[name](50_000)) < 1.5 * 50_000
+
+
+@pytest.mark.parametrize("name", ["chat", "agent", "image", "token_ids", "table", "tools"])
+def test_legal_families_are_legal(name: str) -> None:
+    body = FAMILIES[name](50_000)
+    json.loads(body)
+    assert isinstance(read_prompt(body, complete=True), Prompt)
+
+
+def test_every_family_is_measured() -> None:
+    found = bodies.worst(sizes=(2000,))
+    assert found.keys() == FAMILIES.keys() | CODED.keys()
+    assert all(family["worst_ms"] > 0 for family in found.values())
+
+
+def test_an_ordinary_body_is_read_in_full() -> None:
+    assert bodies.read_once(chat(8192), complete=True) > 20
