@@ -45,6 +45,8 @@ class StatusViews:
     def endpoints(self) -> dict[str, Any]:
         """Every endpoint, served or not; null is unknown, and a weight of null means no new requests."""
         view, in_flight = self._store.view, self._store.in_flight()
+        # Without any worker nobody tells what is in flight.
+        otherwise = 0 if self._store.traffic() else None
         weights = {} if view is None else view.weights
         loads = {} if view is None else view.loads
         return {
@@ -55,7 +57,7 @@ class StatusViews:
                     "state": listed.state,
                     "source": listed.source,
                     "weight": weights.get(listed.endpoint.address),
-                    "in_flight": in_flight.get(listed.endpoint.address, 0),
+                    "in_flight": in_flight.get(listed.endpoint.address, otherwise),
                     "load": _values(loads.get(listed.endpoint.address)),
                 }
                 for listed in self._listed()
