@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-INLINE_CHARS: Final = 6000
-"""About 2 ms of tokenising on a slow core."""
+INLINE_CHARS: Final = 4000
+"""Under 2 ms of tokenising on a slow core."""
 MAX_CACHED_TOKENS: Final = 4_000_000
 """16 MiB of ids."""
 MAX_WAITING_CHARS: Final = 2_000_000

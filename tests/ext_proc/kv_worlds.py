@@ -1,4 +1,8 @@
-"""Recorded and composed KV events, and a clock that stands."""
+"""Recorded and composed KV events, and a clock that stands.
+
+The recording is of a real vLLM 0.32.0 on CPU with SmolLM2-135M, 100 blocks of 32 tokens; docs/kv-events.md
+says what happened to it.
+"""
 
 from __future__ import annotations
 
