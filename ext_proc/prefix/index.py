@@ -27,6 +27,10 @@ _MANY: Final = 24
 _DIGITS_TO_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 _AT_ONCE: Final = 96
 """Blocks from which on changing them in arrays is faster than one by one."""
+_EXACT: Final = 64
+"""Blocks of one prompt that are asked for until it is told less exactly: some ten changes of holders."""
+_SLACK_SHIFT: Final = 7
+_MOST_SLACK: Final = 512
 _SWEPT: Final = 512
 """Blocks of forgotten endpoints that are removed with each record: a big cache does not stop the service."""
 _STAND_IN: Final = 0x9E37_79B9_7F4A_7C15
@@ -50,10 +54,11 @@ class _Endpoint:
 class PrefixIndex:
     """A bounded guess of each endpoint's KV cache, kept by chained block hashes.
 
-    Each endpoint drops its least recently used blocks. A prompt's blocks count as used from its tail to its
-    head, and whoever uses a block uses all before it, so a tail goes before its head and what is held stays
-    closed under prefixes: who holds a block holds all before it. Hence the holders of a prompt's blocks only
-    become fewer with depth, equal holders at two depths hold all between, and bisection finds every change.
+    Each endpoint drops its least recently used blocks when it is over its limit, down to 1 in 128 below it. A
+    prompt's blocks count as used from its tail to its head, and whoever uses a block uses all before it, so a
+    tail goes before its head and what is held stays closed under prefixes: who holds a block holds all before
+    it. Hence the holders of a prompt's blocks only become fewer with depth, equal holders at two depths hold
+    all between, and bisection finds every change.
     """
 
     def __init__(self, blocks_per_endpoint: int) -> None:
@@ -91,24 +96,29 @@ class PrefixIndex:
         return found
 
     def levels(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
-        """Return each number of leading blocks that someone holds exactly, with a mask of who does."""
+        """Return each number of leading blocks that someone holds exactly, with a mask of who does.
+
+        Where holders change so often that more than `_EXACT` blocks would be asked for, the rest is told as
+        up to a 32nd of the prompt less than it is.
+        """
         levels: list[tuple[int, int]] = []
         if not blocks or not (number := self._number(blocks[0])):
             return levels
         masks, low, alive = self._sets.masks, 0, self._sets.masks[number]
-        ahead = [(len(blocks) - 1, self._number(blocks[-1]))]
+        ahead, asked, coarse = [(len(blocks) - 1, self._number(blocks[-1]))], 0, len(blocks) >> 5
         while ahead:
             high, other = ahead[-1]
             if other == number:
                 low = high
                 ahead.pop()
-            elif high - low > 1:
+            elif high - low > 1 and (asked < _EXACT or high - low > coarse):
                 middle = low + high >> 1
+                asked += 1
                 ahead.append((middle, self._number(blocks[middle])))
             else:
                 still = alive & masks[other]
                 if gone := (alive ^ still) & self._alive:
-                    levels.append((high, gone))
+                    levels.append((low + 1, gone))
                 if not still:
                     return levels
                 low, number, alive = high, other, still
@@ -193,6 +203,8 @@ class PrefixIndex:
     def _evict(self, endpoint: _Endpoint) -> None:
         beyond = endpoint.recency.held - endpoint.limit
         if beyond > 0:
+            # Some more than must go, so that a full endpoint does not evict with every record.
+            beyond += min(endpoint.limit >> _SLACK_SHIFT, _MOST_SLACK)
             self._remove(endpoint.recency.drop_oldest(beyond), endpoint)
 
     def _sweep(self) -> None:

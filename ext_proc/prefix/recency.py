@@ -101,11 +101,12 @@ class Recency:
         return int(differs.argmax()) or length
 
     def _squeeze(self, coming: int) -> None:
-        """Close the holes, in an array with room for a quarter more."""
+        """Close the holes, and make room for a quarter more."""
         part = self._order[self._begin : self._end]
         stays = part != _HOLE
-        order = np.zeros(self.held * 5 // 4 + 2 * coming + _FIRST_ROOM, np.uint64)
-        order[: self.held] = part[stays]
+        room = self.held * 5 // 4 + 2 * coming + _FIRST_ROOM
+        # A copy, because the same array is written in place as long as its size fits.
+        kept = part[stays]
         slots, fronts = self._fronts.live()
         at = self._fronts.values_at(slots).astype(np.int64) - 1
         valid = (at >= self._begin) & (at < self._end)
@@ -114,5 +115,9 @@ class Recency:
         # Those that stay, counted up to a place: its new place, plus one.
         places = np.cumsum(stays, dtype=np.uint32)
         self._fronts.set_at(slots[valid], places[at[valid] - self._begin])
-        self._order, self._view = order, order.data
+        if not room <= self._order.size <= 2 * room:
+            self._order = np.zeros(room, np.uint64)
+            self._view = self._order.data
+        self._order[: self.held] = kept
+        self._order[self.held :] = _HOLE
         self._begin, self._end = 0, self.held

@@ -106,6 +106,15 @@ def test_resize_evicts_and_holds_for_later() -> None:
     assert index.held(A) == 5
 
 
+@pytest.mark.parametrize("limit", [1, 127, 1000, 100_000])
+def test_eviction_leaves_an_endpoint_nearly_full(limit: int) -> None:
+    index, draw = PrefixIndex(limit), random.Random(limit)
+    for _ in range(limit * 3 // 2 // 50 + 3):
+        index.record(A, [draw.getrandbits(64) for _ in range(50)])
+        assert index.held(A) <= limit
+    assert index.held(A) >= limit - limit // 128
+
+
 def test_resize_goes_before_the_first_record() -> None:
     index = PrefixIndex(10)
     index.resize(A, 1)
@@ -181,6 +190,23 @@ def test_a_match_asks_for_few_blocks_whatever_the_number_of_endpoints(
     assert len(asked) <= 2 + 9
 
 
+def test_many_changes_of_holders_are_told_in_bounded_work_and_never_too_high(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, draw = PrefixIndex(1000), random.Random(4)
+    blocks = [draw.getrandbits(64) for _ in range(512)]
+    truth = {f"e{number}": draw.randrange(1, 513) for number in range(600)}
+    for address, depth in truth.items():
+        index.record(address, blocks[:depth])
+    asked = []
+    number_of = index._number
+    monkeypatch.setattr(index, "_number", lambda block: asked.append(block) or number_of(block))
+    found = index.matched(blocks)
+    assert len(asked) <= 64 + 2 * 32
+    assert found.keys() == truth.keys()
+    assert all(truth[address] - 512 // 32 <= depth <= truth[address] for address, depth in found.items())
+
+
 def test_a_large_cache_is_forgotten_at_once_and_removed_bit_by_bit() -> None:
     """No ghost while it is removed, and none in the slot that is free after that."""
     draw = random.Random(2)
@@ -240,8 +266,9 @@ def test_long_prompts_match_as_in_a_plain_model(seed: int) -> None:
         for block in reversed(kept[:limit]):
             held.pop(block, None)
             held[block] = None
-        while len(held) > limit:
-            del held[next(iter(held))]
+        if len(held) > limit:
+            for block in list(held)[: len(held) - limit + limit // 128]:
+                del held[block]
         asked = draw.choice(chains)
         expected = {name: leading(blocks, asked) for name, blocks in recent.items()}
         assert index.matched(asked) == {name: depth for name, depth in expected.items() if depth}
