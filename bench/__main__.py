@@ -28,6 +28,7 @@ BENCHES: Final = {
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix (docs/operations.md)",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
+    "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
 NEED_MORE: Final = frozenset({"dashboards", "trace"})
