@@ -31,6 +31,26 @@ def signal(value: float | None, observed_at: float, source: str) -> Signal | Non
     return Signal(float(value), observed_at, source)
 
 
+SHARES: Final = frozenset(
+    (
+        "memory_used_ratio",
+        "prefix_hit_ratio",
+        "kv_fragmentation_ratio",
+        "gpu_memory_used_ratio",
+        "gpu_utilisation_ratio",
+    )
+)
+"""Fields of `Load` that are parts of a whole. Power is none: a GPU draws more than its limit at times."""
+_ROUNDING: Final = 1.01
+
+
+def signal_of(field: str, value: float | None, observed_at: float, source: str) -> Signal | None:
+    """Make the signal of a field of `Load`. More than a whole is unknown: it may be a percentage."""
+    if field in SHARES and value is not None and value > 1.0:
+        value = 1.0 if value <= _ROUNDING else None
+    return signal(value, observed_at, source)
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """An endpoint's signals; each is optional and has its own age."""

@@ -341,6 +341,15 @@ def test_senseless_numbers_are_unknown(kind: str, senseless: bytes) -> None:
         assert "progress_total" not in load
 
 
+@pytest.mark.parametrize(
+    ("told", "memory"), [(b"0.97", 0.97), (b"1.0000001", 1.0), (b"1.5", None), (b"70", None)]
+)
+def test_more_than_a_whole_is_unknown(told: bytes, memory: float | None) -> None:
+    """An engine that tells a percentage must not make its peers' mean of memory a senseless number."""
+    reader = reader_of("vllm", ADDRESS, SignalSettings())
+    assert values(reader.read(b"vllm:kv_cache_usage_perc " + told, 0.0)).get("memory_used_ratio") == memory
+
+
 @pytest.mark.parametrize("kind", ENGINES)
 @given(cuts=st.lists(st.tuples(st.integers(0, 6000), st.binary(max_size=8)), max_size=6))
 def test_no_page_raises_and_every_value_is_finite(kind: str, cuts: list[tuple[int, bytes]]) -> None:

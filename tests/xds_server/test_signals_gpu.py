@@ -15,6 +15,7 @@ from fleet.gpu import GpuReading, MigSlice, NodeReading
 from fleet.load import LOAD_FIELDS
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
+from fleet.wire import gpu_pb2
 from xds_server.signals import gpu as gpu_module
 from xds_server.signals.gpu import GpuBoard, peer_addresses
 from xds_server.signals.gpu_view import gpu_view
@@ -267,3 +268,19 @@ def test_the_view_is_plain_data_with_a_cause_and_no_secret(board: GpuBoard) -> N
     assert node["gpus"][0]["faults"][0]["age_seconds"] == 2.0
     assert node["gpus"][1]["mig_slices"][1]["uuid"] == "MIG-2"
     assert page["node"] == "x:9400/metrics"
+
+
+def test_more_memory_in_use_than_there_is_is_unknown(board: GpuBoard) -> None:
+    senseless = replace(A, memory_used_bytes=2**63, memory_total_bytes=10, utilisation_ratio=50.0)
+    board.take("n", (), 1, NodeReading(0.0, (senseless,)))
+    signals = values(board, engine())
+    assert "gpu_memory_used_ratio" not in signals
+    assert "gpu_utilisation_ratio" not in signals
+    assert signals["gpu_power_ratio"] == 0.5
+
+
+@pytest.mark.parametrize("node", ["", "n" * 257, "host-7\nA FORGED LINE", "host\x1b[31m", "host\u2028"])
+def test_a_node_that_does_not_belong_into_a_log_is_refused(node: str) -> None:
+    with pytest.raises(PeerError):
+        gpu_module._node(gpu_pb2.GpuReport(node=node))
+    assert gpu_module._node(gpu_pb2.GpuReport(node="host-7.rack 2")) == "host-7.rack 2"

@@ -274,6 +274,8 @@ def _node(report: gpu_pb2.GpuReport) -> str:
     node: str = report.node
     if not 0 < len(node) <= MAX_TEXT:
         raise PeerError(f"a node's name of {len(node)} characters, allowed: 1 to {MAX_TEXT}")
+    if not node.isprintable():  # it stands in the log
+        raise PeerError("a node's name with characters that cannot be printed")
     return node
 
 

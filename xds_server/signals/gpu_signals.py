@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.faults import health
 from fleet.gpu import HELD_DOWN
-from fleet.load import signal
+from fleet.load import signal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +73,7 @@ def signals_of(
         "gpu_throttled_ratio": _mean(held),
         "gpu_health_score": min(found.score for found in rated),
     }
-    made = {name: signal(value, reading.sampled_at, source) for name, value in values.items()}
+    made = {name: signal_of(name, value, reading.sampled_at, source) for name, value in values.items()}
     return GpuSignals(
         {name: found for name, found in made.items() if found is not None}, min(ends, default=None), missing
     )

@@ -7,7 +7,7 @@ import re
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from fleet.load import Load, signal
+from fleet.load import Load, signal_of
 from xds_server.signals.histogram import CounterWindow, Growth, HistogramWindow
 from xds_server.signals.page import PageReader
 
@@ -53,7 +53,7 @@ class TableReader:
             values.update(self._beside(beside))
         self._read_before = True
         self._warn(values)
-        return Load(**{name: signal(value, now, _SOURCE) for name, value in values.items()})
+        return Load(**{name: signal_of(name, value, now, _SOURCE) for name, value in values.items()})
 
     def _beside(self, page: bytes | None) -> Mapping[str, float | None]:
         try:
