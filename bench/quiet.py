@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
 _MEMORY: Final = (0.2, 0.5, 0.8)
-_SETTLE_SECONDS: Final = 8.0
-"""The latencies' window gets its first pages, and smoothing (3 s) comes to rest."""
+_SETTLE_SECONDS: Final = 25.0
+"""The latencies' window gets its first pages, smoothing (3 s) comes to rest, and where it rests is told."""
 _LOST_SECONDS: Final = 5.0
 _AFTER_CHANGE_SECONDS: Final = 0.3
 """Several ticks and scrapes: a second version for one change would come within it."""
@@ -175,7 +175,7 @@ async def _change(
         del told.versions[:-1]
     for number in range(changes):
         lengths = [len(told.versions) for told in pair]
-        engines[number % len(engines)].memory_used_ratio = draw.uniform(0.05, 0.95)
+        engines[number % len(engines)].memory_used_ratio = draw.uniform(0.05, 0.8)
         deadline = time.monotonic() + _LOST_SECONDS
         while any(len(told.versions) == held for told, held in zip(pair, lengths, strict=True)):
             if time.monotonic() > deadline:

@@ -38,7 +38,12 @@ _ENGINES: Final = 3
 _LOW, _HIGH = 0.2, 0.6
 _MARGIN_SECONDS: Final = 0.05
 _LOST_SECONDS: Final = 5.0
-UNSTABILISED: Final = {"smoothing_seconds": 0.0, "dead_band_ratio": 0.0, "minimum_interval_seconds": 0.0}
+UNSTABILISED: Final = {
+    "smoothing_seconds": 0.0,
+    "dead_band_ratio": 0.0,
+    "minimum_interval_seconds": 0.0,
+    "rise_ratio_per_second": 1e12,
+}
 
 
 def settings_text(
