@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ext_proc.follower import Follower
 from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
+from ext_proc.shared.metrics import SharedMetrics
+from ext_proc.shared.share import Share
 from fleet.serving import GrpcServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
@@ -50,6 +52,7 @@ class ExtProcServer:
             "ext_proc", settings.ext_proc.address, services=HEALTH_SERVICES, alive=LIVENESS_SERVICE
         )
         self._service.register(self._grpc.server)
+        self._share = self._joined(settings, SharedMetrics.on(registry), clock)
         self._follower = (
             Follower(
                 settings.control.address, self._worker, store, self._router.traffic.snapshot, registry, clock
@@ -100,6 +103,8 @@ class ExtProcServer:
 
     async def stop(self) -> None:
         """End everything."""
+        if self._share is not None:
+            await self._share.stop()
         for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -107,9 +112,35 @@ class ExtProcServer:
         await self._service.close()
         await self._grpc.stop(0.2)
 
+    def _joined(self, settings: Settings, metrics: SharedMetrics, clock: Callable[[], float]) -> Share | None:
+        """Return this worker's share in what all workers know, if one is configured."""
+        if not settings.ext_proc.shared.url.get_secret_value():
+            return None
+        router = self._router
+
+        def take(address: str, blocks: Sequence[int]) -> None:
+            # Looked up each time, for changed settings may put another one in its place.
+            router.warmth.add_remote(address, blocks)
+
+        share = Share(
+            settings.ext_proc.shared,
+            self._worker,
+            lambda: router.settings.ext_proc.pick.block_bytes,
+            take,
+            metrics,
+            clock=clock,
+        )
+        router.warmth.on_added = share.publish
+        return share
+
     async def _announce_ready(self) -> None:
         if self._store.view is None:
             await self._store.changed()
+        if self._share is not None:
+            # What others tell is kept of endpoints that are known; a restarted worker begins warm.
+            self._router.follow()
+            await self._share.warm_up()
+            self._share.start()
         if not self._draining:
             await self._grpc.set_ready(ready=True)
 

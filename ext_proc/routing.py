@@ -10,7 +10,7 @@ from prometheus_client import Gauge
 from xxhash import xxh3_64_intdigest
 
 from ext_proc.pick import LoadColumns, Pick, PoolState, Question, Reason
-from ext_proc.prefix.index import PrefixIndex
+from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Unreadable, read_prompt
 from ext_proc.traffic import Token, TrafficCounter
@@ -53,7 +53,7 @@ class Router:
         self._clock = clock
         self.settings = settings
         self.traffic = TrafficCounter(clock, settings.signals.latency_window_seconds)
-        self.index = PrefixIndex(settings.limits.index_blocks_per_endpoint)
+        self.warmth = Warmth(settings.limits.index_blocks_per_endpoint)
         self._pools: dict[str, PoolState] = {}
         self._pool_of: dict[str, PoolState] = {}
         self._membership: Membership | None = None
@@ -62,11 +62,11 @@ class Router:
         self._refreshed_at = 0.0
         self._index_limits: dict[str, int] = {}
         held = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
-        held.set_function(lambda: sum(self.index.held(address) for address in self._pool_of))
+        held.set_function(lambda: sum(self.warmth.held(address) for address in self._pool_of))
 
     def route(self, request: RouteRequest) -> Pick:
         """Choose for one request: the one function that reads as its sentence."""
-        if not self._follow():
+        if not self.follow():
             return Pick.none(Reason.NO_FLEET)
         if request.content_encoding.strip().lower() not in _PLAIN:
             return Pick.none(Reason.COMPRESSED)
@@ -112,7 +112,7 @@ class Router:
         most = settings.limits.index_blocks_per_endpoint
         outgrown = most > before.limits.index_blocks_per_endpoint
         if outgrown or settings.ext_proc.pick.block_bytes != before.ext_proc.pick.block_bytes:
-            self.index = PrefixIndex(most)
+            self.warmth = Warmth(most, on_added=self.warmth.on_added)
         self._index_limits.clear()
         self._view = None
 
@@ -125,7 +125,7 @@ class Router:
                     "in_flight": self.traffic.in_flight(address),
                     "started_total": seen[address].started_total if address in seen else 0,
                     "duration_p99_seconds": seen[address].duration_p99_seconds if address in seen else None,
-                    "index_blocks": self.index.held(address),
+                    "index_blocks": self.warmth.held(address),
                 }
                 for address in pool.shape.addresses
             }
@@ -144,7 +144,7 @@ class Router:
             leading_hash=blocks[0] if blocks else xxh3_64_intdigest(identity + text),
             blocks=len(blocks),
             text_bytes=len(text),
-            matched=self.index.matched(blocks) if blocks else {},
+            matched=self.warmth.matched(blocks) if blocks else {},
             now=self._clock(),
             explain=request.explain,
         )
@@ -153,7 +153,7 @@ class Router:
     def _record(self, pool: PoolState, pick: Pick, blocks: list[int], now: float) -> None:
         first = pick.endpoints[0]
         if blocks:
-            self.index.record(first, blocks)
+            self.warmth.record(first, blocks)
         pool.backlog.add(first, pick.cold_seconds, now)
 
     def _pool(self, cluster: str, model: str | None) -> PoolState | None:
@@ -170,7 +170,7 @@ class Router:
         if pool is not None:
             pool.backlog.set_in_flight(address, self.traffic.in_flight(address), self._clock())
 
-    def _follow(self) -> bool:
+    def follow(self) -> bool:
         """Take over a new view; False as long as there is none. Cheap when nothing is new."""
         view = self._source.view
         if view is None:
@@ -199,7 +199,7 @@ class Router:
 
     def _take_membership(self, membership: Membership) -> None:
         for address in self._pool_of.keys() - membership.by_address.keys():
-            self.index.forget(address)
+            self.warmth.forget(address)
             self._index_limits.pop(address, None)
         self.traffic.keep(membership.by_address.keys())
         in_flight = self.traffic.in_flight
@@ -221,5 +221,5 @@ class Router:
             held = self._index_limits.get(address)
             limit = min(held or most, most) if isnan(fitting) else int(fitting)
             if held != limit:
-                self.index.resize(address, limit)
+                self.warmth.resize(address, limit)
                 self._index_limits[address] = limit

@@ -55,8 +55,8 @@ class SharedSettings(Strict):
     """Blocks that wait to be sent, at most; the oldest are dropped."""
     blocks_per_second: Annotated[int, Field(ge=64, le=100_000_000)] = 200_000
     """Blocks of others that are taken over in a second, at most; what is late is skipped, oldest first."""
-    tail_blocks: Annotated[int, Field(ge=0, le=100_000_000)] = 1_000_000
-    """Blocks of the newest batches that a worker reads at its start."""
+    tail_blocks: Annotated[int, Field(ge=0, le=100_000_000)] = 200_000
+    """Blocks of the newest batches that a worker takes over at its start, about."""
     timeout_seconds: Seconds = 1.0
     """For one exchange with the server; no request waits for it."""
 

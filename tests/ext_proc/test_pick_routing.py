@@ -189,7 +189,7 @@ def test_an_endpoint_that_leaves_takes_its_warmth_along() -> None:
     moved = world.router.route(whole(chat(LONG)))
     assert moved.reason is Reason.COLD
     assert first not in moved.endpoints
-    assert world.router.index.held(first) == 0
+    assert world.router.warmth.held(first) == 0
 
 
 def test_an_endpoint_that_leaves_and_returns_with_requests_in_flight_counts_them() -> None:
@@ -217,19 +217,19 @@ def test_signals_age_when_nobody_publishes_any_more() -> None:
 def test_the_index_is_as_large_as_the_engines_cache() -> None:
     world = World(view_of(pool_of(count=1), capacity=640.0))
     world.router.route(whole(chat("z" * 100_000)))
-    assert world.router.index.held("10.0.0.0:80") == 640 * 4 // 256
+    assert world.router.warmth.held("10.0.0.0:80") == 640 * 4 // 256
 
 
 def test_the_index_never_exceeds_its_limit() -> None:
     world = World(view_of(pool_of(count=1), capacity=1e9), limits={"index_blocks_per_endpoint": 20})
     world.router.route(whole(chat("z" * 100_000)))
-    assert world.router.index.held("10.0.0.0:80") == 20
+    assert world.router.warmth.held("10.0.0.0:80") == 20
 
 
 def test_no_more_blocks_of_a_prompt_are_looked_up_than_the_limit_says() -> None:
     world = World(view_of(pool_of(count=1)), limits={"prompt_blocks": 5})
     world.router.route(whole(chat("z" * 100_000)))
-    assert world.router.index.held("10.0.0.0:80") == 5
+    assert world.router.warmth.held("10.0.0.0:80") == 5
 
 
 def test_settings_are_taken_over_at_once() -> None:

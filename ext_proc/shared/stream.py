@@ -1,0 +1,117 @@
+"""The stream itself: what is asked of the Redis or Valkey server, and nothing about what it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from fleet.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleet.settings.replicas import SharedSettings
+
+FROM_START: Final = b"0-0"
+_WORKER: Final = b"w"
+_DATA: Final = b"d"
+_SENT: Final = b"t"
+
+
+class Entry(NamedTuple):
+    """One entry of the stream."""
+
+    id: bytes
+    worker: bytes
+    """Who wrote it; empty where something else did."""
+    data: bytes
+    sent_at: float
+    """On the writer's own clock."""
+
+    @property
+    def milliseconds(self) -> int:
+        """When it was written, by the server's clock."""
+        return milliseconds(self.id)
+
+
+def milliseconds(entry_id: bytes) -> int:
+    """Return the time in an entry's id; 0 for what is none."""
+    head = entry_id.partition(b"-")[0]
+    return int(head) if head.isdigit() else 0
+
+
+def place_of(url: str) -> str:
+    """Where a server is, without user, password and options: what may be logged."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"unix:{parts.path}"
+    return f"{parts.hostname}:{parts.port or 6379}"
+
+
+class Stream:
+    """One stream. Two exchanges may run at a time, each on a connection of its own.
+
+    Every method raises what the client library raises when the server cannot be asked.
+    """
+
+    def __init__(self, settings: SharedSettings) -> None:
+        """Connect lazily.
+
+        Raises:
+            SettingsError: the extra `redis` is not installed.
+        """
+        try:
+            import redis.asyncio as redis  # noqa: PLC0415 - only where it is configured
+            from redis.asyncio.retry import Retry  # noqa: PLC0415
+            from redis.backoff import NoBackoff  # noqa: PLC0415
+        except ImportError as error:
+            raise SettingsError(
+                ["ext_proc.shared.url needs the extra `redis`: pip install 'warmroute[redis]'"]
+            ) from error
+        url = settings.url.get_secret_value()
+        self.place = place_of(url)
+        self._name = settings.stream
+        self._max_length = settings.max_length
+        self._client: Any = redis.Redis.from_url(
+            url,
+            socket_timeout=settings.timeout_seconds,
+            socket_connect_timeout=settings.timeout_seconds,
+            # We wait and try again ourselves, and nobody waits for us.
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=False,
+            protocol=2,
+        )
+        self._block_milliseconds = max(1, int(settings.timeout_seconds * 500))
+
+    async def add(self, worker: bytes, data: bytes, now: float) -> None:
+        """Append an entry and let the oldest go. `now` is for the worker itself, on whatever clock it has."""
+        fields = {_WORKER: worker, _DATA: data, _SENT: repr(now)}
+        await self._client.xadd(self._name, fields, maxlen=self._max_length, approximate=True)
+
+    async def after(self, entry_id: bytes, most: int) -> list[Entry]:
+        """Return the entries after one, oldest first; wait half a timeout for the first of them."""
+        told = await self._client.xread({self._name: entry_id}, count=most, block=self._block_milliseconds)
+        return [entry for _, raw in told for entry in _entries(raw)]
+
+    async def newest(self, most: int, before: bytes = b"+") -> list[Entry]:
+        """Return the newest entries at or before an id, newest first."""
+        return _entries(await self._client.xrevrange(self._name, max=before, min=b"-", count=most))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def _entries(raw: Sequence[Any]) -> list[Entry]:
+    return [
+        Entry(entry_id, fields.get(_WORKER, b""), fields.get(_DATA, b""), _number(fields.get(_SENT, b"")))
+        for entry_id, fields in raw
+        if fields is not None
+    ]
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
