@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from xds_server.snapshot.whole_file import read_whole, write_whole
 from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class OverrideFile:
             return False
         async with self._one_at_a_time:
             try:
-                await asyncio.to_thread(_write, self._path, self._book.encode())
+                await asyncio.to_thread(write_whole, self._path, self._book.encode())
             except OSError as error:
                 logger.warning("%s: overridden weights cannot be kept: %s", self._path, error)
                 return False
@@ -145,23 +145,7 @@ class OverrideFile:
 
 
 def _read(path: Path) -> bytes | None:
-    try:
-        # Not to wait for somebody to write, should the name be a pipe's.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            content = file.read(_MAX_BYTES + 1) or b""
-    except FileNotFoundError:
-        return None
-    if len(content) > _MAX_BYTES:
+    content = read_whole(path, _MAX_BYTES)
+    if content is not None and len(content) > _MAX_BYTES:
         raise OSError(f"larger than {_MAX_BYTES} bytes")
     return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace the file as a whole."""
-    beside = path.with_name(path.name + ".new")
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

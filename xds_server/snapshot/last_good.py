@@ -8,10 +8,7 @@ Clusters, listeners and routes come from the settings, so the file and equal set
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -26,6 +23,7 @@ from fleet.errors import WarmrouteError
 from fleet.settings import EndpointSettings
 from fleet.settings.membership import endpoint_of
 from fleet.settings.pools import KvEventSettings, LocalitySettings
+from xds_server.snapshot.whole_file import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,20 +165,14 @@ def read(path: Path, settings: Settings) -> LastGood | None:
         RefusedError: there is one that is not used.
     """
     try:
-        # Not to wait for somebody to write, should the name be a pipe's.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            content = file.read(_MAX_BYTES + 1) or b""
-    except FileNotFoundError:
-        return None
+        content = read_whole(path, _MAX_BYTES)
     except OSError as error:
         raise RefusedError("unreadable", str(error)) from error
+    if content is None:
+        return None
     if len(content) > _MAX_BYTES:
         raise RefusedError("damaged", f"it is larger than {_MAX_BYTES} bytes")
     return decode(content, settings)
-
-
-_one_at_a_time: Final = threading.Lock()
-"""A write whose waiter was cancelled may still be under way on its thread."""
 
 
 def write(path: Path, state: LastGood, settings: Settings) -> None:
@@ -189,23 +181,8 @@ def write(path: Path, state: LastGood, settings: Settings) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    content = encode(state, settings)
-    beside = path.with_name(path.name + ".new")
-    with _one_at_a_time:
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        # Closed to others: a metrics URL may carry a password.
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        # The name is durable once the directory is. Not every file system can be asked for that.
-        with contextlib.suppress(OSError):
-            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+    # Closed to others: a metrics URL may carry a password.
+    write_whole(path, encode(state, settings))
 
 
 def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:

@@ -1,0 +1,33 @@
+"""Files of state are replaced as a whole; nothing is written through what somebody has put beside them."""
+
+from pathlib import Path
+
+import pytest
+
+from xds_server.snapshot.whole_file import read_whole, write_whole
+
+
+def test_a_link_beside_the_file_is_not_written_through(tmp_path: Path) -> None:
+    other, path = tmp_path / "other", tmp_path / "state"
+    other.write_text("not ours")
+    (tmp_path / "state.new").symlink_to(other)
+    write_whole(path, b"content")
+    assert other.read_text() == "not ours"
+    assert path.read_bytes() == b"content"
+    assert not path.is_symlink()
+
+
+def test_what_a_crash_has_left_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "state.new").write_text("half a li")
+    write_whole(tmp_path / "state", b"content")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    assert read_whole(path, 4) is None
+    path.write_bytes(b"123456")
+    assert read_whole(path, 4) == b"12345"
+    with pytest.raises(OSError, match="directory"):
+        read_whole(tmp_path, 4)
