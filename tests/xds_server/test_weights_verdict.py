@@ -1,0 +1,107 @@
+"""Why a weight is what it is, for every endpoint, and weights that operators force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.settings import SignalSettings, WeightSettings
+from xds_server.weigh import Weigher
+
+POOLS = Membership(
+    (
+        Pool("p", tuple(Endpoint(address, "p") for address in "abc")),
+        Pool("q", (Endpoint("z", "q"),)),
+    )
+)
+TICK = 0.25
+
+
+def load(now: float, **values: float) -> Load:
+    fields: dict[str, Any] = {"memory_used_ratio": 0.5, "queue_depth": 2, "running": 4, **values}
+    return Load(**{name: Signal(float(value), now, "test") for name, value in fields.items()})
+
+
+def loads(now: float, **by_address: dict[str, float]) -> dict[str, Load]:
+    return {address: load(now, **by_address.get(address, {})) for address in "abcz"}
+
+
+def weigher() -> Weigher:
+    return Weigher(WeightSettings(), SignalSettings())
+
+
+def test_nothing_is_known_before_the_first_tick() -> None:
+    assert weigher().verdicts() == {}
+    assert weigher().verdict("a") is None
+
+
+def test_every_endpoint_has_a_verdict_at_each_tick_whether_its_weight_changed_or_not() -> None:
+    given = weigher()
+    for now in (0.0, 0.25):
+        update = given.weigh(POOLS, loads(now, a={"memory_used_ratio": 0.95}, b={"trust_ratio": 0.5}), now)
+        found = given.verdicts()
+        assert {address: verdict.weight for address, verdict in found.items()} == dict(update.weights)
+        assert {verdict.pool for verdict in found.values()} == {"p", "q"}
+        assert sum(found[address].share or 0.0 for address in "abc") == pytest.approx(1.0)
+        assert found["a"].reason == "silent zone 0.95"
+        assert dict(found["a"].factors) == pytest.approx({"silent_zone": 0.05})
+        assert found["b"].reason == "trust 0.5"
+        assert found["c"].reason == "memory 0.50"
+        assert found["c"].factors == {}
+        assert found["c"].score == pytest.approx(1 / (0.4 * 0.5 + 0.3 * 2 / 32))
+        assert all(given.verdict(address) == verdict for address, verdict in found.items())
+    assert given.verdict("nobody") is None
+
+
+def test_a_change_carries_what_its_verdict_says() -> None:
+    given = weigher()
+    update = given.weigh(POOLS, loads(0.0, a={"stalled": 1.0}), 0.0, ramp={"b": 0.35})
+    assert len(update.changes) == 4
+    for change in update.changes:
+        verdict = given.verdict(change.address)
+        assert verdict is not None
+        assert (change.new, change.reason, change.score) == (verdict.weight, verdict.reason, verdict.score)
+        assert change.factors == verdict.factors
+    reasons = {change.address: change.reason for change in update.changes}
+    assert reasons == {"a": "stalled", "b": "slow start 0.35", "c": "memory 0.50", "z": "memory 0.50"}
+
+
+def test_who_is_marked_says_so() -> None:
+    given = weigher()
+    given.weigh(POOLS, loads(0.0, a={"reachable": 0.0}), 0.0)
+    assert {address for address, verdict in given.verdicts().items() if verdict.unhealthy} == {"a"}
+    assert given.verdicts()["a"].reason == "unreachable"
+
+
+def test_an_override_is_in_force_at_once_and_ends_at_once() -> None:
+    given = weigher()
+    given.weigh(POOLS, loads(0.0), 0.0)
+    forced = given.weigh(POOLS, loads(0.25), 0.25, overrides={"a": 7, "gone": 9})
+    assert dict(forced.weights) == {"a": 7, "b": 1000, "c": 1000, "z": 1000}
+    assert [(change.address, change.old, change.new, change.reason) for change in forced.changes] == [
+        ("a", 1000, 7, "override")
+    ]
+    still = given.weigh(POOLS, loads(0.5), 0.5, overrides={"a": 7, "gone": 9})
+    assert not still.changed
+    ended = given.weigh(POOLS, loads(0.75), 0.75)
+    assert dict(ended.weights) == dict.fromkeys("abcz", 1000)
+
+
+def test_an_override_outlasts_other_changes_and_the_last_good_state_bears_it() -> None:
+    given = weigher()
+    given.restore(POOLS, {"a": 500, "b": 1500, "c": 1000, "z": 800}, (), 0.0)
+    forced = given.weigh(POOLS, {}, 0.0, overrides={"b": 42})
+    assert dict(forced.weights) == {"a": 500, "b": 42, "c": 1000, "z": 800}
+    assert given.restored == {"p", "q"}
+    assert given.verdicts()["a"].reason == "last good state"
+    assert given.verdicts()["a"].score is None
+    assert dict(given.weigh(POOLS, {}, 0.25).weights)["b"] == 1500
+    given.heard({"a"})
+    for tick in range(8, 60):
+        now = tick * TICK
+        update = given.weigh(POOLS, loads(now, a={"stalled": 1.0}), now, overrides={"b": 42})
+    assert update.weights["b"] == 42
+    assert update.weights["a"] < 200
