@@ -82,11 +82,19 @@ class Access:
                 return 401, "`authorization: Bearer TOKEN` with the token of admin.token_file is needed"
         elif not self._local:
             return 403, "beyond loopback a token is needed: admin.token_file"
-        elif not self._own(headers.get("host", "")):
-            return 403, "the name in `host` is none of this host's: use its address"
+        elif (refused := self.web_page(headers)) is not None:
+            return refused
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             return 415, "content-type must be application/json"
+        return None
+
+    def web_page(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Status and text for what a page in a browser on this host may have sent, else None."""
+        if (refused := self._foreign(headers)) is not None:
+            return refused
+        if not self._own(headers.get("host", "")):
+            return 403, "the name in `host` is none of this host's: use its address"
         return None
 
     def _foreign(self, headers: Mapping[str, str]) -> tuple[int, str] | None:

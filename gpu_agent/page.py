@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from fleet.admin_access import Access
 from fleet.faults import cuda_code
 from fleet.gpu import CLOCKS_EVENT_REASONS
 from fleet.settings.address import is_local, split_host_port
@@ -139,6 +140,7 @@ class AgentServer:
         self._newest = newest
         self._ready = ready
         self._note = note_cuda_error
+        self._access = Access(address)
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/healthz", self._healthz)
@@ -177,10 +179,13 @@ class AgentServer:
 
     async def _faults(self, request: web.Request) -> web.Response:
         """`{"gpu": UUID or index, "cuda_error": name or number}`, from a wrapper around an engine."""
+        refused = self._access.web_page(request.headers)
+        if refused is not None:
+            return web.Response(text=f"{refused[1]}\n", status=refused[0])
         try:
             told = await request.json()
             gpu, error = str(told["gpu"]), cuda_code(str(told["cuda_error"]))
-        except (ValueError, KeyError, TypeError) as fault:
+        except (ValueError, KeyError, TypeError, RecursionError) as fault:
             return web.Response(text=f"not a fault: {type(fault).__name__}\n", status=400)
         if error is None:
             return web.Response(text="no CUDA error of that name\n", status=400)

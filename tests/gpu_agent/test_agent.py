@@ -183,6 +183,31 @@ async def test_wrappers_of_engines_tell_of_cuda_errors_on_loopback(bench: Any) -
     assert [(f.code, f.times) for f in bench.sample().gpus[1].faults] == [("2", 2)]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"host": "rebound.example:19100"}],
+)
+async def test_no_page_in_a_browser_tells_of_faults(bench: Any, headers: dict[str, str]) -> None:
+    """A page of another site can post to loopback without being asked, and a fault drains a GPU."""
+    body = json.dumps({"gpu": "1", "cuda_error": 2})
+    async with (
+        served(bench, bench.sample()) as url,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/faults", data=body, headers=headers) as answer,
+    ):
+        assert answer.status == 403
+    assert bench.sample().gpus[1].faults == ()
+
+
+async def test_nested_without_end_is_no_fault(bench: Any) -> None:
+    async with (
+        served(bench, bench.sample()) as url,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/faults", data="[" * 4000) as answer,
+    ):
+        assert answer.status == 400
+
+
 async def test_nobody_from_elsewhere_tells_of_faults(bench: Any) -> None:
     async with (
         served(bench, bench.sample(), "0.0.0.0") as url,
