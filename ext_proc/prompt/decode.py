@@ -15,8 +15,7 @@ All work is bounded by the body's length and a fixed number of values: see `ext_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -24,9 +23,9 @@ from ext_proc.prompt import text
 from ext_proc.prompt.cut import add_cut, add_value
 from ext_proc.prompt.encoding import PLAIN, decode
 from ext_proc.prompt.envelope import (
-    LEADS,
     adapter_of,
     is_reference,
+    leads_of,
     model_of,
     prompt_key,
     read_envelope,
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Prompt", "Unreadable", "read_prompt", "read_request"]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """What routing reads of a request."""
 
     model: str | None
@@ -143,10 +141,7 @@ def _add_leads(
     key = prompt_key(envelope, path, open_key)
     if key is None and top is None:
         raise UnreadableError(Unreadable.NO_PROMPT)
-    for name in LEADS:
-        raw = getattr(envelope, name)
-        if raw is text.ABSENT or text.is_null(raw):
-            continue
+    for name, raw in leads_of(envelope):
         if name != "prompt" or is_reference(envelope, open_key):
             _add_lead(pieces, name, raw, rich=rich)
     if key is None and top is not None and top.partial is not None and top.key in ("system", "instructions"):

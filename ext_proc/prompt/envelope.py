@@ -7,6 +7,7 @@ strings that are needed is decoded; a key that comes twice is noticed.
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Final
 from urllib.parse import unquote
 
@@ -101,6 +102,11 @@ class _Parameters(msgspec.Struct, gc=False):
     lora_name: msgspec.Raw = ABSENT
 
 
+_prompts_of: Final = attrgetter(*PROMPTS)
+_leads_of: Final = attrgetter(*LEADS)
+_adapters_of: Final = attrgetter(*_ADAPTERS)
+_NO_LEADS: Final = (ABSENT,) * len(LEADS)
+_NO_ADAPTERS: Final = (ABSENT,) * len(_ADAPTERS)
 _STRINGS: Final = msgspec.json.Decoder(_Strings)
 _PARAMETERS: Final = msgspec.json.Decoder(_Parameters)
 
@@ -136,7 +142,11 @@ def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> st
         path = path.partition("?")[0].rstrip("/")
         if path.endswith(_NOT_CACHED):
             raise UnreadableError(Unreadable.NO_PROMPT)
-    present = [key for key in PROMPTS if key == open_key or _is_prompt(envelope, key, open_key)]
+    present = [
+        key
+        for key, raw in zip(PROMPTS, _prompts_of(envelope), strict=True)
+        if key == open_key or (raw is not ABSENT and _is_prompt(envelope, key, raw, open_key))
+    ]
     if len(present) > 1:
         for ending, keys in _READ_AT:
             if path.endswith(ending):
@@ -147,14 +157,23 @@ def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> st
     return present[0] if present else None
 
 
-def _is_prompt(envelope: Envelope, key: str, open_key: str | None) -> bool:
-    raw = getattr(envelope, key)
-    if raw is ABSENT or is_null(raw):
+def _is_prompt(envelope: Envelope, key: str, raw: msgspec.Raw, open_key: str | None) -> bool:
+    if is_null(raw):
         return False
     if key == "text":
         # The Responses API's `text` says how the answer is formatted.
         return memoryview(raw)[0] in (QUOTE, LIST)
     return key != "prompt" or not is_reference(envelope, open_key)
+
+
+def leads_of(envelope: Envelope) -> list[tuple[str, msgspec.Raw]]:
+    """Return what leads and is no null, by name, in the order in which it counts."""
+    values = _leads_of(envelope)
+    if values == _NO_LEADS:
+        return []
+    return [
+        (name, raw) for name, raw in zip(LEADS, values, strict=True) if raw is not ABSENT and not is_null(raw)
+    ]
 
 
 def is_reference(envelope: Envelope, open_key: str | None = None) -> bool:
@@ -173,7 +192,11 @@ def model_of(envelope: Envelope, path: str) -> str | None:
 def salt_of(envelope: Envelope) -> str:
     """Return vLLM's `cache_salt` and SGLang's `extra_key`, which keep equal prompts apart."""
     salt = _string(envelope.cache_salt) or ""
-    return salt if is_null(envelope.extra_key) else f"{salt}\0{_plain(envelope.extra_key)}"
+    return (
+        salt
+        if envelope.extra_key is ABSENT or is_null(envelope.extra_key)
+        else f"{salt}\0{_plain(envelope.extra_key)}"
+    )
 
 
 def _string(seen: _Seen | msgspec.UnsetType) -> str | None:
@@ -186,10 +209,11 @@ def _string(seen: _Seen | msgspec.UnsetType) -> str | None:
 
 def adapter_of(envelope: Envelope) -> str:
     """Return the LoRA adapter that a field of its own names: SGLang, TGI, Triton, llama.cpp."""
-    for name in _ADAPTERS:
-        raw = getattr(envelope, name)
-        if raw is not ABSENT and not is_null(raw):
-            return _plain(raw)
+    values = _adapters_of(envelope)
+    if values != _NO_ADAPTERS:
+        for raw in values:
+            if raw is not ABSENT and not is_null(raw):
+                return _plain(raw)
     if envelope.parameters is not ABSENT and memoryview(envelope.parameters)[0] == OBJECT:
         inner = _PARAMETERS.decode(envelope.parameters)
         for raw in (inner.adapter_id, inner.lora_name):

@@ -43,6 +43,7 @@ _QUOTE, _COMMA, _COLON, _BACKSLASH, _OBJECT = b'",:\\{'
 _CASE: Final = np.uint8(0x20)
 """The bit in which `[` and `{` differ, and `]` and `}`."""
 _OPENER, _CLOSER = b"{}"
+_BLANK, _NINE, _TRUE_END, _NULL_END = b" 9el"
 _CLOSING_BIT: Final = np.uint8(0x04)
 """Set in `]` and `}`, clear in `[` and `{`."""
 _KIND: Final = np.uint8(0x44)
@@ -99,7 +100,26 @@ def leading_members(body: bytes) -> tuple[bytes, bool]:
             return body[:end], True
         colons += found
         marks += int(np.count_nonzero((columns | _CASE) == _OPENER) + np.count_nonzero(columns == _COMMA))
-    return body, marks > MAX_VALUES
+    return body, marks > MAX_VALUES and _likely_values(body) > MAX_VALUES
+
+
+def _likely_values(body: bytes) -> int:
+    """Return at least the number of values, by what may stand before a comma or bracket outside strings.
+
+    Most commas and brackets of prose and of source code stand behind a letter, where JSON has none.
+    """
+    likely = 0
+    columns = np.frombuffer(body, np.uint8)
+    for at in range(1, columns.size, _STEP_BYTES):
+        here, before = columns[at : at + _STEP_BYTES], columns[at - 1 : at - 1 + _STEP_BYTES]
+        before = before[: here.size]
+        folded = before | _CASE
+        # White space, a quote or a digit; a closing bracket; the end of true, false or null.
+        ends = (before <= _NINE) | (folded == _CLOSER) | (before == _TRUE_END) | (before == _NULL_END)
+        begins = (before <= _BLANK) | (folded == _OPENER) | (before == _COLON) | (before == _COMMA)
+        likely += int(np.count_nonzero((here == _COMMA) & ends))
+        likely += int(np.count_nonzero(((here | _CASE) == _OPENER) & begins))
+    return likely + 1
 
 
 class _Scan(NamedTuple):

@@ -81,9 +81,13 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
             pieces.append(MESSAGE)
             add_block(pieces, elements[number])
             continue
-        pieces.append(begun(message.role))
+        pieces.append(_BEGUN.get(bytes(message.role)) or begun(message.role))
         if message.content is not ABSENT:
-            add_content(pieces, message.content)
+            content = memoryview(message.content)
+            if content[0] == QUOTE:
+                pieces.append(content[1:-1])
+            else:
+                add_content(pieces, content)
         if message.tool_calls is not ABSENT and not is_null(message.tool_calls):
             pieces += (RAW, canonical(message.tool_calls))
         if message.tool_call_id is not ABSENT and not is_null(message.tool_call_id):
@@ -93,8 +97,7 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
 
 def begun(role: RawJson) -> bytes:
     """Return how a message of this role begins."""
-    spelled = bytes(role)
-    return _BEGUN.get(spelled) or MESSAGE + inner(spelled) + ROLE_END
+    return MESSAGE + bytes(inner(role)) + ROLE_END
 
 
 def add_prompt(pieces: Pieces, raw: RawJson) -> bool:

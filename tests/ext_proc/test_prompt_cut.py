@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from contextlib import suppress
@@ -128,7 +127,7 @@ def test_a_leading_part_that_is_the_whole_body_reads_as_the_whole(body: bytes) -
     whole = read_prompt(body, complete=True)
     part = read_prompt(body, complete=False)
     if isinstance(whole, Prompt):
-        assert part == dataclasses.replace(whole, complete=False)
+        assert part == whole._replace(complete=False)
     else:
         assert part is whole
 
@@ -327,6 +326,26 @@ def test_a_rich_prompt_is_read_as_its_leading_part_and_keeps_its_model() -> None
     assert one.model == "m"
     assert len(one.text) > 18_000
     assert one.text == other.text
+
+
+@given(bodies())
+@settings(deadline=None)
+def test_a_body_that_is_not_rich_has_no_more_values_than_are_read(body: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outline, "_STEP_BYTES", 7)
+        counts = []
+        for most in range(30):
+            patch.setattr(outline, "MAX_VALUES", most)
+            rich = leading_members(body)[1]
+            counts.append((leading_values(body) is not None, rich))
+        assert all(rich or not limited for limited, rich in counts)
+
+
+def test_prose_and_code_of_half_a_megabyte_are_not_rich() -> None:
+    prose = "Sir, said the miller, that, as you know, my friend, is x[i] of f(a, b)\n" * 7000
+    body = json.dumps({"messages": [{"role": "user", "content": prose}]}).encode()
+    assert body.count(b",") + body.count(b"{") + body.count(b"[") > 2 * MAX_VALUES
+    assert leading_members(body) == (body, False)
 
 
 def test_ids_ahead_of_the_first_string_count_however_many_they_are() -> None:

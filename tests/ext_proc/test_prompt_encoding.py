@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import brotli
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ext_proc.prompt import encoding
@@ -193,12 +193,14 @@ def test_what_takes_too_long_is_read_as_far_as_it_got() -> None:
     assert steps == 11
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80), st.sampled_from(sorted(CODERS)), st.booleans(), st.integers(0, 100))
 def test_no_bytes_raise(body: bytes, coding: str, complete: bool, limit: int) -> None:
     result = decode(body, coding, limit, complete=complete)
     assert isinstance(result, Decoded | Unreadable)
 
 
+@settings(deadline=None)
 @given(st.data(), st.sampled_from(sorted(CODERS)), st.booleans())
 def test_no_damage_raises(data: st.DataObject, coding: str, complete: bool) -> None:
     encoded = bytearray(CODERS[coding](BODY))
