@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fleet.endpoint import Endpoint
 from fleet.errors import SettingsError
 from fleet.settings import FileDiscoverySettings, PoolSettings, load_endpoints
 from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 
 if TYPE_CHECKING:
+    from fleet.endpoint import Endpoint
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
@@ -81,7 +81,9 @@ async def test_what_the_file_lists_is_told_with_the_pools_defaults(
     watched = watch(path)
     await watched.until(lambda: bool(watched.told))
     first, second = watched.told[0]
-    assert first == Endpoint("10.0.0.1:80", "p", ("a",), "vllm", "http://10.0.0.1:80/metrics")
+    assert (first.address, first.pool, first.models) == ("10.0.0.1:80", "p", ("a",))
+    assert (first.engine, first.metrics_url) == ("auto", "http://10.0.0.1:80/metrics")
+    assert (first.node, first.fault_domains) == ("10.0.0.1", ("10.0.0.1",))
     assert (second.models, second.locality.zone) == (("b",), "z")
 
 
