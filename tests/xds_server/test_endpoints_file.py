@@ -16,9 +16,10 @@ from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 
 if TYPE_CHECKING:
-    from fleet.endpoint import Endpoint
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from fleet.endpoint import Endpoint
 
 ONE = "- address: 10.0.0.1:80\n"
 TWO = ONE + "- {address: '10.0.0.2:80', models: [b], locality: {zone: z}}\n"
