@@ -7,6 +7,7 @@ COPY fleet fleet
 COPY xds_server xds_server
 COPY ext_proc ext_proc
 COPY gpu_agent gpu_agent
+COPY doctor doctor
 COPY cli cli
 COPY simulator simulator
 COPY bench bench

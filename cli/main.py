@@ -35,6 +35,7 @@ VERBS: Final = {
     "top": ("cli.top", "show endpoints, weights and health, live or once"),
     "explain": ("cli.explain", "say why an endpoint has its weight, or why a request went where it went"),
     "diagnose": ("cli.diagnose", "name what is the matter with each pool and endpoint, with its evidence"),
+    "doctor": ("cli.doctor", "name what in an Envoy's configuration will hurt LLM traffic, with the fix"),
     "demo": ("cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
 }
 

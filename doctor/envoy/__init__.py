@@ -1,0 +1,1 @@
+"""Envoy: its configuration as frozen facts, and the rules about them."""

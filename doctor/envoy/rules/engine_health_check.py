@@ -1,0 +1,45 @@
+"""Active health checks that take a busy engine for a dead one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from doctor.envoy.ask import pools, seconds
+from doctor.finding import Finding, Severity
+from doctor.rule import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from doctor.context import Context
+    from doctor.envoy.facts import Facts, HealthCheck
+
+_SHORT_SECONDS: Final = 1.0
+_PATIENT_SECONDS: Final = 10.0
+
+
+def check(facts: Facts, context: Context) -> Iterator[Finding]:
+    """Find checks that fail after a second or less, unless it takes many of them in a row."""
+    for cluster in pools(facts, context):
+        for held in cluster.health_checks:
+            if held.timeout_seconds <= _SHORT_SECONDS and _patience(held) < _PATIENT_SECONDS:
+                what = (
+                    f"{seconds(held.timeout_seconds)}, unhealthy after {held.unhealthy_threshold} in a "
+                    f"row, every {seconds(held.interval_seconds)}"
+                )
+                yield Finding(Severity.WARNING, f"{held.where}.timeout", what)
+
+
+def _patience(held: HealthCheck) -> float:
+    """Seconds of silence after which an engine is out."""
+    return held.timeout_seconds + (held.unhealthy_threshold - 1) * max(held.interval_seconds, 0.0)
+
+
+RULE = Rule(
+    title="health checks of engines with a time limit of a second or less",
+    why="An engine that computes a long prefill may answer its health page seconds late: the check takes "
+    "it out in the middle of its work, its load goes to the others, and they follow.",
+    fix="A time limit of several seconds, several failures in a row, and the engine's own signals for "
+    "weights.",
+    check=check,
+)

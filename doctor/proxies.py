@@ -1,0 +1,13 @@
+"""Every proxy that the doctor knows. A new one is a folder beside `envoy` and a line here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from doctor.envoy.read import read
+from doctor.envoy.rules import RULES
+from doctor.rule import Proxy
+
+PROXIES: Final[dict[str, Proxy[Any]]] = {
+    "envoy": Proxy(read=read, rules=RULES),
+}
