@@ -109,7 +109,7 @@ class ExtProcServer:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self._service.close()
+        await self._service.close(self._settings.limits.drain_seconds / 2)
         await self._grpc.stop(0.2)
 
     def _joined(self, settings: Settings, metrics: SharedMetrics, clock: Callable[[], float]) -> Share | None:

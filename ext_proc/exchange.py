@@ -20,8 +20,7 @@ Which message decides, by `protocol_config.request_body_mode`, which stands in t
     FULL_DUPLEX_STREAMED    the body message with end_of_stream, or that reaches the limit, or the trailers
     absent (old Envoys)     as BUFFERED when a body message ends the stream, otherwise as STREAMED
 
-Headers that decide ask for a pick by what they tell (`RouteRequest.headers_only`). Where the first message
-is not the headers and no body can be read, nothing is asked: Envoy has chosen.
+Headers that decide ask by what they tell (`RouteRequest.headers_only`); once they have left, Envoy chose.
 
 Replies:
 
@@ -88,9 +87,9 @@ class Exchange:
     """One HTTP request and its response, as Envoy tells them on one gRPC stream."""
 
     __slots__ = (
-        "_body_limit", "_clear_route_cache", "_facts", "_headers_held", "_held", "_held_bytes", "_observed",
-        "_on_served", "_refused", "_request_mode", "_response_mode", "_room", "_route", "_started",
-        "_told", "pick",
+        "_bodiless", "_body_limit", "_clear_route_cache", "_facts", "_headers_held", "_held", "_held_bytes",
+        "_observed", "_on_served", "_refused", "_request_ended", "_request_mode", "_response_mode", "_room",
+        "_route", "_started", "_told", "pick",
     )  # fmt: skip
 
     def __init__(
@@ -115,7 +114,7 @@ class Exchange:
         self._facts = Facts(reads)
         self._room: Room | None = None  # None: Envoy has sent no headers, so it changes none.
         self._started = self._observed = self._told = self._refused = False
-        self._headers_held = False
+        self._headers_held = self._request_ended = self._bodiless = False
         self._held: list[bytes] = []
         self._held_bytes = 0
 
@@ -130,13 +129,27 @@ class Exchange:
     def lasts(self) -> bool:
         """Whether Envoy keeps the stream until the response has ended, so that its life is the request's.
 
-        In full duplex, and where no body is processed, Envoy 1.40 ends the stream with the last reply that it
-        waits for: long before the response has ended, unless the response is processed too, of which it tells
-        us the body's mode only. In the other modes it stays. How long an upgrade lasts says nothing.
+        In full duplex, and where no body comes or is processed, Envoy 1.40 ends it with the last reply that
+        it waits for, unless the response is processed too; of that it tells us the body's mode only. How long
+        an upgrade lasts says nothing.
         """
         if upgrades(self._facts.told):
             return False
-        return self._request_mode not in (FULL_DUPLEX, NONE) or self._response_mode != NONE
+        if self._response_mode not in (NONE, UNTOLD):
+            return True
+        return self._request_mode not in (FULL_DUPLEX, NONE) and not self._bodiless
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the stream may end with OK now, and no byte of a body is lost or doubled.
+
+        Envoy 1.40 takes a body up in its midst only where it has kept it whole: what is here is lost, and a
+        leading part, or pieces, are sent twice where the route has retries.
+        """
+        if not self._started or self._observed:
+            return True
+        safe = self._request_ended or self._request_mode in (NONE, BUFFERED)
+        return safe and self._response_mode != FULL_DUPLEX
 
     @property
     def streamed(self) -> bool:
@@ -176,6 +189,15 @@ class Exchange:
         body = message.request_body.body if kind == "request_body" else b""
         return self._settled(kind, self._answer(kind, message, body))
 
+    def let_go(self, pick: Pick | None = None) -> list[pb.ProcessingResponse]:
+        """Give back what full duplex has kept back, before the stream ends; `pick` as in `on_fault`."""
+        if self.state is not State.HOLDING:
+            return []
+        chosen = self.pick = pick or self._ask(b"".join(self._held), complete=False)
+        if chosen.refusal is not None:
+            return self._settled("request_body", [refusal_reply(chosen.refusal)])
+        return self._settled("request_body", self._release(end_of_stream=False))
+
     def _settled(self, kind: str, replies: list[pb.ProcessingResponse]) -> list[pb.ProcessingResponse]:
         """Note what the replies have told and let go, once they are all built and nothing can fail."""
         if kind.startswith("request_"):
@@ -201,13 +223,17 @@ class Exchange:
         body: bytes = b""
         if kind == "request_body":
             body = message.request_body.body
+            self._request_ended = message.request_body.end_of_stream or self._request_mode == BUFFERED_PARTIAL
             if self._request_mode == FULL_DUPLEX and self.pick is None:
                 self._held.append(body)
                 self._held_bytes += len(body)
         elif kind == "request_headers":
             sent = message.request_headers.headers
+            self._bodiless = self._request_ended = message.request_headers.end_of_stream
             self._room = room_of(sent)
             self._facts.take_headers(sent)
+        elif kind == "request_trailers":
+            self._request_ended = True
         if self.pick is None:
             self._facts.take(message)
         return body
@@ -266,8 +292,11 @@ class Exchange:
             return [*released, trailers_reply(None if released else self._news)]
         if kind == "response_headers":
             self._note_served(message)
-        elif kind == "response_body":
-            return self._answer_response_body(message.response_body)
+        elif kind == "response_body" and self._response_mode == FULL_DUPLEX:
+            sent = message.response_body
+            return list(echo(kind, sent.body, end_of_stream=sent.end_of_stream))
+        elif kind == "response_body" and self._response_mode == GRPC:
+            return [echo_grpc(kind, message.response_body)]
         return [UNCHANGED[kind]] if kind in UNCHANGED else []
 
     def _answer_body(self, message: pb.HttpBody, body: bytes) -> list[pb.ProcessingResponse]:
@@ -305,13 +334,6 @@ class Exchange:
             news = None if replies else self._news
             replies += echo("request_body", b"".join(self._held), end_of_stream=end_of_stream, pick=news)
         return replies
-
-    def _answer_response_body(self, message: pb.HttpBody) -> list[pb.ProcessingResponse]:
-        if self._response_mode == FULL_DUPLEX:
-            return list(echo("response_body", message.body, end_of_stream=message.end_of_stream))
-        if self._response_mode == GRPC:
-            return [echo_grpc("response_body", message)]
-        return [UNCHANGED["response_body"]]
 
     def _note_served(self, message: pb.ProcessingRequest) -> None:
         tell, self._on_served = self._on_served, None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ext_proc.exchange import Exchange
 from ext_proc.pick import Pick, Reason, Refusal
 from ext_proc.request import Reads
-from ext_proc.server import ExchangeStream
+from ext_proc.server_stream import ExchangeStream
 from fleet.names import REMOVED_REQUEST_HEADERS, SUBSET_KEY, SUBSET_NAMESPACE
 from tests.ext_proc.fake_envoy import BUFFERING, DUPLEX, MODES, FakeEnvoy
 from tests.ext_proc.test_server_stream import Stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ext_proc.exchange import Exchange, RouteRequest, State
-from ext_proc.pick import Pick, Reason
+from ext_proc.pick import Pick, Reason, Refusal
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
 
 LIMIT = 200_000
@@ -267,6 +267,90 @@ def test_messages_of_the_response_are_answered_unchanged(mode: str, response_mod
         else:
             inner = getattr(reply, kind)
             assert inner.ByteSize() == (0 if kind.endswith("trailers") else 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "response_mode", "with_body", "without"),
+    [
+        ("BUFFERED", "NONE", True, False),
+        ("BUFFERED_PARTIAL", "NONE", True, False),
+        ("STREAMED", "NONE", True, False),
+        ("NONE", "NONE", False, False),
+        (DUPLEX, "NONE", False, False),
+        (DUPLEX, DUPLEX, True, True),
+        ("NONE", "STREAMED", True, True),
+        ("BUFFERED", "BUFFERED", True, True),
+        ("UNTOLD", "NONE", True, False),
+    ],
+)
+def test_a_streams_life_is_the_requests_only_where_envoy_waits_for_more(
+    mode: str, response_mode: str, with_body: bool, without: bool
+) -> None:
+    """What real Envoys do is in tests/envoy: a life that is too short would tell of an idle endpoint."""
+    for ends, lasts in ((False, with_body), (True, without)):
+        exchange = Exchange(Choice(), body_limit=LIMIT)
+        exchange.on_message(with_mode(headers_message(end_of_stream=ends), mode, response_mode))
+        if not ends:
+            exchange.on_message(body_message(b"{}", end_of_stream=True))
+        assert exchange.lasts is lasts
+
+
+@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "UNTOLD"])
+@pytest.mark.parametrize("trailers", [True, False])
+def test_a_stream_may_leave_when_no_byte_is_on_its_way(mode: str, trailers: bool) -> None:
+    """Only in the midst of a body that Envoy does not keep whole would it cost some."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    assert exchange.may_leave
+    envoy = FakeEnvoy(exchange.on_message, mode)
+    envoy.headers()
+    assert exchange.may_leave is (mode in {"NONE", "BUFFERED"})
+    if mode == "NONE":
+        return
+    envoy.body(b"{", end_of_stream=False)
+    assert exchange.may_leave is (mode in {"BUFFERED", "BUFFERED_PARTIAL"})
+    if trailers:
+        envoy.trailers()
+    else:
+        envoy.body(b"}", end_of_stream=True)
+    assert exchange.may_leave
+
+
+def test_a_stream_that_carries_the_response_does_not_leave() -> None:
+    """A piece may be on its way to us at any time; Envoy ends the stream with the response."""
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, DUPLEX, response_mode=DUPLEX)
+    envoy.headers()
+    envoy.body(b"{}", end_of_stream=True)
+    assert not exchange.may_leave
+
+
+@pytest.mark.parametrize("headers", [True, False])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_who_leaves_early_gives_back_what_is_held(headers: bool, refuses: bool) -> None:
+    """Of full duplex: the headers' reply with a pick by what has come, and the body without an end."""
+    choice = Choice(Pick.refuse(Reason.NOT_READY, Refusal(503, "no")) if refuses else PICK)
+    exchange = Exchange(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange.on_message, DUPLEX, may_refuse=True)
+    if headers:
+        envoy.headers()
+    envoy.body(b"a" * 70_000, end_of_stream=False)
+    for reply in exchange.let_go():
+        envoy._take(reply)
+    assert choice.bodies == [(b"a" * 70_000, False)]
+    if refuses:
+        assert envoy.seen.refusal is not None
+    else:
+        assert (envoy.seen.body, envoy.seen.ended) == (b"a" * 70_000, False)
+        assert envoy.seen.destination is not None
+    assert exchange.let_go() == [], "once"
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", "STREAMED", "BUFFERED_PARTIAL"])
+def test_who_holds_nothing_gives_nothing_back(mode: str) -> None:
+    exchange = Exchange(Choice(), body_limit=LIMIT)
+    assert exchange.let_go() == []
+    FakeEnvoy(exchange.on_message, mode).headers()
+    assert exchange.let_go() == []
 
 
 def test_grpc_mode_echoes_each_message_with_its_flags() -> None:

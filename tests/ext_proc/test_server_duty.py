@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc import routing
 from ext_proc.pick import Pick, Reason, Refusal
 from ext_proc.request import RouteRequest, model_in_path
-from ext_proc.server import ExchangeStream
 from ext_proc.server_duty import NOT_READY, Duty
+from ext_proc.server_stream import ExchangeStream
 from ext_proc.subset import subset
 from fleet.names import SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
 from fleet.store import FleetStore, FleetView
@@ -115,7 +114,7 @@ def test_whoever_must_be_told_somebody_gets_503_where_nobody_is() -> None:
 def test_a_fault_of_ours_leaves_the_duty(monkeypatch: pytest.MonkeyPatch, allowed: list[str] | None) -> None:
     """The request goes by weights, to somebody who is allowed."""
     stage = Stage(ext_proc={"name_always": True})
-    monkeypatch.setattr(routing, "read_prompt", None)
+    monkeypatch.setattr(stage.world.router, "route", None)
     seen = play(stage, chat("hi"), allowed=allowed)
     assert seen.reason == "named"
     assert allowed is None or named(seen) == ["10.0.0.2:80"]

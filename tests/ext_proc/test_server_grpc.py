@@ -11,7 +11,6 @@ import grpc
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
-from ext_proc import routing
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat
@@ -34,6 +33,12 @@ class Link:
         async with asyncio.timeout(10):
             while not reached():
                 await asyncio.sleep(0.002)
+
+    async def holds(self, size: int) -> None:
+        """Wait until the one stream there is holds so many bytes."""
+        await self.settled(
+            lambda: [stream._exchange._held_bytes for stream in self.stage.service._open.values()] == [size]
+        )
 
     async def idle(self) -> None:
         await self.settled(lambda: self.stage.service.streams == 0)
@@ -139,14 +144,15 @@ async def test_a_connection_that_breaks_ends_its_streams(link: Link) -> None:
 async def test_a_fault_is_answered_and_the_next_request_on_the_connection_is_routed(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = routing.read_prompt
-    monkeypatch.setattr(routing, "read_prompt", None)
+    router = link.stage.world.router
+    real = router.route
+    monkeypatch.setattr(router, "route", None)
     call = link.stub.Process()
     await call.write(whole_body())
     reply = await call.read()
     assert reply.request_body.ByteSize() == 2, "an unchanged CONTINUE"
     assert "envoy.lb" not in reply.dynamic_metadata.fields
-    monkeypatch.setattr(routing, "read_prompt", real)
+    monkeypatch.setattr(router, "route", real)
     after = link.stub.Process()
     await after.write(whole_body())
     assert "envoy.lb" in (await after.read()).dynamic_metadata.fields
@@ -182,4 +188,45 @@ async def test_many_streams_at_once_are_all_answered(link: Link) -> None:
 
     chosen = await asyncio.gather(*(one(number) for number in range(100)))
     assert set(chosen) == {f"10.0.0.{n}:80" for n in range(4)}
+    await link.idle()
+
+
+async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
+    """In the midst of it Envoy could not take it up; with its end the stream ends by itself, with OK."""
+    call = link.stub.Process()
+    await call.write(with_mode(headers_message(), DUPLEX))
+    body = chat("a" * 500)
+    await call.write(body_message(body, end_of_stream=False))
+    await link.holds(len(body))
+    closing = asyncio.create_task(link.stage.service.close(10.0))
+    await call.write(body_message(b"", end_of_stream=True))
+    assert (await call.read()).WhichOneof("response") == "request_headers"
+    assert (await call.read()).request_body.response.body_mutation.streamed_response.end_of_stream
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+    await closing
+    await link.idle()
+
+
+async def test_close_gives_back_what_is_held_when_the_time_is_over(link: Link) -> None:
+    """What Envoy has handed over is not lost with us."""
+    call = link.stub.Process()
+    await call.write(with_mode(headers_message(), DUPLEX))
+    body = chat("a" * 500)
+    await call.write(body_message(body, end_of_stream=False))
+    await link.holds(len(body))
+    await link.stage.service.close(0.01)
+    assert (await call.read()).WhichOneof("response") == "request_headers"
+    piece = (await call.read()).request_body.response.body_mutation.streamed_response
+    assert (piece.body, piece.end_of_stream) == (body, False)
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+    await link.idle()
+
+
+async def test_who_comes_while_it_closes_goes_on_without_it(link: Link) -> None:
+    await link.stage.service.close()
+    call = link.stub.Process()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
     await link.idle()

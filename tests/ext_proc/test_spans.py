@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from ext_proc import routing
-from ext_proc.server import ExchangeStream, ExtProcService
+from ext_proc.server import ExtProcService
+from ext_proc.server_stream import ExchangeStream
 from fleet.admin import Query
 from fleet.names import EXT_PROC_FILTER
 from fleet.store import FleetView
@@ -114,7 +114,7 @@ def test_the_span_tells_the_candidates_with_the_parts_of_their_cost_bounded() ->
 
 def test_a_fault_ends_the_span_as_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(0.0)
-    monkeypatch.setattr(routing, "read_prompt", None)
+    monkeypatch.setattr(stage.service.router, "route", None)
     stage.play(id="req-1")
     (span,) = stage.spans()
     assert span.status.status_code is StatusCode.ERROR
