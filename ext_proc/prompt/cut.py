@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.prompt.outline import leading_values
+from ext_proc.prompt.outline import leading_values, open_containers
 from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
 from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
 from ext_proc.prompt.text import IDS, MAX_LISTS, MAX_PIECES, PART, add_ids, inner
@@ -44,11 +44,7 @@ def _add_whole(
         tokens = add_ids(pieces, raw)
         if tokens is not None:
             return tokens, kind != b"[" or memoryview(raw).tobytes().count(b"[") <= MAX_LISTS
-        run = _LEADING_IDS.match(memoryview(raw))
-        if run is not None:
-            # However many there are: a cut ahead of the first string cannot tell that one follows.
-            pieces += (IDS, run.group(1).translate(None, _SPACE), PART)
-            raw = b"[" + memoryview(raw).tobytes()[run.end() :]
+        raw = _add_leading_ids(pieces, bytes(raw))
     opened = leading_values(raw) if rich and kind else None
     if opened is not None:
         add_open(pieces, opened, chat=chat)
@@ -58,12 +54,29 @@ def _add_whole(
     return None, add_prompt(pieces, raw)
 
 
+def _add_leading_ids(pieces: Pieces, raw: bytes) -> bytes:
+    """Add the token ids ahead of a list's first string, and return the list without them.
+
+    All of them, however many there are: a cut ahead of the string cannot tell that one follows.
+    """
+    run = _LEADING_IDS.match(raw)
+    if run is None:
+        return raw
+    pieces += (IDS, run.group(1).translate(None, _SPACE), PART)
+    return b"[" + raw[run.end() :]
+
+
 def add_cut(pieces: Pieces, body: bytes, opened: list[Open], *, chat: bool, rich: bool) -> int | None:
     """Add the list that the end of `body` goes through; return its number of tokens so far if it is ids."""
     if rich:
         raw = body[opened[0].start :]
         if raw.translate(None, _IDS_HOLD):
-            opened = leading_values(raw) or opened
+            rest = raw if chat else _add_leading_ids(pieces, raw)
+            shorter = leading_values(rest)
+            if shorter is not None:
+                opened = shorter
+            elif rest is not raw:
+                opened = open_containers(rest)
     return add_open(pieces, opened, chat=chat)
 
 

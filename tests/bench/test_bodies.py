@@ -12,7 +12,7 @@ from bench.body_fuzz import play, play_batch
 from bench.body_maker import make
 from ext_proc.prompt.decode import Prompt, read_prompt
 
-SAVED = [(1, 152), (1, 559), (1, 1256), (1, 1871), (1, 3367), (1, 5253)]
+SAVED = [(1, 152), (1, 559), (1, 1256), (1, 1871), (1, 3367), (1, 5253), (1, 184110), (1, 903023)]
 """Seed and number of bodies that have broken a rule once."""
 
 
