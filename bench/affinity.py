@@ -8,22 +8,29 @@ system prompt, and nothing in common. For each number of workers it tells
 - the busiest engine's requests over the mean of all;
 - times to first token and to the end.
 
-Each workload also runs on Envoy alone with least_request, which is what `no_reuse` is held against.
+Each workload also runs on Envoy alone with least_request, which is what `no_reuse` is held against. Where a
+Valkey or Redis server is found, several workers also run with what they add to their indexes shared.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import processes, report
 from bench.cluster import ClusterSettings, EngineSettings, running_cluster
 from bench.cpu import CpuMeter
 from bench.load import LoadRun
+from bench.processes import BenchError
 from bench.prompts import WORKLOADS, ideal, prompts
 from bench.stats import percentile
+from bench.stream_server import running_server, server_binary, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +68,7 @@ class Plan:
 
     workload: WorkloadName
     workers: int | None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,7 @@ class Figures:
     workload: WorkloadName
     router: str
     workers: int | None
+    shared: bool
     requests: int
     failures: int
     hit_ratio: float | None
@@ -93,7 +102,13 @@ async def measure(plan: Plan, args: argparse.Namespace) -> Figures:
     turns = prompts(
         plan.workload, seed=args.seed, seconds=args.seconds, rate=RATES[plan.workload] * args.load
     )
-    async with running_cluster(deployment(plan, args.engines)) as cluster:
+    async with contextlib.AsyncExitStack() as stack:
+        url = ""
+        if plan.shared:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warmroute-")))
+            await stack.enter_async_context(running_server(directory))
+            url = url_of(directory)
+        cluster = await stack.enter_async_context(running_cluster(deployment(plan, args.engines, url)))
         meter = CpuMeter()
         outcomes = await LoadRun(cluster.address, ENGINE.model).run(turns)
         used = meter.used_ratio()
@@ -101,11 +116,11 @@ async def measure(plan: Plan, args: argparse.Namespace) -> Figures:
     return figures(plan, turns, outcomes, seen, used)
 
 
-def deployment(plan: Plan, engines: int) -> ClusterSettings:
-    """Return what a run needs."""
+def deployment(plan: Plan, engines: int, url: str = "") -> ClusterSettings:
+    """Return what a run needs; `url` is the shared stream's server."""
     if plan.workers is None:
         return ClusterSettings("envoy", engines, ENGINE, OVERRIDES, alone=ALONE)
-    overrides = {**OVERRIDES, "ext_proc": {"workers": plan.workers}}
+    overrides = {**OVERRIDES, "ext_proc": {"workers": plan.workers, "shared": {"url": url}}}
     return ClusterSettings("apart", engines, ENGINE, overrides)
 
 
@@ -125,6 +140,7 @@ def figures(
         workload=plan.workload,
         router=ALONE if plan.workers is None else "warmroute",
         workers=plan.workers,
+        shared=plan.shared,
         requests=len(outcomes),
         failures=len(outcomes) - len(good),
         hit_ratio=report.ratio(
@@ -145,11 +161,11 @@ def figures(
 def wanted_of(runs: Sequence[Figures]) -> list[Wanted]:
     """Hold the figures against their targets."""
     wanted = [report.exactly("failures", sum(run.failures for run in runs), 0)]
-    by_plan = {(run.workload, run.workers): run for run in runs}
+    by_plan = {(run.workload, run.workers): run for run in runs if not run.shared}
     for run in runs:
         if run.workers is None:
             continue
-        name = f"{run.workload}_{run.workers}_workers"
+        name = f"{run.workload}_{run.workers}_workers{'_shared' if run.shared else ''}"
         one, alone = by_plan.get((run.workload, 1)), by_plan.get((run.workload, None))
         if run.workload == "no_reuse":
             if alone is not None:
@@ -182,17 +198,34 @@ async def compare(args: argparse.Namespace) -> list[Figures]:
         BenchError: a part did not start.
     """
     runs = []
+    for plan in plans(args):
+        run = await measure(plan, args)
+        report.progress(line(run))
+        runs.append(run)
+    return runs
+
+
+def plans(args: argparse.Namespace) -> Iterator[Plan]:
+    """Yield every run; there is nothing to share for one worker, or without reuse."""
     for workload in args.workloads:
         for workers in (None, *args.workers):
-            run = await measure(Plan(workload, workers), args)
-            report.progress(line(run))
-            runs.append(run)
-    return runs
+            yield Plan(workload, workers)
+            if args.shared and workers is not None and workers > 1 and workload != "no_reuse":
+                yield Plan(workload, workers, shared=True)
+
+
+def can_share() -> bool:
+    """Whether there is a server to share through."""
+    try:
+        server_binary()
+    except BenchError:
+        return False
+    return importlib.util.find_spec("redis") is not None
 
 
 def line(run: Figures) -> str:
     """One run for people."""
-    who = run.router if run.workers is None else f"{run.workers} workers"
+    who = run.router if run.workers is None else f"{run.workers} {'shared' if run.shared else 'workers'}"
     figures = (
         ("hits", run.hit_ratio),
         ("ideal", run.ideal_hit_ratio),
@@ -213,6 +246,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each run (default 20)")
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--load", type=float, default=1.0, help="factor of the usual rates (default 1)")
+    parser.add_argument(
+        "--shared",
+        action=argparse.BooleanOptionalAction,
+        default=can_share(),
+        help="also with a shared index (default: where a Valkey or Redis server is found)",
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 

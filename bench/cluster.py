@@ -18,7 +18,7 @@ import yaml
 from bench import envoy_alone
 from bench.envoy import EnvoyProcess
 from bench.http_client import ExchangeError, HttpClient
-from bench.processes import BenchError, Child, free_port, warmroute
+from bench.processes import BenchError, Child, free_port, free_ports, warmroute
 from fleet.settings import parse_settings
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class Cluster:
         self.engines: list[str] = []
         self.address = f"127.0.0.1:{free_port()}"
         self.admin_address = f"127.0.0.1:{free_port()}"
-        self.ext_proc_admin_address = f"127.0.0.1:{free_port()}"
+        # Workers have theirs at the ports behind their parent's.
+        workers = settings.overrides.get("ext_proc", {}).get("workers", 1)
+        self.ext_proc_admin_address = f"127.0.0.1:{free_ports(workers + 1)}"
         self.envoy: EnvoyProcess | None = None
         """Once it runs."""
         self.pool_overrides: dict[str, Any] = {}

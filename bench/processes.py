@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -136,6 +137,26 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 def warmroute(*arguments: str) -> list[str]:
     """The command line of a verb, run by this interpreter."""
     return [sys.executable, "-m", "cli.main", *arguments]
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many loopback ports in a row that nothing listens on now.
+
+    They lie below those that the kernel gives to connections, which would take one of them sooner or later.
+
+    Raises:
+        BenchError: none were found.
+    """
+    for _ in range(100):
+        first = random.randrange(20_000, 32_000)
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise BenchError(f"no {count} free ports in a row")
 
 
 def free_port() -> int:
