@@ -36,6 +36,7 @@ VERBS: Final = {
     "explain": ("cli.explain", "say why an endpoint has its weight, or why a request went where it went"),
     "diagnose": ("cli.diagnose", "name what is the matter with each pool and endpoint, with its evidence"),
     "doctor": ("cli.doctor", "name what in an Envoy's configuration will hurt LLM traffic, with the fix"),
+    "sla": ("cli.sla", "print what follows from an SLA: Envoy's numbers, and why"),
     "demo": ("cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
 }
 

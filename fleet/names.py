@@ -21,6 +21,9 @@ METADATA_MATCHED: Final = "matched"  # matched share of the prompt, "0.00" to "1
 METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
 METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
 METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "0.012345"
+METADATA_IDEMPOTENCY: Final = "idempotency"  # key of a request that may be repeated
+METADATA_RETRY_ON: Final = "retry_on"  # what else may be tried again, in Envoy's words
+METADATA_FIRST_BYTE: Final = "first_byte_ms"  # whole milliseconds to the response headers
 METADATA_TRACE: Final = "trace"  # W3C traceparent of a traced request's pick
 
 HEADER_ENDPOINT: Final = "x-warmroute-endpoint"
@@ -30,6 +33,9 @@ HEADER_PREFIX: Final = "x-warmroute-prefix"
 # For the client's eyes only, on the response.
 HEADER_SERVED: Final = "x-warmroute-served"
 HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
+
+# To the engine, of requests that may reach two of them; a client's own is removed where keys are made.
+HEADER_IDEMPOTENCY: Final = "x-warmroute-idempotency-key"
 
 # Envoy's own note to its routes of how a request came; it goes no further.
 HEADER_PROTOCOL: Final = "x-warmroute-protocol"

@@ -14,6 +14,7 @@ from fleet.settings.pools import (
 )
 from fleet.settings.signals import SignalSettings
 from fleet.settings.skew import SkewSettings
+from fleet.settings.sla import HealthCheckSettings, IdempotencySettings, SlaSettings
 from fleet.settings.telemetry import AdminSettings, TelemetrySettings
 from fleet.settings.topology import LinkSettings, TopologySettings
 from fleet.settings.weights import (
@@ -38,6 +39,8 @@ __all__ = [
     "FaultSettings",
     "FileDiscoverySettings",
     "HeadroomSettings",
+    "HealthCheckSettings",
+    "IdempotencySettings",
     "JoiningSettings",
     "LimitSettings",
     "LinkSettings",
@@ -50,6 +53,7 @@ __all__ = [
     "SignalSettings",
     "SilentZoneSettings",
     "SkewSettings",
+    "SlaSettings",
     "StabiliserSettings",
     "TelemetrySettings",
     "TopologySettings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet import sla
 from fleet.settings import replicas, topology
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_exposed(settings),
         *_timing(settings),
         *_topology(settings),
+        *sla.contradictions(settings),
     ]
 
 

@@ -33,7 +33,9 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
 """The few settings that a container may need to override, and nothing else."""
 
 _NUMBERS: Final = frozenset({("ext_proc", "workers")})
-SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset({("ext_proc", "shared", "url")})
+SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset(
+    {("ext_proc", "shared", "url"), ("ext_proc", "idempotency", "url")}
+)
 """Values that errors must not show."""
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024

@@ -15,6 +15,7 @@ from fleet.settings.pools import ListenerSettings, PoolSettings
 from fleet.settings.replicas import MOST_WORKERS, SharedSettings
 from fleet.settings.signals import SignalSettings
 from fleet.settings.skew import SkewSettings
+from fleet.settings.sla import IdempotencySettings
 from fleet.settings.strict import Seconds
 from fleet.settings.strict import Strict as _Strict
 from fleet.settings.telemetry import AdminSettings, TelemetrySettings
@@ -38,6 +39,7 @@ class ExtProcSettings(_Strict):
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
     """Processes of `warmroute ext-proc` on one host; Envoys spread requests over all of them."""
     shared: SharedSettings = SharedSettings()
+    idempotency: IdempotencySettings = IdempotencySettings()
     name_always: bool = False
     """Name an endpoint by weights where nothing is picked: for gateways that cannot choose by themselves."""
     clear_route_cache: bool = False

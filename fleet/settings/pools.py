@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from fleet.settings.address import IpAddress
 from fleet.settings.headers import HeaderName
+from fleet.settings.sla import HealthCheckSettings, SlaSettings
 from fleet.settings.strict import Name, Seconds, Strict
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
@@ -156,6 +157,10 @@ class PoolSettings(Strict):
     retry_on: Annotated[str, Field(pattern=r"^[a-z0-9,-]*$")] = (
         "connect-failure,refused-stream,reset-before-request"
     )
+    sla: SlaSettings | None = None
+    """What is promised; None: nothing, and retries and limits are those above."""
+    health_check: HealthCheckSettings | None = None
+    """Envoy's own probes; None: it has none."""
 
     @model_validator(mode="after")
     def _template_needs_tokenizer(self) -> Self:

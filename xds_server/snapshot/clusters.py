@@ -45,6 +45,7 @@ from envoy_data_plane.envoy.type.v3 import Percent
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
 from fleet.settings.replicas import worker_addresses
+from xds_server.snapshot import limits
 from xds_server.snapshot.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.proxyless import weighted_policy
 from xds_server.snapshot.snapshot import Resource
@@ -88,11 +89,15 @@ def _pool_cluster(pool: PoolSettings) -> Cluster:
         name=pool.name,
         type=ClusterDiscoveryType.EDS,
         eds_cluster_config=ClusterEdsClusterConfig(eds_config=over_ads(_FIRST_ENDPOINTS_SECONDS)),
-        connect_timeout=seconds(pool.connect_timeout_seconds),
+        connect_timeout=seconds(limits.connect_seconds(pool)),
         load_balancing_policy=_pick_then_weights(),
-        circuit_breakers=_no_circuit_breaking(),
-        common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=_PANIC_PERCENT)),
-        outlier_detection=_refused_connections_only(),
+        circuit_breakers=limits.circuit_breakers(pool, _no_circuit_breaking()),
+        common_lb_config=limits.common_lb_config(
+            pool, ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=_PANIC_PERCENT))
+        ),
+        outlier_detection=limits.outlier_detection(pool, _refused_connections_only()),
+        health_checks=limits.health_checks(pool),
+        ignore_health_on_host_removal=limits.leaves_at_once(pool),
         typed_extension_protocol_options={
             _UPSTREAM_OPTIONS: packed(
                 UpstreamProtocolOptions(

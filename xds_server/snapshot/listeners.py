@@ -45,6 +45,7 @@ from fleet.names import (
     REMOVED_REQUEST_HEADERS,
     TYPE_LISTENER,
 )
+from xds_server.snapshot import limits
 from xds_server.snapshot.extension import address_of, extension, over_ads, overwriting, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
@@ -108,6 +109,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
                 name=BUFFER_FILTER,
                 typed_config=packed(Buffer(max_request_bytes=listener.large_body_bytes + 1)),
             ),
+            *limits.filters(listener, settings),
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
         ],
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
@@ -137,7 +139,7 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
         ),
         # ext_proc speaks in metadata only: it can neither change a request nor answer in its place.
         mutation_rules=HeaderMutationRules(disallow_all=True),
-        disable_immediate_response=True,
+        disable_immediate_response=not limits.refuses_duplicates(settings),
         route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
         stat_prefix=listener.name,
     )

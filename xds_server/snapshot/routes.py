@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.route.v3 import (
     HeaderMatcher,
-    RetryPolicy,
-    RetryPolicyRetryHostPredicate,
     Route,
     RouteAction,
     RouteActionHashPolicy,
@@ -29,7 +27,6 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ProcessingModeBodySendMode,
     ProcessingModeHeaderSendMode,
 )
-from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 from envoy_data_plane.envoy.type.v3 import Int64Range
 
@@ -46,6 +43,7 @@ from fleet.names import (
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
+from xds_server.snapshot import limits
 from xds_server.snapshot.extension import overwriting, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
 
     from fleet.settings import ListenerSettings, PoolSettings, Settings
 
-_HOST_SELECTION_ATTEMPTS: Final = 5
 _JSON: Final = r"(?i)application/json\s*(;.*)?"
 """One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
 part before it sends the next: buffered, both sides would wait for ever."""
@@ -65,15 +62,17 @@ _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
 def routes(settings: Settings) -> list[Resource]:
     """One route configuration a listener; it has the listener's name."""
     pools = {pool.name: pool for pool in settings.pools}
-    made = [_route_configuration(listener, pools[listener.pool]) for listener in settings.listeners]
+    made = [_route_configuration(listener, pools[listener.pool], settings) for listener in settings.listeners]
     return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
 
 
-def _route_configuration(listener: ListenerSettings, pool: PoolSettings) -> RouteConfiguration:
+def _route_configuration(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings
+) -> RouteConfiguration:
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=_routes(listener, pool),
+        routes=_routes(listener, pool, settings),
         request_headers_to_add=[
             overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
@@ -83,8 +82,8 @@ def _route_configuration(listener: ListenerSettings, pool: PoolSettings) -> Rout
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
 
 
-def _routes(listener: ListenerSettings, pool: PoolSettings) -> list[Route]:
-    action = _action(listener, pool)
+def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> list[Route]:
+    action = _action(listener, pool, settings)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
@@ -123,23 +122,15 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
     )
 
 
-def _action(listener: ListenerSettings, pool: PoolSettings) -> RouteAction:
+def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> RouteAction:
     session = RouteActionHashPolicyHeader(header_name=listener.session_header)
-    previous_hosts = RetryPolicyRetryHostPredicate(
-        name="envoy.retry_host_predicates.previous_hosts", typed_config=packed(PreviousHostsPredicate())
-    )
-    retry = RetryPolicy(
-        retry_on=pool.retry_on,
-        num_retries=pool.retries,
-        retry_host_predicate=[previous_hosts],
-        host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
-    )
     return RouteAction(
         cluster=pool.name,
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
         hash_policy=[RouteActionHashPolicy(header=session)],
-        retry_policy=retry if pool.retries and pool.retry_on else None,
+        retry_policy=limits.retry_policy(pool, settings),
+        hedge_policy=limits.hedge_policy(pool, settings),
     )
 
 

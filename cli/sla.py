@@ -1,0 +1,71 @@
+"""`warmroute sla`: what follows from the settings' SLAs and health checks, number by number, and why."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleet.errors import SettingsError
+from fleet.settings import load_settings
+from fleet.sla_numbers import numbers
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fleet.sla_numbers import Number
+
+_WIDTH: Final = 118
+_MOST_VALUE: Final = 28
+_LEAST_REASON: Final = 40
+_NOTHING: Final = "neither an sla nor a health_check: Envoy's configuration is as ever"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.epilog = (
+        "Exit status: 0 printed, 2 the settings cannot be used: an SLA that cannot be kept says why."
+    )
+    parser.add_argument("settings", type=Path, help="the settings file, warmroute.yaml")
+    parser.add_argument("--pool", metavar="NAME", help="only this pool")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, by pool")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the derivation.
+
+    Raises:
+        SettingsError: the file cannot be used, or has no such pool.
+    """
+    settings = load_settings(args.settings)
+    pools = [pool for pool in settings.pools if args.pool in (None, pool.name)]
+    if not pools:
+        known = ", ".join(pool.name for pool in settings.pools)
+        raise SettingsError([f"{args.settings}: no pool is called {args.pool!r}; allowed: {known}"])
+    told = {pool.name: numbers(pool, settings) for pool in pools}
+    if args.json:
+        print(json.dumps({name: [number._asdict() for number in held] for name, held in told.items()}))
+    else:
+        print("\n".join(lines(told)))
+    return 0
+
+
+def lines(told: Mapping[str, Sequence[Number]]) -> Iterator[str]:
+    """Return a table for each pool; reasons are wrapped, not cut."""
+    for name, held in told.items():
+        yield f"{name}:" if held else f"{name}: {_NOTHING}"
+        if not held:
+            continue
+        names = max(len(number.name) for number in held)
+        values = min(max(len(number.value) for number in held), _MOST_VALUE)
+        reason = max(_LEAST_REASON, _WIDTH - names - values - 6)
+        for number in held:
+            value = textwrap.wrap(re.sub(r",(?=\S)", ", ", number.value), values) or [""]
+            why = textwrap.wrap(number.why, reason) or [""]
+            for i in range(max(len(value), len(why))):
+                first = number.name if i == 0 else ""
+                second, third = (column[i] if i < len(column) else "" for column in (value, why))
+                yield f"  {first:{names}}  {second:{values}}  {third}".rstrip()

@@ -1,0 +1,282 @@
+"""From an SLA to Envoy's numbers, each with its reason. Pure: the settings say all that is needed.
+
+What Envoy 1.40 really bounds, which decides what is derived (tests/envoy/test_sla.py shows each):
+
+- `per_try_timeout` runs until the *response headers*. It never cuts a token stream, however long, and it
+  does not see the silence between headers and the first token. An answer that is not streamed has its headers
+  at its end, so the limit would cut it: only requests for streams can have one.
+- When it runs out and nothing may be repeated, the client gets a 504 that Envoy without it would not have
+  sent. With `hedge_on_per_try_timeout` the slow attempt goes on beside the next one, and the first good
+  answer wins: the limit fails nobody.
+- The back-off before retry k is drawn from [0, min(base * 2^(k-1), most)).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fleet.probes import ImpossibleError, probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleet.settings import PoolSettings, Settings
+    from fleet.settings.sla import SlaSettings
+
+UNSENT: Final = "connect-failure,refused-stream,reset-before-request"
+"""What no engine has begun: repeating it is always safe."""
+KEYED: Final = "reset,retriable-status-codes"
+"""What Envoy is told beside `UNSENT`, request by request, of those with a key."""
+KEYED_STATUS_CODES: Final = (503,)
+"""An engine's own word that it takes no work now."""
+HEDGED_STATUS_CODES: Final = (409, 429, 500, 502, 503, 504)
+"""Answers of a second engine that must not win over a first one that still works: 409 is said by those that
+know the key of the first attempt."""
+
+_MISSED_SHARE: Final = 0.05
+"""P95: so many requests may miss the limit."""
+_LEAST_CONNECT_MS: Final = 50
+_CONNECT_ROUND_TRIPS: Final = 4
+_LEAST_RETRY_PERCENT: Final = 20
+_RETRY_CONCURRENCY: Final = 10
+_ENVOY_MOST_REQUESTS: Final = 1024
+_SPARE: Final = 1.5
+UNLIMITED_REQUESTS: Final = 1_000_000
+_FALSE_ALARM: Final = 1e-6
+_SIGMAS: Final = 3
+_LEAST_MARGIN: Final = 0.1
+_ERROR_REQUESTS: Final = 50
+_ERROR_WINDOW_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Envoy's numbers for one pool. Times are whole milliseconds, as Envoy takes them."""
+
+    attempts: int
+    connect_ms: int
+    """For connecting, in each attempt."""
+    answer_ms: int
+    """What is left of each attempt for the engine to begin its answer."""
+    hedged: bool
+    """Whether Envoy is told `answer_ms`, for requests for streams that have a key."""
+    repeats_keyed: bool
+    back_off_ms: int
+    most_back_off_ms: int
+    within_ms: int
+    """The SLA without the base round trip."""
+    retry_percent: int
+    """Of the requests in flight, so many may be in a retry."""
+    retry_concurrency: int
+    """So many may always."""
+    most_requests: int
+    """In flight, waiting for a connection, and connections; above it Envoy answers 503."""
+    consecutive_errors: int
+    """So many 5xx answers in a row eject an engine."""
+    error_percent: int
+    """A larger percentage of 5xx answers within a window ejects it too."""
+    error_requests: int
+    """In windows of so many requests to it, at least."""
+    error_window_seconds: float
+
+    @property
+    def back_offs_ms(self) -> tuple[int, ...]:
+        """The longest pause before each retry."""
+        return back_offs(self.attempts, self.back_off_ms, self.most_back_off_ms)
+
+    @property
+    def worst_ms(self) -> int:
+        """All attempts and pauses at their limits: from the end of the request to the last attempt's end."""
+        answers = self.attempts if self.hedged else 1
+        return self.attempts * self.connect_ms + answers * self.answer_ms + sum(self.back_offs_ms)
+
+    @property
+    def retriable_status_codes(self) -> tuple[int, ...]:
+        """What `KEYED` means by its codes."""
+        if not self.repeats_keyed:
+            return ()
+        return HEDGED_STATUS_CODES if self.hedged else KEYED_STATUS_CODES
+
+
+def back_offs(attempts: int, base_ms: int, most_ms: int) -> tuple[int, ...]:
+    """Return the longest pause before each retry: the base, doubled each time, up to the most.
+
+    Envoy draws each pause evenly from 0 to that, so the mean is half. (Its documentation has (2^k - 1) times
+    the base; 1.40 doubles.)
+    """
+    return tuple(min(base_ms << retry, most_ms) for retry in range(attempts - 1))
+
+
+def attempts_for(error_ratio: float) -> int:
+    """Return the fewest attempts, at least two, of which all fail in at most 5 % of the requests.
+
+    Attempts go to different engines and are taken to fail independently: e^n <= 1 - 0.95, because a request
+    whose every attempt fails has no first token within any limit. Two also where nothing is tolerated: an
+    engine that is restarted refuses connections, and that needs one retry.
+    """
+    attempts = 2
+    while error_ratio**attempts > _MISSED_SHARE:
+        attempts += 1
+    return attempts
+
+
+def derive(pool: PoolSettings, *, streaming_keys: bool = False) -> Derived | None:
+    """Derive a pool's numbers; None without an SLA.
+
+    Time. Whatever happens, attempts and pauses fit into the SLA without the base round trip:
+    n * connect + pauses + (n or 1) * answer <= first_token_p95 - base_round_trip. n times `answer` where
+    Envoy is told to ask the next engine when one is late (`hedged`); once where it is not: then only
+    connecting is tried again, and `answer` is what is left for the engine that accepts.
+
+    `streaming_keys` is whether requests for streams get idempotency keys.
+
+    Raises:
+        ImpossibleError: the attempts do not fit.
+    """
+    sla = pool.sla
+    if sla is None:
+        return None
+    attempts = sla.attempts or attempts_for(sla.tolerated_error_ratio)
+    keyed = sla.repeats == "keyed"
+    hedged = keyed and streaming_keys and attempts > 1
+    connect_ms = _connect_ms(pool, sla)
+    base_ms, most_ms = _up(sla.back_off_seconds), _up(sla.most_back_off_seconds)
+    within_ms = _down(sla.first_token_p95_seconds - sla.base_round_trip_seconds)
+    rest = within_ms - attempts * connect_ms - sum(back_offs(attempts, base_ms, most_ms))
+    answer_ms = rest // (attempts if hedged else 1)
+    _possible(sla, attempts, connect_ms, answer_ms, rest, hedged=hedged)
+    return Derived(
+        attempts,
+        connect_ms,
+        answer_ms,
+        hedged,
+        keyed,
+        base_ms,
+        most_ms,
+        within_ms,
+        retry_percent(sla.tolerated_error_ratio, len(pool.endpoints), known=not pool.discovery),
+        _RETRY_CONCURRENCY,
+        most_requests(sla.requests_per_endpoint, len(pool.endpoints)),
+        consecutive_errors(sla.tolerated_error_ratio),
+        error_percent(sla.tolerated_error_ratio),
+        _ERROR_REQUESTS,
+        _ERROR_WINDOW_SECONDS,
+    )
+
+
+def retry_percent(error_ratio: float, endpoints: int, *, known: bool) -> int:
+    """Return the percentage of requests in flight that may be in a retry.
+
+    Enough for what is tolerated to go on (e + e^2 + ... = e / (1 - e) retries a request), and for one engine
+    that is gone: it had 1/k of the requests, half of them where k is two or not known. At least 20, Envoy's
+    own default; beyond that retries would only add to an overload.
+    """
+    lost = 1 / max(2, endpoints) if known else 0.5
+    return min(100, max(_LEAST_RETRY_PERCENT, _percent(error_ratio / (1 - error_ratio)), _percent(lost)))
+
+
+def most_requests(requests_per_endpoint: int | None, endpoints: int) -> int:
+    """Return how many requests a pool may have in flight before Envoy answers 503 by itself.
+
+    What the engines take within the SLA, and half as many again, because an engine's own queue is better than
+    a refusal; never less than Envoy's default of 1,024, which it would have alone. Not known: no limit.
+    """
+    if requests_per_endpoint is None:
+        return UNLIMITED_REQUESTS
+    return max(_ENVOY_MOST_REQUESTS, math.ceil(_SPARE * requests_per_endpoint * endpoints))
+
+
+def consecutive_errors(error_ratio: float) -> int:
+    """Return the run of 5xx answers that ejects an engine.
+
+    An engine at the tolerated ratio e has k errors in a row with probability e^k: the smallest k, at least 5
+    (Envoy's default), for which that is below one in a million. It works at any rate of requests.
+    """
+    if error_ratio <= 0:
+        return 5
+    return max(5, math.ceil(math.log(_FALSE_ALARM) / math.log(error_ratio)))
+
+
+def error_percent(error_ratio: float) -> int:
+    """Return the percentage of 5xx answers in a window that ejects an engine: the tolerance and a margin.
+
+    A window of v requests at the true ratio e shows e with a deviation of sqrt(e (1 - e) / v). Three of them,
+    and at least ten points, so that an engine exactly at the tolerance is hardly ever ejected.
+    """
+    deviation = math.sqrt(error_ratio * (1 - error_ratio) / _ERROR_REQUESTS)
+    return _percent(error_ratio + max(_LEAST_MARGIN, _SIGMAS * deviation))
+
+
+def contradictions(settings: Settings) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Return path and text of each thing in the settings' SLAs that cannot be kept."""
+    idempotency = settings.ext_proc.idempotency
+    for i, pool in enumerate(settings.pools):
+        try:
+            probe(pool)
+        except ImpossibleError as error:
+            yield ("pools", i, "health_check", error.field), str(error)
+        if pool.sla is None:
+            continue
+        yield from ((("pools", i, *path), text) for path, text in _beside(pool, pool.sla))
+        if pool.sla.repeats == "keyed" and not idempotency.enabled:
+            yield (
+                ("pools", i, "sla", "repeats"),
+                "'keyed'; allowed: with ext_proc.idempotency.enabled, for without it no request has a key",
+            )
+        try:
+            derive(pool, streaming_keys=idempotency.enabled and idempotency.streaming)
+        except ImpossibleError as error:
+            yield ("pools", i, "sla", error.field), str(error)
+
+
+def _beside(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    for name in ("retries", "retry_on"):
+        if name in pool.model_fields_set:
+            yield (name,), f"{getattr(pool, name)!r}; allowed: this or an sla, from which it follows"
+    if sla.requests_per_endpoint is not None and (pool.discovery or not pool.endpoints):
+        yield (
+            ("sla", "requests_per_endpoint"),
+            f"{sla.requests_per_endpoint}; allowed: where all endpoints are listed and can be counted",
+        )
+
+
+def _connect_ms(pool: PoolSettings, sla: SlaSettings) -> int:
+    """Return the time to connect: four round trips, at least 50 ms, at most what the pool has.
+
+    Connecting takes one round trip, three with TLS; the fourth is a margin. The kernel answers it, not the
+    engine, so it hardly depends on load. A lost packet is sent again only after a second: another engine is
+    sooner there.
+    """
+    wanted = max(_LEAST_CONNECT_MS, _up(_CONNECT_ROUND_TRIPS * sla.base_round_trip_seconds))
+    return max(1, min(wanted, _down(pool.connect_timeout_seconds)))
+
+
+def _possible(
+    sla: SlaSettings, attempts: int, connect_ms: int, answer_ms: int, rest_ms: int, *, hedged: bool
+) -> None:
+    least = max(1, _up(sla.base_round_trip_seconds), _up(sla.engine_first_token_seconds or 0))
+    if answer_ms >= least:
+        return
+    missing = least * (attempts if hedged else 1) - rest_ms
+    enough = (_up(sla.first_token_p95_seconds) + missing) / 1000
+    needs = "the base round trip" if not sla.engine_first_token_seconds else "engine_first_token_seconds"
+    raise ImpossibleError(
+        "first_token_p95_seconds",
+        f"{sla.first_token_p95_seconds:g}; allowed: at least {enough:g}, or fewer attempts, or a shorter"
+        f" back_off_seconds: {attempts} attempts with {connect_ms} ms to connect and their back-off leave"
+        f" {answer_ms} ms to answer, and {needs} takes {least} ms",
+    )
+
+
+def _up(seconds: float) -> int:
+    return math.ceil(round(seconds * 1000, 6))
+
+
+def _down(seconds: float) -> int:
+    return math.floor(round(seconds * 1000, 6))
+
+
+def _percent(ratio: float) -> int:
+    return math.ceil(round(100 * ratio, 6))
