@@ -122,6 +122,8 @@ class Route:
     hash_headers: frozenset[str] = frozenset()
     adds: frozenset[str] = frozenset()
     """Request headers that the route adds towards the upstream, in small letters."""
+    removes: frozenset[str] = frozenset()
+    """Those that it removes: after the filters, before a host is chosen."""
 
     @property
     def longest_body_bytes(self) -> int | None:

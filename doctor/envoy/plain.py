@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-_DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)s")
-_WHOLE: Final = re.compile(r"\d{1,20}")
+_DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)s", re.ASCII)
+_WHOLE: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,11 @@ def _route(config: Node, host: Node, node: Node, headers: tuple[HeaderMatch, ...
             for level in (config, host, node)
             for header in level.items("request_headers_to_add")
         ),
+        removes=frozenset(
+            name.lower()
+            for level in (config, host, node)
+            for name in level.texts("request_headers_to_remove")
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from doctor.envoy.ask import is_ours, ways
 from doctor.finding import Finding, Severity
 from doctor.rule import Rule
-from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
+from fleet.names import REMOVED_REQUEST_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find headers that steer, or that engines believe, and that a client can send."""
     for passage in ways(facts, context):
-        told = _cleared(passage)
+        early = _cleared_early(passage)
+        told = early | passage.route.removes
         where = passage.manager.where
-        if steering := sorted(_steering(facts, passage) - told):
-            yield Finding(Severity.WARNING, where, f"{', '.join(steering)} steers, and clients can send it")
-        if not is_ours(passage):
-            continue
-        if open_ := [name for name in REMOVED_REQUEST_HEADERS if name not in told and name not in steering]:
+        steering = sorted((_matched(passage) - early) | (_choosing(facts, passage) - told))
+        if steering:
+            yield Finding(Severity.WARNING, where, f"clients can send {', '.join(steering)}, and it steers")
+        open_ = [name for name in REMOVED_REQUEST_HEADERS if name not in told and name not in steering]
+        if open_ and is_ours(passage):
             yield Finding(
                 Severity.WARNING,
                 where,
-                f"{', '.join(open_)}: not removed",
+                f"clients can send {', '.join(open_)}",
                 why="Where ext_proc is away or has nothing to say, engines and logs believe what a client "
                 "wrote.",
             )
 
 
-def _cleared(passage: Passage) -> frozenset[str]:
+def _cleared_early(passage: Passage) -> frozenset[str]:
     """Headers of which nothing that a client sent reaches the first processor, or the router."""
     told = passage.manager.removes
     for held in passage.filters:
@@ -45,15 +46,19 @@ def _cleared(passage: Passage) -> frozenset[str]:
     return told
 
 
-def _steering(facts: Facts, passage: Passage) -> set[str]:
-    """Headers that choose an endpoint or a route here and are not meant for clients."""
-    route, found = passage.route, set[str]()
-    if cluster := facts.clusters.get(route.cluster):
+def _choosing(facts: Facts, passage: Passage) -> set[str]:
+    """Headers that choose the endpoint, after the route has removed what it removes."""
+    found = set[str]()
+    if cluster := facts.clusters.get(passage.route.cluster):
         found |= {*cluster.policy.header_sources, cluster.destination_header} - {""}
-    if passage.processors and route.cluster_header:
-        found.add(route.cluster_header)
-    ours = {*REMOVED_REQUEST_HEADERS, DESTINATION_KEY}
-    return found | (ours & {*route.hash_headers, *(match.name for match in route.headers)})
+    return found
+
+
+def _matched(passage: Passage) -> set[str]:
+    """Headers that choose the route, the cluster or the hash here and that only a processor or we may set."""
+    route = passage.route
+    names = {*route.hash_headers, *(match.name for match in route.headers)} & set(REMOVED_REQUEST_HEADERS)
+    return names | ({route.cluster_header} - {""} if passage.processors else set())
 
 
 RULE = Rule(
@@ -61,7 +66,7 @@ RULE = Rule(
     why="Any client can choose an engine, pin a GPU, or probe another tenant's cache: when the processor "
     "is away or names nobody, the client's own header counts.",
     fix="Remove them in the connection manager's `early_header_mutation_extensions`: removal on the route "
-    "comes after the host has been chosen. Better, take picks from dynamic metadata, which no client can "
-    "set.",
+    "takes the processor's own header away as well. Better, take picks from dynamic metadata, which no "
+    "client can set.",
     check=check,
 )

@@ -13,20 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from doctor.context import Context
-    from doctor.envoy.facts import Cluster, ExtProc, Facts
+    from doctor.envoy.facts import Cluster, ExtProc, Facts, Route
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Compare what a processor may set with what the cluster behind it goes by."""
     for passage, cluster in to_clusters(facts, context):
         for _, held, ext_proc in passage.processors:
-            yield from _compare(held.where, ext_proc, cluster)
+            yield from _compare(held.where, passage.route, ext_proc, cluster)
 
 
-def _compare(where: str, ext_proc: ExtProc, cluster: Cluster) -> Iterator[Finding]:
+def _compare(where: str, route: Route, ext_proc: ExtProc, cluster: Cluster) -> Iterator[Finding]:
     policy = cluster.policy
     namespaces = {source.partition("/")[0] for source in policy.metadata_sources}
-    if policy.header_sources or cluster.destination_header or namespaces & ext_proc.receives:
+    headers = {*policy.header_sources, cluster.destination_header} - {""}
+    if headers and headers <= route.removes:
+        yield Finding(
+            Severity.WARNING,
+            f"{route.where}.request_headers_to_remove",
+            f"{', '.join(sorted(headers))}, although {cluster.name} goes by it",
+            why="The route removes headers after the filters and before a host is chosen: what the processor "
+            "set is gone.",
+            fix="Remove it in `early_header_mutation_extensions` instead.",
+        )
+    if headers or namespaces & ext_proc.receives:
         return
     policy_at = f"{cluster.where}.load_balancing_policy"
     if DESTINATION_NAMESPACE in ext_proc.receives:

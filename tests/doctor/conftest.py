@@ -1,0 +1,111 @@
+"""What a real Envoy 1.40 that runs Warmroute's configuration said, and ways to plant traps in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from doctor.context import Context
+from doctor.proxies import PROXIES
+
+DATA = Path(__file__).parent / "data"
+
+
+def load(name: str) -> Any:
+    return json.loads((DATA / f"{name}.json").read_text())
+
+
+class Patient:
+    """One Envoy's documents, to be changed in place."""
+
+    def __init__(self) -> None:
+        self.config = load("config_dump")
+        self.states = load("clusters")
+        self.stats = load("stats")
+
+    def section(self, kind: str) -> Any:
+        return next(held for held in self.config["configs"] if held["@type"].endswith(f".{kind}ConfigDump"))
+
+    @property
+    def listener(self) -> Any:
+        return self.section("Listeners")["dynamic_listeners"][0]["active_state"]["listener"]
+
+    @property
+    def manager(self) -> Any:
+        return self.listener["filter_chains"][0]["filters"][0]["typed_config"]
+
+    def filter(self, name: str) -> Any:
+        filters = self.manager["http_filters"]
+        return next(held for held in filters if held["name"] == f"envoy.filters.http.{name}")
+
+    @property
+    def ext_proc(self) -> Any:
+        return self.filter("ext_proc")["typed_config"]
+
+    @property
+    def host(self) -> Any:
+        config = self.section("Routes")["dynamic_route_configs"][0]["route_config"]
+        return config["virtual_hosts"][0]
+
+    def route(self, name: str) -> Any:
+        return next(held for held in self.host["routes"] if held["name"] == name)
+
+    def action(self, name: str) -> Any:
+        return self.route(name)["route"]
+
+    def override(self, route: str, name: str) -> Any:
+        return self.route(route)["typed_per_filter_config"][f"envoy.filters.http.{name}"]
+
+    def cluster(self, name: str) -> Any:
+        section = self.section("Clusters")
+        listed = [*section["static_clusters"], *section["dynamic_active_clusters"]]
+        return next(held["cluster"] for held in listed if held["cluster"]["name"] == name)
+
+    @property
+    def pool(self) -> Any:
+        return self.cluster("engines")
+
+    @property
+    def processor(self) -> Any:
+        return self.cluster("warmroute_ext_proc")
+
+    def options(self, cluster: str) -> Any:
+        return self.cluster(cluster)["typed_extension_protocol_options"][
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+        ]
+
+    @property
+    def policy(self) -> Any:
+        return self.pool["load_balancing_policy"]["policies"][0]["typed_extension_config"]["typed_config"]
+
+    def weigh(self, *weights: int) -> None:
+        """Give the pool's endpoints these weights."""
+        state = next(held for held in self.states["cluster_statuses"] if held["name"] == "engines")
+        for host, weight in zip(state["host_statuses"], weights, strict=True):
+            host["weight"] = weight
+
+    def count(self, name: str, value: float) -> None:
+        """Set a counter or gauge."""
+        kept = [held for held in self.stats["stats"] if held.get("name") != name]
+        self.stats["stats"] = [*kept, {"name": name, "value": value}]
+
+    def took(self, cluster: str, milliseconds: float, requests: int) -> None:
+        """Let a cluster's answers have this P99."""
+        self.count(f"cluster.{cluster}.upstream_rq_total", requests)
+        histograms = next(held["histograms"] for held in self.stats["stats"] if "histograms" in held)
+        position = histograms["supported_quantiles"].index(99)
+        for held in histograms["computed_quantiles"]:
+            if held["name"] == f"cluster.{cluster}.upstream_rq_time":
+                held["values"][position]["cumulative"] = milliseconds
+
+    def findings(self, **context: Any) -> list[Any]:
+        proxy = PROXIES["envoy"]
+        return proxy.examine(proxy.read(self.config, self.states, self.stats), Context(**context))
+
+
+@pytest.fixture
+def patient() -> Patient:
+    return Patient()
