@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _MAX_PORT: Final = 65535
-_MAX_SOCKET_PATH_BYTES: Final = 104
+MAX_SOCKET_PATH_BYTES: Final = 104
 """Linux allows 107, macOS 103; gRPC needs the closing zero."""
 
 
@@ -73,7 +73,7 @@ def _envoys_spelling(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: in
 def _server(address: str) -> str:
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
-        if not path.startswith("/") or len(path.encode()) >= _MAX_SOCKET_PATH_BYTES:
+        if not path.startswith("/") or len(path.encode()) >= MAX_SOCKET_PATH_BYTES:
             raise ValueError("allowed: unix: and an absolute path of at most 103 bytes")
         return address
     return _tcp(address)

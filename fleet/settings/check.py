@@ -23,6 +23,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_unknown_pools(settings),
         *_too_many_endpoints(settings),
         *_exposed(settings),
+        *_plain_store(settings),
         *_timing(settings),
         *_topology(settings),
         *sla.contradictions(settings),
@@ -119,6 +120,15 @@ def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
             tuple(path.split(".")),
             f"{address!r}; allowed: a Unix socket or loopback, or allow_plaintext: true",
         )
+
+
+def _plain_store(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """A password in the URL would cross the network readably. The URL itself is not told."""
+    url = settings.ext_proc.shared.url.get_secret_value()
+    if settings.allow_plaintext or not url or replicas.is_guarded(url):
+        return
+    text = "allowed: rediss://, a Unix socket or loopback, or allow_plaintext: true"
+    yield ("ext_proc", "shared", "url"), text
 
 
 def _timing(settings: Settings) -> Iterator[tuple[Path, str]]:

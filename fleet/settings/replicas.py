@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from fleet.settings.address import split_host_port
+from fleet.settings.address import MAX_SOCKET_PATH_BYTES, is_local, split_host_port
 from fleet.settings.strict import Seconds, Strict
 
 if TYPE_CHECKING:
@@ -61,19 +61,27 @@ class SharedSettings(Strict):
     """For one exchange with the server; no request waits for it."""
 
 
+def is_guarded(url: str) -> bool:
+    """Whether nobody on the network can read along: TLS, a Unix socket, or loopback."""
+    parts = urlsplit(url)
+    return parts.scheme in {"rediss", "unix"} or is_local(f"{_bracketed(parts.hostname or '')}:1")
+
+
 def worker_address(address: str, number: int) -> str:
     """Where worker `number` listens: worker 0 at the address itself, others beside it.
 
     A Unix socket's path gets the number as its suffix; a port is counted up.
 
     Raises:
-        ValueError: there is no such port.
+        ValueError: there is no such port, or the path is too long.
     """
     if number == 0:
         return address
-    if address.startswith("unix:"):
-        return f"{address}.{number}"
-    return _next_port(address, number)
+    if not address.startswith("unix:"):
+        return _next_port(address, number)
+    if len(address.removeprefix("unix:").encode()) + len(f".{number}") >= MAX_SOCKET_PATH_BYTES:
+        raise ValueError("allowed: a shorter path, for the workers' sockets have a number behind it")
+    return f"{address}.{number}"
 
 
 def worker_addresses(settings: ExtProcSettings) -> tuple[str, ...]:
@@ -88,6 +96,10 @@ def worker_admin_address(address: str, number: int) -> str:
         ValueError: there is no such port.
     """
     return _next_port(address, number + 1) if address else ""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _next_port(address: str, step: int) -> str:
