@@ -213,8 +213,8 @@ class Exchange:
         if not self._started:
             self._started = True
             if message.HasField("protocol_config"):
-                self._request_mode = message.protocol_config.request_body_mode
-                self._response_mode = message.protocol_config.response_body_mode
+                told = message.protocol_config
+                self._request_mode, self._response_mode = told.request_body_mode, told.response_body_mode
         self._observed = self._observed or message.observability_mode
         return self._observed
 

@@ -8,7 +8,10 @@ from fleet.errors import SettingsError
 from fleet.names import REMOVED_REQUEST_HEADERS
 from fleet.settings import parse_settings
 
-TEXT = "pools: [{{name: p}}]\nlisteners: [{{name: l, address: '127.0.0.1:1', pool: p, session_header: {name}}}]\n"
+TEXT = (
+    "pools: [{{name: p}}]\n"
+    "listeners: [{{name: l, address: '127.0.0.1:1', pool: p, session_header: {name}}}]\n"
+)
 
 
 @pytest.mark.parametrize("name", ["x-session-id", "authorization", "x_user.id", "cookie"])
