@@ -26,7 +26,7 @@ BENCHES: Final = {
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
     "scrape": "what reading an engine's metrics page costs, beside prometheus_client's parser",
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
-    "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix (docs/operations.md)",
+    "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
