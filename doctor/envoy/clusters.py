@@ -100,6 +100,8 @@ def _health_check(node: Node) -> HealthCheck:
         interval_seconds=node.seconds("interval") or 0.0,
         no_traffic_seconds=DEFAULT_NO_TRAFFIC_SECONDS if no_traffic is None else no_traffic,
         unhealthy_threshold=node.whole("unhealthy_threshold") or 1,
+        one_answer_is_enough=node.has("http_health_check")
+        and not node.child("http_health_check").each("retriable_statuses"),
     )
 
 

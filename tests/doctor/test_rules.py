@@ -408,7 +408,15 @@ def pool_without_panic(p: Patient) -> None:
 )
 def one_second_probe(p: Patient) -> None:
     times = {"timeout": "1s", "interval": "2s", "unhealthy_threshold": 2, "healthy_threshold": 1}
-    p.pool["health_checks"] = [{**times, "http_health_check": {"path": "/health"}}]
+    http = {"path": "/health", "retriable_statuses": [{"start": "100", "end": "600"}]}
+    p.pool["health_checks"] = [{**times, "http_health_check": http}]
+
+
+@trap("engine-health-check", "note", "http_health_check.retriable_statuses", "none")
+def probe_that_one_answer_fails(p: Patient) -> None:
+    one_second_probe(p)
+    p.pool["health_checks"][0]["timeout"] = "5s"
+    del p.pool["health_checks"][0]["http_health_check"]["retriable_statuses"]
 
 
 @trap("engine-keepalive", "warning", "clusters[engines]", "60 s")

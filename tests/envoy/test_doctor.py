@@ -60,6 +60,22 @@ async def test_nothing_at_all_is_found_before_the_other_pools(world, tmp_path):
     assert await doctor("--admin", world.envoy.admin_address, *arguments) == (0, [])
 
 
+def everything_on(settings: dict[str, Any]) -> None:
+    """Switch on what is off by default and makes Envoy's configuration another one."""
+    sla = {"first_token_p95_seconds": 0.8, "tolerated_error_ratio": 0.15, "base_round_trip_seconds": 0.02}
+    for pool in settings["pools"]:
+        pool.pop("retry_on", None)
+        pool["sla"] = {**sla, "repeats": "keyed"}
+        pool["health_check"] = {}
+    settings["ext_proc"]["idempotency"] = {"enabled": True, "streaming": True, "duplicates": "reject"}
+
+
+async def test_nothing_is_found_in_ours_with_everything_on(worlds):
+    async with worlds(adapt=everything_on) as world:
+        arguments = ("--p99-seconds", "600", "--fail-on", "note")
+        assert await doctor("--admin", world.envoy.admin_address, *arguments) == (0, [])
+
+
 async def test_a_file_and_the_envoy_that_runs_it_get_the_same_findings(tmp_path: Path) -> None:
     """What Envoy dumps has other spellings and leaves defaults out; the doctor sees the same in it."""
     ways = [Way(mode.lower(), mode, allow=mode != "STREAMED") for mode in others.MODES]

@@ -19,7 +19,7 @@ _PATIENT_SECONDS: Final = 10.0
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find checks that fail after a second or less, unless it takes many of them in a row."""
+    """Find checks that a single late or odd answer can fail."""
     for cluster in pools(facts, context):
         for held in cluster.health_checks:
             if held.timeout_seconds <= _SHORT_SECONDS and _patience(held) < _PATIENT_SECONDS:
@@ -28,6 +28,17 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
                     f"row, every {seconds(held.interval_seconds)}"
                 )
                 yield Finding(Severity.WARNING, f"{held.where}.timeout", what)
+
+            if held.one_answer_is_enough:
+                yield Finding(
+                    Severity.NOTE,
+                    f"{held.where}.http_health_check.retriable_statuses",
+                    "none",
+                    why="One answer with another status than 200 takes an engine out at once, whatever "
+                    "`unhealthy_threshold` says.",
+                    fix="`retriable_statuses: [{start: 100, end: 600}]`: then such answers count like the "
+                    "late ones.",
+                )
 
 
 def _patience(held: HealthCheck) -> float:

@@ -23,6 +23,7 @@ _ENOUGH_TIMEOUTS: Final = 10
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Look at the limit, and at how often it has struck."""
+    counters = _struck(facts)
     for passage, held, ext_proc in processors(facts, context):
         limit = ext_proc.message_timeout_seconds
         where = f"{held.where}.message_timeout"
@@ -37,7 +38,7 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
                 "chance.",
                 fix="A quarter of a second.",
             )
-        struck, asked = _struck(facts, passage.manager.stat_prefix)
+        struck, asked = counters.get(passage.manager.stat_prefix, (0.0, 0.0))
         if struck >= _ENOUGH_TIMEOUTS and struck > asked * _MANY_TIMEOUTS_SHARE:
             yield Finding(
                 Severity.WARNING,
@@ -49,17 +50,15 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
             )
 
 
-def _struck(facts: Facts, prefix: str) -> tuple[float, float]:
-    """Timeouts and streams of a connection manager's external processors."""
-
-    def total(name: str) -> float:
-        return sum(
-            value
-            for stat, value in facts.stats.values.items()
-            if stat.startswith(f"http.{prefix}.ext_proc.") and stat.endswith(name)
-        )
-
-    return total(".message_timeouts"), total(".streams_started")
+def _struck(facts: Facts) -> dict[str, tuple[float, float]]:
+    """Timeouts and streams of the external processors of each connection manager, by its prefix."""
+    found: dict[str, list[float]] = {}
+    for name, value in facts.stats.values.items():
+        prefix, known, rest = name.removeprefix("http.").partition(".ext_proc.")
+        for position, counter in enumerate(("message_timeouts", "streams_started")):
+            if known and rest.rpartition(".")[2] == counter:
+                found.setdefault(prefix, [0.0, 0.0])[position] += value
+    return {prefix: (struck, asked) for prefix, (struck, asked) in found.items()}
 
 
 RULE = Rule(
