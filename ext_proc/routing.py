@@ -1,42 +1,40 @@
-"""One request's way to its pick: request -> prompt -> pool -> prefix -> pick -> record."""
+"""One request's way to its pick: request -> prompt -> pool -> who is warm -> pick -> record."""
 
 from __future__ import annotations
 
-from math import isnan
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from prometheus_client import Gauge
-from xxhash import xxh3_64_intdigest
 
-from ext_proc.pick import LoadColumns, Pick, PoolState, Question, Reason
+from ext_proc import admission
+from ext_proc.inquiry import Inquiry, inquiry, read, tenant_of
+from ext_proc.pick import Pick, Question, Reason
+from ext_proc.pick.pool import WINDOW_SECONDS
+from ext_proc.pick.scorers.leading import LEADING_BYTES
+from ext_proc.pools import Pools
+from ext_proc.prefix.leading import leading_key
 from ext_proc.prefix.warmth import Warmth
-from ext_proc.prompt.blocks import block_hashes, identity_of
-from ext_proc.prompt.decode import Unreadable, read_prompt
+from ext_proc.prompt.unreadable import Unreadable
+from ext_proc.sent import Sent
+from ext_proc.sessions import Sessions
+from ext_proc.subset import subset
 from ext_proc.traffic import Token, TrafficCounter
-from fleet.pick_table import ROW_OF, PickTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry
 
+    from ext_proc.kv.lookup import Asked, KvLookup
+    from ext_proc.pick import Composition, Refusal
+    from ext_proc.pools import ViewSource
     from ext_proc.request import RouteRequest
-    from fleet.endpoint import Membership
     from fleet.settings import Settings
-    from fleet.store import FleetView
-
-_PLAIN = frozenset({"", "identity"})
-
-
-class ViewSource(Protocol):
-    """Whatever knows the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
-
-    @property
-    def view(self) -> FleetView | None:
-        """The newest view; None until the first full sync."""
-        ...
 
 
 class Router:
@@ -48,46 +46,64 @@ class Router:
         settings: Settings,
         registry: CollectorRegistry,
         clock: Callable[[], float],
+        kv: KvLookup | None = None,
     ) -> None:
+        """`kv` answers from engines' KV events, where there are any."""
         self._source = source
         self._clock = clock
+        self._kv = kv
         self.settings = settings
         self.traffic = TrafficCounter(clock, settings.signals.latency_window_seconds)
-        self.warmth = Warmth(settings.limits.index_blocks_per_endpoint)
-        self._pools: dict[str, PoolState] = {}
-        self._pool_of: dict[str, PoolState] = {}
-        self._membership: Membership | None = None
-        self._view: FleetView | None = None
-        self._table: PickTable | None = None
-        self._refreshed_at = 0.0
-        self._index_limits: dict[str, int] = {}
-        held = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
-        held.set_function(lambda: sum(self.warmth.held(address) for address in self._pool_of))
+        self.warmth = _warmth(settings, None)
+        """Who is warm. Changed settings may put another one here."""
+        self.sessions = Sessions(
+            settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
+        )
+        self._pools = Pools(source, settings, self.warmth, self.traffic, clock)
+        self._sent = Sent()
+        self._serials = count(1)
+        blocks = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
+        blocks.set_function(lambda: sum(self.warmth.held(address) for address in self._pools.addresses))
+        nbytes = Gauge("warmroute_prefix_index_bytes", "Memory of the prefix index", registry=registry)
+        nbytes.set_function(lambda: self.warmth.index_nbytes)
+        sessions = Gauge("warmroute_sessions", "Sessions whose endpoint is remembered", registry=registry)
+        sessions.set_function(lambda: len(self.sessions))
 
     def route(self, request: RouteRequest) -> Pick:
         """Choose for one request: the one function that reads as its sentence."""
-        if not self.follow():
+        if not self._pools.follow():
             return Pick.none(Reason.NO_FLEET)
-        if request.content_encoding.strip().lower() not in _PLAIN:
-            return Pick.none(Reason.COMPRESSED)
-        prompt = read_prompt(request.body, complete=request.complete)
-        if isinstance(prompt, Unreadable):
-            return Pick.none(Reason(prompt.value))
-        pool = self._pool(request.cluster, prompt.model)
+        told = read(request, self.settings, self._clock)
+        if isinstance(told, Unreadable):
+            return Pick.none(Reason(told.value))
+        prompt = told.prompt
+        pool = self._pools.find(request.cluster, prompt.model)
         if pool is None:
             return Pick.none(Reason.NO_POOL)
         if not pool.shape.addresses:
             return Pick.none(Reason.NO_ENDPOINT)
         # A prompt that was read from a cut body may lack a model that follows in the rest.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
-        picker = None if model is None else pool.picker(model)
-        if model is None or picker is None:
-            return Pick.none(Reason.UNKNOWN_MODEL)
-        question, blocks = self._question(prompt.text, identity_of(model, prompt.salt), request)
-        pick = picker.pick(question)
+        allowed = None if request.subset is None else subset(request.subset)
+        picks = None if model is None else pool.bound(model, allowed)
+        if model is None or picks is None:
+            return Pick.none(Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT)
+        refusal = self._refusal(request, picks)
+        if refusal is not None:
+            return Pick.refuse(Reason.SHED, refusal)
+        asks = inquiry(request, self.settings, pool, model, prompt)
+        kv = self._asked_of_kv(asks, told.body)
+        question = self._question(asks, kv, explain=request.explain)
+        pick = picks.pick(question)
         if pick.endpoints:
-            self._record(pool, pick, blocks, question.now)
+            pick = self._recorded(pick, asks, question, kv)
+            if request.headers_only:
+                pick = replace(pick, reason=Reason.HEADERS)
         return pick
+
+    def follow(self) -> bool:
+        """Take over the newest view of the fleet; False as long as there is none."""
+        return self._pools.follow()
 
     def sampling_floor(self) -> float:
         """The least share of requests to trace now, as the fleet's view tells."""
@@ -97,24 +113,32 @@ class Router:
     def started(self, pick: Pick) -> Token:
         """Count a request that is on its way to the first endpoint of its pick."""
         token = self.traffic.started(pick.endpoints[0])
-        self._note_in_flight(token.address)
+        self._pools.note_in_flight(token.address)
         return token
 
     def finished(self, token: Token) -> None:
         """Count it off, however it ended."""
         self.traffic.finished(token)
-        self._note_in_flight(token.address)
+        self._pools.note_in_flight(token.address)
+
+    def served(self, pick: Pick | None, address: str) -> None:
+        """Hear who served a request, where a gateway tells: that one is warm for its prompt now."""
+        blocks = self._sent.take(0 if pick is None else pick.serial)
+        if pick is not None and blocks and address != pick.endpoints[0] and address in self._pools:
+            self.warmth.record(address, blocks)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings; blocks of another size, or more of them, make another index."""
         before, self.settings = self.settings, settings
+        pick, was = settings.ext_proc.pick, before.ext_proc.pick
         self.traffic.window_seconds = settings.signals.latency_window_seconds
-        most = settings.limits.index_blocks_per_endpoint
-        outgrown = most > before.limits.index_blocks_per_endpoint
-        if outgrown or settings.ext_proc.pick.block_bytes != before.ext_proc.pick.block_bytes:
-            self.warmth = Warmth(most, on_added=self.warmth.on_added)
-        self._index_limits.clear()
-        self._view = None
+        self.sessions.entries = pick.sessions.entries
+        self.sessions.expiry_seconds = pick.sessions.expiry_seconds
+        outgrown = settings.limits.index_blocks_per_endpoint > before.limits.index_blocks_per_endpoint
+        other = (pick.block_bytes, pick.forget_after_seconds) != (was.block_bytes, was.forget_after_seconds)
+        if outgrown or other:
+            self.warmth = _warmth(settings, self.warmth.on_added)
+        self._pools.reconfigure(settings, self.warmth)
 
     def status(self) -> dict[str, Any]:
         """What the admin server shows: endpoints with their traffic and index size. No request's content."""
@@ -129,97 +153,95 @@ class Router:
                 }
                 for address in pool.shape.addresses
             }
-            for pool in self._pools.values()
+            for pool in self._pools
         }
 
-    def _question(self, text: bytes, identity: bytes, request: RouteRequest) -> tuple[Question, list[int]]:
-        block_bytes = self.settings.ext_proc.pick.block_bytes
-        blocks = block_hashes(
-            text,
-            identity=identity,
-            block_bytes=block_bytes,
-            max_blocks=self.settings.limits.prompt_blocks,
-        )
-        question = Question(
-            leading_hash=blocks[0] if blocks else xxh3_64_intdigest(identity + text),
-            blocks=len(blocks),
-            text_bytes=len(text),
-            matched=self.warmth.matched(blocks) if blocks else {},
-            now=self._clock(),
-            explain=request.explain,
-        )
-        return question, blocks
+    def _refusal(self, request: RouteRequest, picks: Composition) -> Refusal | None:
+        """Return the answer in the engines' place, where the settings ask for such answers."""
+        settings = self.settings.ext_proc.pick.admission
+        if not settings.enabled:
+            return None
+        tenant = tenant_of(request.headers, self.settings)
+        if admission.priority(settings, request.headers, tenant) >= settings.shed_below:
+            return None
+        return admission.refusal(settings, *picks.waits(self._clock()))
 
-    def _record(self, pool: PoolState, pick: Pick, blocks: list[int], now: float) -> None:
-        first = pick.endpoints[0]
+    def _asked_of_kv(self, asks: Inquiry, body: bytes) -> Asked | None:
+        """Return the prompt in the terms of KV events; None where the pool's engines tell none."""
+        if self._kv is None or not asks.blocks:
+            return None
+        prompt = asks.prompt
+        return self._kv.ask(
+            asks.pool.shape.name,
+            asks.model,
+            body,
+            complete=prompt.complete,
+            adapter=prompt.adapter,
+            salt=prompt.salt,
+        )
+
+    def _question(self, asks: Inquiry, kv: Asked | None, *, explain: bool) -> Question:
+        """Put all that is known beside a prompt."""
+        now, blocks, text, warmth = self._clock(), asks.blocks, asks.prompt.text, self.warmth
+        matched = self._matched(asks, kv)
+        had: Sequence[str] = ()
+        if text and not matched.any():
+            had = warmth.had(leading_key(text, asks.identity, LEADING_BYTES))
+        return Question(
+            asks.leading_hash,
+            blocks,
+            len(text),
+            matched,
+            now,
+            explain,
+            partial(_counts, warmth, now),
+            self.sessions.endpoint(asks.session, now) if asks.session else "",
+            asks.adapter,
+            had,
+        )
+
+    def _matched(self, asks: Inquiry, kv: Asked | None) -> NDArray[np.int64]:
+        """Return how many leading blocks each of a pool's endpoints holds."""
+        pool, blocks = asks.pool, asks.blocks
+        if kv is None or self._kv is None:
+            return self._pools.column(pool).matched(blocks)
+        matched = np.zeros(len(pool.shape.addresses), np.int64)
+        position = pool.shape.position
+        for address, held in self._kv.merged(kv, self.warmth.matched(blocks), len(blocks)).items():
+            if (row := position.get(address)) is not None:
+                matched[row] = min(held, len(blocks))
+        return matched
+
+    def _recorded(self, pick: Pick, asks: Inquiry, question: Question, kv: Asked | None) -> Pick:
+        """Remember what a pick changes for those who come later."""
+        first, blocks, now, warmth = pick.endpoints[0], asks.blocks, question.now, self.warmth
+        asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now)
         if blocks:
-            self.warmth.record(first, blocks)
-        pool.backlog.add(first, pick.cold_seconds, now)
+            warmth.record(first, blocks)
+            warmth.asked(blocks, now)
+        if asks.prompt.text and not question.matched.any():
+            warmth.record_leading(leading_key(asks.prompt.text, asks.identity, LEADING_BYTES), first)
+        if kv is not None and self._kv is not None:
+            self._kv.sent(first, kv)
+        # A session does not follow a trial: nobody knows yet whether that one can be relied on.
+        if asks.session and not pick.trial:
+            self.sessions.note(asks.session, first, now)
+        if self._sent.wanted and blocks:
+            pick = replace(pick, serial=next(self._serials))
+            self._sent.note(pick.serial, blocks)
+        return pick
 
-    def _pool(self, cluster: str, model: str | None) -> PoolState | None:
-        """Return the route's cluster, else the one pool that names the model, else the only pool."""
-        if cluster:
-            return self._pools.get(cluster)
-        if len(self._pools) == 1:
-            return next(iter(self._pools.values()))
-        naming = [pool for pool in self._pools.values() if pool.shape.names(model)]
-        return naming[0] if len(naming) == 1 else None
 
-    def _note_in_flight(self, address: str) -> None:
-        pool = self._pool_of.get(address)
-        if pool is not None:
-            pool.backlog.set_in_flight(address, self.traffic.in_flight(address), self._clock())
+def _counts(warmth: Warmth, now: float, blocks: Sequence[int]) -> NDArray[np.float64]:
+    """Return how many requests shared each run of leading blocks within the window."""
+    counts: NDArray[np.float64] = warmth.popularity(blocks, now) * WINDOW_SECONDS
+    return counts
 
-    def follow(self) -> bool:
-        """Take over a new view; False as long as there is none. Cheap when nothing is new."""
-        view = self._source.view
-        if view is None:
-            return False
-        now = self._clock()
-        stale_after = self.settings.signals.stale_after_seconds
-        # A view that nobody replaces any more ages: its signals become unknown one by one.
-        if view is self._view and now - self._refreshed_at < stale_after / 2:
-            return True
-        if view.membership is not self._membership:
-            self._take_membership(view.membership)
-        if view is not self._view or self._table is None:
-            self._table = view.table or PickTable.of(view.membership.addresses, view.loads)
-        signals = self._table.fresh(now, stale_after)
-        pick, begin = self.settings.ext_proc.pick, 0
-        for pool in self._pools.values():
-            end = begin + len(pool.shape.addresses)
-            columns = LoadColumns.of(
-                pool.shape, signals[:, begin:end], view.weights, view.in_flight_elsewhere
-            )
-            pool.refresh(columns, pick, now)
-            begin = end
-        self._resize_index(view.membership.addresses, signals[ROW_OF["kv_capacity_tokens"]])
-        self._view, self._refreshed_at = view, now
-        return True
 
-    def _take_membership(self, membership: Membership) -> None:
-        for address in self._pool_of.keys() - membership.by_address.keys():
-            self.warmth.forget(address)
-            self._index_limits.pop(address, None)
-        self.traffic.keep(membership.by_address.keys())
-        in_flight = self.traffic.in_flight
-        pools: dict[str, PoolState] = {}
-        for pool in membership.pools:
-            held = self._pools.get(pool.name) or PoolState(pool)
-            pools[pool.name] = held if held.pool == pool else held.moved_to(pool, in_flight)
-        self._pools = pools
-        self._pool_of = {address: pool for pool in pools.values() for address in pool.shape.addresses}
-        self._membership = membership
-        for address in self._pool_of:
-            self._note_in_flight(address)
-
-    def _resize_index(self, addresses: tuple[str, ...], capacities: NDArray[np.float64]) -> None:
-        """Give each endpoint as many blocks as its KV cache holds, as far as that is known."""
-        pick, most = self.settings.ext_proc.pick, self.settings.limits.index_blocks_per_endpoint
-        blocks = np.clip(capacities * (pick.cost.bytes_per_token / pick.block_bytes), 1, most)
-        for address, fitting in zip(addresses, blocks.tolist(), strict=True):
-            held = self._index_limits.get(address)
-            limit = min(held or most, most) if isnan(fitting) else int(fitting)
-            if held != limit:
-                self.warmth.resize(address, limit)
-                self._index_limits[address] = limit
+def _warmth(settings: Settings, on_added: Callable[[str, list[int]], None] | None) -> Warmth:
+    return Warmth(
+        settings.limits.index_blocks_per_endpoint,
+        grace_seconds=settings.ext_proc.pick.forget_after_seconds,
+        popularity_seconds=WINDOW_SECONDS,
+        on_added=on_added,
+    )

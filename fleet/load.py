@@ -147,6 +147,7 @@ PICK_FIELDS: tuple[str, ...] = (
     "stalled",
     "trust_ratio",
     "reachable",
+    "progress_total",
 )
 """What picks look at: these travel to ext_proc workers that run apart."""
 

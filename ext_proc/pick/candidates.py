@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fleet.endpoint import Pool
+    from fleet.endpoint import Locality, Pool
 
-ISOLATED_SCORE: Final = 0.4
-"""A GPU's health up to which its endpoints get no picks: isolated or drained."""
-STALLED_FROM: Final = 0.5
-TRUSTED_FROM: Final = 0.5
-"""Below it an endpoint gets a trickle only, so that its recovery is seen."""
 _LOAD_ROWS: Final = [ROW_OF[name] for name in ("memory_used_ratio", "queue_depth", "running")]
 
 
@@ -34,6 +29,7 @@ class PoolShape:
 
     name: str
     addresses: tuple[str, ...]
+    position: Mapping[str, int]
     hashes: NDArray[np.uint64]
     """xxh3 of each address, for rendezvous hashing."""
     rows_by_model: Mapping[str, NDArray[np.intp]]
@@ -44,6 +40,9 @@ class PoolShape:
     """The model, when every endpoint serves exactly this one."""
     domains: tuple[int, ...]
     """One bit for each fault domain that some of the endpoints share; empty when that tells nobody apart."""
+    localities: tuple[Locality, ...]
+    several: bool
+    """Whether an endpoint serves several models by name: one engine's are adapters of its own model."""
 
     @classmethod
     def of(cls, pool: Pool) -> PoolShape:
@@ -59,6 +58,7 @@ class PoolShape:
         return cls(
             name=pool.name,
             addresses=addresses,
+            position={address: position for position, address in enumerate(addresses)},
             hashes=np.array([xxh3_64_intdigest(address.encode()) for address in addresses], np.uint64),
             rows_by_model={
                 model: np.array(sorted({*positions, *any_model}), np.intp)
@@ -67,6 +67,8 @@ class PoolShape:
             rows_of_any=np.array(any_model, np.intp),
             only_model=next(iter(common)) if len(common) == 1 else None,
             domains=_domains(pool),
+            localities=tuple(endpoint.locality for endpoint in pool.endpoints),
+            several=any(len(endpoint.models) > 1 for endpoint in pool.endpoints),
         )
 
     def model_of(self, named: str | None, *, complete: bool) -> str | None:
@@ -139,66 +141,43 @@ class LoadColumns:
         column: NDArray[np.float64] = self.signals[ROW_OF[name]]
         return column
 
-    def unfit(self) -> NDArray[np.bool_]:
-        """Who cannot serve: refuses connections, hangs, or stands on a GPU that is isolated or drained.
-
-        What is unknown is no evidence, so it leaves nobody out.
-        """
-        gpu = self.signal("gpu_health_score") <= ISOLATED_SCORE
-        result: NDArray[np.bool_] = (
-            (self.signal("reachable") == 0) | (self.signal("stalled") > STALLED_FROM) | gpu
-        )
-        return result
-
-    def distrusted(self) -> NDArray[np.bool_]:
-        """Whose answers are mostly bad."""
-        result: NDArray[np.bool_] = self.signal("trust_ratio") < TRUSTED_FROM
-        return result
-
 
 @dataclass(frozen=True)
 class Candidates:
-    """The endpoints that may be chosen for one model, as columns of equal length. NaN is unknown."""
+    """The endpoints that may be chosen, as columns of equal length. NaN is unknown."""
 
     addresses: tuple[str, ...]
     rows: NDArray[np.intp] | slice
     """Where each stands in the pool's columns; a full slice when all do, which costs no copy."""
-    position: Mapping[str, int]
+    shape: PoolShape
     hashes: NDArray[np.uint64]
     weights: NDArray[np.float64]
+    """Above 0; where there is none, the peers' mean."""
     signals: NDArray[np.float64]
     in_flight_elsewhere: NDArray[np.float64]
     load_known: bool
     """Whether memory, queue or running is known for any of them."""
     domains: tuple[int, ...]
     """As in `PoolShape`."""
-    trials: tuple[tuple[int, str], ...]
+    trials: tuple[tuple[int, str], ...] = ()
     """Row in the pool and address of those that are left out for want of trust: one may be tried at times."""
 
     @classmethod
-    def of(cls, shape: PoolShape, columns: LoadColumns, model: str) -> Candidates | None:
-        """Those that serve `model`, can serve and are trusted.
-
-        When that leaves nobody, those that can serve; then all that serve the model. None: nobody does.
-        """
-        serving = shape.rows(model)
-        if not serving.size:
-            return None
-        fit = serving[~columns.unfit()[serving]]
-        distrusted = columns.distrusted()[fit]
-        chosen, tried = fit[~distrusted], fit[distrusted]
-        if not chosen.size:
-            chosen, tried = (fit if fit.size else serving), tried[:0]
-        rows = slice(None) if chosen.size == len(shape.addresses) else chosen
+    def of(
+        cls, shape: PoolShape, columns: LoadColumns, chosen: NDArray[np.intp], tried: NDArray[np.intp]
+    ) -> Candidates:
+        """Take the chosen rows of a pool, at least one; those that are to be tried are left out of them."""
+        whole = chosen.size == len(shape.addresses)
+        rows = slice(None) if whole else chosen
         positions = chosen.tolist()
-        addresses = tuple(shape.addresses[position] for position in positions)
         signals = columns.signals[:, rows]
+        weights = columns.weights[rows]
         return cls(
-            addresses=addresses,
+            addresses=shape.addresses if whole else tuple(shape.addresses[row] for row in positions),
             rows=rows,
-            position={address: position for position, address in enumerate(addresses)},
+            shape=shape,
             hashes=shape.hashes[rows],
-            weights=columns.weights[rows],
+            weights=neutral(np.where(weights > 0, weights, np.nan), 1.0),
             signals=signals,
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
             load_known=not np.isnan(signals[_LOAD_ROWS]).all(),
@@ -210,6 +189,19 @@ class Candidates:
         """Return one signal of every candidate."""
         column: NDArray[np.float64] = self.signals[ROW_OF[name]]
         return column
+
+    def place(self, address: str) -> int | None:
+        """Return where an endpoint stands among the candidates; None: it is none of them."""
+        row = self.shape.position.get(address)
+        if row is None or isinstance(self.rows, slice):
+            return row
+        place = int(self.rows.searchsorted(row))
+        return place if place < self.rows.size and self.rows[place] == row else None
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return each one's share of the weights, its fair share of the requests: they sum up to 1."""
+        result: NDArray[np.float64] = self.weights / self.weights.sum()
+        return result
 
 
 def neutral(column: NDArray[np.float64], default: float) -> NDArray[np.float64]:

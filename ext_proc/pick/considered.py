@@ -1,46 +1,82 @@
-"""Which endpoints a pick compared, with the parts of their cost: what explains it afterwards."""
+"""Which endpoints a pick compared, with the parts of their cost: what explains it afterwards.
+
+Few picks are ever looked at, so a pick keeps some numbers, and words are made of them when somebody asks.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
 
 from ext_proc.pick.pick import Considered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from ext_proc.pick.forecast import Forecast
 
 EXPLAINED: Final = 8
 """Endpoints that the span of a traced request tells of."""
 
 
-class CostParts(NamedTuple):
-    """One number a candidate each, in seconds but for the blocks."""
+class Comparison(Sequence[Considered]):
+    """The endpoints of a pick, best first. Holds a few numbers of each, not the pool's columns."""
 
-    cost: NDArray[np.float64]
-    wait: NDArray[np.float64]
-    cold: NDArray[np.float64]
-    penalty: NDArray[np.float64]
-    matched_blocks: NDArray[np.float64]
+    __slots__ = ("_addresses", "_told", "_values")
+
+    def __init__(self, addresses: Sequence[str], values: tuple[NDArray[np.generic], ...]) -> None:
+        """`values` are columns: cost, queue, load, cold, priced and matched."""
+        self._addresses = addresses
+        self._values = values
+        self._told: tuple[Considered, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def __iter__(self) -> Iterator[Considered]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> Considered: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Considered, ...]: ...
+    def __getitem__(self, place: int | slice) -> Considered | tuple[Considered, ...]:
+        """Return one endpoint, or several."""
+        return self._all()[place]
+
+    def _all(self) -> tuple[Considered, ...]:
+        if self._told is None:
+            columns = (column.tolist() for column in self._values)
+            self._told = tuple(
+                Considered(address, cost, queue + load, cold, cost - queue - load - priced, matched)
+                for address, cost, queue, load, cold, priced, matched in zip(
+                    self._addresses, *columns, strict=True
+                )
+            )
+        return self._told
 
 
-def considered(
-    addresses: Sequence[str], order: list[int], parts: CostParts, *, explain: bool
-) -> tuple[Considered, ...]:
+def comparison(
+    addresses: Sequence[str],
+    order: list[int],
+    cost: NDArray[np.float64],
+    forecast: Forecast,
+    *,
+    explain: bool,
+) -> Comparison:
     """Tell of the positions of a pick, best first; to explain it, of the next cheapest ones too."""
     if explain and len(order) < EXPLAINED:
-        cheapest = parts.cost.argsort(kind="stable")[:EXPLAINED].tolist()
+        cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
-    table = np.array(parts)[:, order].T.tolist() if explain else _rows(parts, order)
-    return tuple(
-        Considered(addresses[position], cost, wait, cold, penalty, int(held))
-        for position, (cost, wait, cold, penalty, held) in zip(order, table, strict=True)
-    )
-
-
-def _rows(parts: CostParts, order: list[int]) -> list[tuple[float, ...]]:
-    """For the few of a pick, single numbers are cheaper than arrays."""
-    return [tuple(column.item(position) for column in parts) for position in order]
+    places = np.array(order)
+    values = tuple(
+        column.take(places)
+        for column in (
+            cost, forecast.queue, forecast.load, forecast.cold, forecast.priced, forecast.matched
+        )
+    )  # fmt: skip
+    return Comparison([addresses[position] for position in order], values)

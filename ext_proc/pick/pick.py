@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Reason(StrEnum):
@@ -44,6 +47,10 @@ class Reason(StrEnum):
     """Named by weights alone, because Envoy must be told somebody: no pick, and no choice of Envoy's."""
     NOT_READY = "not_ready"
     """Refused: none of the endpoints that may be named is there."""
+    HEADERS = "headers"
+    """Picked by its session and by load: the body cannot be read before the headers have to leave."""
+    SHED = "shed"
+    """Refused: every endpoint is past its limit, and the request is not of those that go first."""
 
 
 class Considered(NamedTuple):
@@ -91,12 +98,14 @@ class Pick:
     """Endpoints that were compared."""
     trial: bool = False
     """The first endpoint is not trusted, and is tried to see whether it has recovered."""
-    considered: tuple[Considered, ...] = ()
+    considered: Sequence[Considered] = ()
     """The endpoints of the pick, best first; of a request that is traced, the next best ones too."""
     trace: str = ""
     """W3C traceparent of the span of a request that is traced."""
     refusal: Refusal | None = None
     """The answer that the client gets instead; there are no endpoints then."""
+    serial: int = 0
+    """Counts the picks of a worker; 0: there is nothing to be remembered of it."""
 
     @classmethod
     def none(cls, reason: Reason, prefix: str = "") -> Pick:
@@ -109,29 +118,35 @@ class Pick:
         return cls((), reason, prefix=prefix, refusal=refusal)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One prompt, as a strategy sees it."""
+class Question(NamedTuple):
+    """One prompt, as filters, scorers and pickers see it."""
 
     leading_hash: int
     """64-bit hash of the leading block (of the whole text when it is shorter than a block)."""
-    blocks: int
+    blocks: Sequence[int]
+    """Chained hashes of the prompt's full blocks."""
     text_bytes: int
-    matched: Mapping[str, int]
-    """Address to how many leading blocks it holds; absent is none."""
+    matched: NDArray[np.int64]
+    """How many of the blocks each endpoint of the pool holds, in the pool's order; at most all."""
     now: float
     explain: bool = False
     """Whether the pick should tell of more endpoints than it names."""
+    counts: Callable[[Sequence[int]], NDArray[np.float64]] | None = None
+    """Tells for each of some leading blocks how many requests shared the run up to it lately."""
+    session: str = ""
+    """The endpoint of the session's last request; empty: none is known."""
+    adapter: str = ""
+    """What an engine may have to load first; empty: nothing."""
+    had: Sequence[str] = ()
+    """Endpoints that had the leading part of the prompt some time ago."""
 
     @property
     def prefix(self) -> str:
         """The leading hash, as metadata carries it: fixed length, whatever the prompt holds."""
         return f"{self.leading_hash & 0xFFFF_FFFF_FFFF_FFFF:016x}"
 
-
-class Picker(Protocol):
-    """One strategy, bound to a pool's candidates of one tick."""
-
-    def pick(self, question: Question) -> Pick:
-        """Choose; no endpoints when in doubt."""
-        ...
+    def next_hash(self, held: int) -> int:
+        """Hash of the first block behind `held` leading ones: what is to be computed, and kept, next."""
+        if not self.blocks:
+            return self.leading_hash
+        return self.blocks[min(held, len(self.blocks) - 1)]

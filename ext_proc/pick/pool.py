@@ -1,55 +1,111 @@
-"""One pool as picks see it: its shape, what was sent there, and the strategy bound to this tick's loads."""
+"""One pool as picks see it: its shape, what is remembered of it, and picks bound to this tick's loads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from ext_proc.pick.adapters import Adapters
 from ext_proc.pick.backlog import Backlog
-from ext_proc.pick.candidates import Candidates, PoolShape
-from ext_proc.pick.strategies import PICKERS
+from ext_proc.pick.candidates import PoolShape
+from ext_proc.pick.composition import Composition
+from ext_proc.pick.demand import Demand
+from ext_proc.pick.filters import filtered
+from ext_proc.pick.scene import Fleet, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ext_proc.pick.candidates import LoadColumns
-    from ext_proc.pick.pick import Picker
+    from ext_proc.pick.pace import Judgement
+    from ext_proc.subset import Subset
     from fleet.endpoint import Pool
     from fleet.settings.picks import PickSettings
 
+WINDOW_SECONDS: Final = 30.0
+"""Over which it is counted what is asked for."""
+_MOST_BOUND: Final = 64
+"""Models and subsets that are bound in one tick; gateways may send as many subsets as they like."""
+
 
 class PoolState:
-    """Rebuilt in parts: shape per membership, columns per tick, a picker at its first use in a tick."""
+    """Rebuilt in parts: shape per membership, columns per tick, a composition at its first use in a tick."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.shape = PoolShape.of(pool)
+        size = len(self.shape.addresses)
         self.backlog = Backlog(self.shape.addresses)
+        self.adapters = Adapters(size, WINDOW_SECONDS)
+        self._demands: dict[str, Demand] = {}
         self._columns: LoadColumns | None = None
         self._settings: PickSettings | None = None
-        self._refreshed_at = 0.0
-        self._pickers: dict[str, Picker] = {}
+        self._shared = False
+        self._paces: Judgement | None = None
+        self._bound: dict[tuple[str, Subset | None], Composition | None] = {}
 
     def moved_to(self, pool: Pool, in_flight: Callable[[str], int]) -> PoolState:
-        """Return the state for other endpoints; who stays keeps what was sent there."""
+        """Return the state for other endpoints; who stays keeps what is remembered of it."""
         moved = PoolState(pool)
         moved.backlog = self.backlog.carried_to(moved.shape.addresses, in_flight)
+        sources = [self.shape.position.get(address) for address in moved.shape.addresses]
+        moved.adapters = self.adapters.carried_to(sources)
+        moved._demands = {name: self._demands[name] for name in self._demands if moved.shape.names(name)}
         return moved
 
-    def refresh(self, columns: LoadColumns, settings: PickSettings, now: float) -> None:
-        """Take over a tick's loads."""
-        self._columns, self._settings, self._refreshed_at = columns, settings, now
-        self.backlog.learn_rates(columns.signal("prefill_tokens_per_second"), now)
-        self._pickers.clear()
+    def refresh(
+        self, columns: LoadColumns, settings: PickSettings, now: float, *, shared: bool = False
+    ) -> None:
+        """Take over a tick's loads; `shared` is whether other workers tell what they send where."""
+        self._columns, self._settings, self._shared = columns, settings, shared
+        backlog, cost = self.backlog, settings.cost
+        backlog.learn_rates(columns.signal("prefill_tokens_per_second"), now)
+        told = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
+        backlog.learn_others(told, columns.in_flight_elsewhere, now)
+        self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
+        self._bound.clear()
 
-    def picker(self, model: str) -> Picker | None:
-        """Return the strategy over the endpoints that serve `model`; None when nobody does."""
-        # Models that no endpoint names share one entry, so that clients cannot grow the table.
-        key = model if self.shape.names(model) else ""
-        held = self._pickers.get(key)
-        if held is None and self._columns is not None and self._settings is not None:
-            candidates = Candidates.of(self.shape, self._columns, key)
-            if candidates is not None:
-                make = PICKERS[self._settings.strategy]
-                held = make(candidates, self.backlog, self._settings, self._refreshed_at)
-                self._pickers[key] = held
-        return held
+    def bound(self, model: str, subset: Subset | None = None) -> Composition | None:
+        """Return what picks among those that serve `model` and are allowed; None when there is nobody."""
+        key = self._key(model), subset
+        if key in self._bound:
+            return self._bound[key]
+        if self._columns is None or self._settings is None:
+            return None
+        if len(self._bound) >= _MOST_BOUND:
+            self._bound.clear()
+        settings = self._settings
+        fleet = Fleet(self.shape, self._columns, settings, key[0], subset)
+        candidates = filtered(fleet, settings.filters)
+        self._bound[key] = composition = (
+            None
+            if candidates is None
+            else Composition(
+                Scene(
+                    candidates,
+                    self.backlog,
+                    self.adapters,
+                    self.demand(model),
+                    self._paces,
+                    settings,
+                    0.0 if self._shared else self.backlog.elsewhere_share,
+                )
+            )
+        )
+        return composition
+
+    def demand(self, model: str) -> Demand:
+        """Return what counts the requests for a model."""
+        return self._demands.setdefault(self._key(model), Demand(WINDOW_SECONDS))
+
+    def note(self, model: str, address: str, cold_seconds: float, adapter: str, now: float) -> None:
+        """Note a pick."""
+        self.demand(model).add(now)
+        self.backlog.add(address, cold_seconds, now)
+        if adapter:
+            self.adapters.note(adapter, self.shape.position[address], now)
+
+    def _key(self, model: str) -> str:
+        # Models that no endpoint names share one entry, so that clients cannot grow the tables.
+        return model if self.shape.names(model) else ""

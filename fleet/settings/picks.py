@@ -1,16 +1,27 @@
-"""How an endpoint is chosen for a request."""
+"""How an endpoint is chosen for a request: filter, score, choose; and who may be refused."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fleet.settings.pools import LocalitySettings
 from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
+
+FilterName = Literal["model", "subset", "healthy", "working", "trusted", "memory"]
+ScorerName = Literal[
+    "first_token", "decode_load", "memory", "trust", "pace", "topology", "adapter", "session", "leading"
+]
+PickerName = Literal["rendezvous", "cheapest"]
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
+Header = Annotated[str, Field(pattern=r"^[a-z0-9-]*$", max_length=128)]
+
+_MUST: Final = frozenset({"model", "subset"})
 
 
 class CostSettings(Strict):
-    """Constants of the `cost` pick: queue ahead + cold_price x cold prefill, in seconds."""
+    """Constants of the scorers. What they add up is in seconds."""
 
     cold_price: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Cold work counts this many times its own time, because it delays those who come later."""
@@ -30,6 +41,13 @@ class CostSettings(Strict):
     """An endpoint that takes so many times the pool's usual time for our requests costs what is beyond it."""
     slow_most_seconds: NotNegative = 30.0
     """At most so much; 0 switches it off."""
+    other_zone_seconds: NotNegative = 0.002
+    """What an endpoint in another zone costs more, where `locality` says where we are."""
+    other_region_seconds: NotNegative = 0.05
+    adapter_seconds: NotNegative = 0.2
+    """Loading a LoRA adapter, where we have sent nothing for it lately."""
+    adapter_memory_seconds: Seconds = 300.0
+    """Lately: an engine is taken to keep an adapter this long."""
 
     @model_validator(mode="after")
     def _pressure_rises(self) -> Self:
@@ -38,11 +56,76 @@ class CostSettings(Strict):
         return self
 
 
+class ScorerSettings(Strict):
+    """One scorer of the composition."""
+
+    name: ScorerName
+    weight: NotNegative = 1.0
+    """Its seconds count this many times."""
+
+
+class SessionSettings(Strict):
+    """Sessions that stay where they are, as long as that costs little.
+
+    They are told by the listener's `session_header`, else by a field of the body.
+    """
+
+    field: Annotated[str, Field(max_length=256)] = ""
+    """Of the body, inner ones with dots (`metadata.user_id`); empty: none."""
+    bonus_seconds: NotNegative = 0.05
+    """What the endpoint of the session's last request costs less; 0 switches sessions off."""
+    expiry_seconds: Seconds = 600.0
+    entries: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
+
+
+class AdmissionSettings(Strict):
+    """Who is refused when every endpoint is past its limit. Without a limit nobody is, ever."""
+
+    most_wait_seconds: Seconds | None = None
+    """An endpoint with a longer predicted wait is past its limit."""
+    most_queue: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """One with more requests waiting in the engine is, too."""
+    shed_below: Priority = 0
+    """Requests of a lower priority are refused. Who names none has priority 0."""
+    priority_header: Header = ""
+    """Carries a request's priority, a whole number; empty: none does."""
+    tenant_priorities: dict[str, Priority] = Field(default_factory=dict)
+    """By what `tenant_header` says, for requests without a priority of their own."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anybody may be refused."""
+        return self.most_wait_seconds is not None or self.most_queue is not None
+
+
 class PickSettings(Strict):
     """How an endpoint is chosen for a request."""
 
-    strategy: Literal["cost"] = "cost"
+    filters: tuple[FilterName, ...] = ("model", "subset", "healthy", "working", "trusted", "memory")
+    """Who may be chosen at all, in this order."""
+    scorers: tuple[ScorerSettings, ...] = (
+        ScorerSettings(name="first_token"),
+        ScorerSettings(name="decode_load"),
+        ScorerSettings(name="memory"),
+        ScorerSettings(name="trust"),
+        ScorerSettings(name="pace"),
+        ScorerSettings(name="topology"),
+        ScorerSettings(name="adapter"),
+        ScorerSettings(name="session"),
+        ScorerSettings(name="leading"),
+    )
+    """What an endpoint costs, in seconds: the sum over these."""
+    picker: PickerName = "rendezvous"
+    """Who is chosen among endpoints of almost equal cost."""
     cost: CostSettings = CostSettings()
+    sessions: SessionSettings = SessionSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    locality: LocalitySettings = LocalitySettings()
+    """Where the Envoys stand that ask this worker; empty: everywhere alike."""
+    tenant_header: Header = ""
+    """Names the tenant that a request is from; empty: none does."""
+    tenants_apart: bool = False
+    """Engines keep tenants' prefixes apart, so they are not warm for each other."""
     block_bytes: Annotated[int, Field(ge=16, le=65_536)] = 256
     fallbacks: Annotated[int, Field(ge=0, le=16)] = 2
     """Endpoints named after the first, for retries."""
@@ -52,3 +135,18 @@ class PickSettings(Strict):
     """An endpoint that is not trusted gets at most one request in this time, of each worker."""
     cold_without_load: Literal["weights", "rendezvous"] = "weights"
     """Who decides when nothing is warm and no load is known."""
+    forget_after_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """What is known of an endpoint that left is kept this long, in case it returns."""
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Headers that are read for picks, beside a listener's session header."""
+        return tuple(name for name in (self.tenant_header, self.admission.priority_header) if name)
+
+    @model_validator(mode="after")
+    def _composes(self) -> Self:
+        if len(set(self.filters)) < len(self.filters) or not _MUST.issubset(self.filters):
+            raise ValueError("allowed: each of filters once, `model` and `subset` always among them")
+        if len({scorer.name for scorer in self.scorers}) < len(self.scorers):
+            raise ValueError("allowed: each of scorers once")
+        return self

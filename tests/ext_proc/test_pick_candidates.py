@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ext_proc.pick import PICKERS, Candidates, LoadColumns, PoolShape, PoolState, Reason
+from ext_proc.pick import LoadColumns, PoolShape, PoolState, Reason
+from ext_proc.pick.filters import filtered
+from ext_proc.pick.scene import Fleet
 from ext_proc.prompt.decode import Unreadable
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
@@ -22,7 +24,8 @@ def columns_of(shape: PoolShape, loads: dict[str, Load]) -> LoadColumns:
 
 def candidates(of: Pool, model: str, loads: dict[str, Load] | None = None) -> tuple[str, ...] | None:
     shape = PoolShape.of(of)
-    found = Candidates.of(shape, columns_of(shape, loads or {}), model)
+    settings = PickSettings()
+    found = filtered(Fleet(shape, columns_of(shape, loads or {}), settings, model), settings.filters)
     return None if found is None else found.addresses
 
 
@@ -127,15 +130,10 @@ def test_the_model_of_a_body_that_names_none(
 def test_models_that_clients_make_up_do_not_grow_the_table() -> None:
     state = PoolState(pool(("a",), ()))
     state.refresh(columns_of(state.shape, {}), PickSettings(), 0.0)
-    first = state.picker("made up 0")
+    first = state.bound("made up 0")
     assert first is not None
-    assert all(state.picker(f"made up {n}") is first for n in range(100))
-    assert state.picker("a") is not first
-
-
-def test_every_strategy_in_the_settings_is_registered() -> None:
-    allowed = PickSettings.model_fields["strategy"].annotation
-    assert set(PICKERS) == set(allowed.__args__)
+    assert all(state.bound(f"made up {n}") is first for n in range(100))
+    assert state.bound("a") is not first
 
 
 def test_every_way_to_be_unreadable_has_its_reason() -> None:

@@ -1,18 +1,18 @@
-"""The cost strategy over candidates: who is chosen, who comes next, and what is unknown counts as."""
+"""Picks as composed by default: who is chosen, who comes next, and what is unknown counts as."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from ext_proc.pick import Backlog, LoadColumns, PoolState, Question, Reason
+from ext_proc.pick import Backlog, Composition, LoadColumns, Pick, PoolState, Question, Reason
 from ext_proc.pick.candidates import neutral
-from ext_proc.pick.cost import CostPicker
 from ext_proc.pick.rendezvous import scores
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
@@ -20,6 +20,7 @@ from fleet.pick_table import PickTable
 from fleet.settings.picks import CostSettings, PickSettings
 
 SETTINGS = PickSettings()
+UNFILTERED = ("model", "subset")
 NOW = 100.0
 
 
@@ -50,21 +51,41 @@ def state_of(
     return state
 
 
+@dataclass
+class Ask:
+    """A prompt of so many blocks, and who holds how many of them, by number."""
+
+    matched: dict[int, int] = field(default_factory=dict)
+    leading: int = 7
+    blocks: int = 32
+    now: float = NOW
+
+    def of(self, state: PoolState) -> Question:
+        matched = np.zeros(len(state.shape.addresses), np.int64)
+        for row, held in self.matched.items():
+            matched[row] = held
+        chain = [self.leading, *(self.leading * 1009 + n for n in range(1, self.blocks))]
+        return Question(self.leading, chain, self.blocks * SETTINGS.block_bytes, matched, self.now)
+
+
 def ask(
     matched: dict[int, int] | None = None, *, leading: int = 7, blocks: int = 32, now: float = NOW
-) -> Question:
-    by_address = {f"10.0.0.{n}:8000": held for n, held in (matched or {}).items()}
-    return Question(leading, blocks, blocks * SETTINGS.block_bytes, by_address, now)
+) -> Ask:
+    return Ask(matched or {}, leading, blocks, now)
 
 
 def number(address: str) -> int:
     return int(address.split(":", maxsplit=1)[0].rpartition(".")[2])
 
 
-def choose(state: PoolState, question: Question):
-    picker = state.picker("m")
-    assert picker is not None
-    return picker.pick(question)
+def bound(state: PoolState) -> Composition:
+    picks = state.bound("m")
+    assert picks is not None
+    return picks
+
+
+def choose(state: PoolState, asked: Ask) -> Pick:
+    return bound(state).pick(asked.of(state))
 
 
 def test_the_warm_endpoint_is_chosen_when_all_are_idle() -> None:
@@ -138,10 +159,9 @@ def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
 
     def penalty(used: float) -> float:
         loads = {0: load(memory_used_ratio=used, queue_depth=0), 1: IDLE}
-        state = state_of(loads, count=2, settings=PickSettings(cost=cost))
-        picker = state.picker("m")
-        assert isinstance(picker, CostPicker)
-        return float(picker.penalty[0] - picker.penalty[1])
+        state = state_of(loads, count=2, settings=PickSettings(cost=cost, filters=UNFILTERED))
+        fixed = bound(state).scores.fixed
+        return float(fixed[0] - fixed[1])
 
     seen = [penalty(used) for used in (0.8, 0.85, 0.9, 1.0)]
     assert seen == pytest.approx([0.0, 1.0, 2.0, 2.0])
@@ -150,7 +170,8 @@ def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
 def test_the_gpus_memory_counts_where_the_kv_caches_is_unknown() -> None:
     told = load(memory_used_ratio=0.1, gpu_memory_used_ratio=0.99, queue_depth=0)
     untold = load(gpu_memory_used_ratio=0.99, queue_depth=0)
-    pick = choose(state_of({0: untold, 1: told}, count=2), ask())
+    settings = PickSettings(filters=UNFILTERED)
+    pick = choose(state_of({0: untold, 1: told}, count=2, settings=settings), ask())
     assert [number(address) for address in pick.endpoints] == [1, 0]
 
 
@@ -193,16 +214,6 @@ def test_rendezvous_may_decide_without_load_when_told() -> None:
     pick = choose(state_of({}, settings=settings), ask())
     assert pick.reason is Reason.COLD
     assert len(pick.endpoints) == 3
-
-
-def test_a_match_elsewhere_than_among_the_candidates_is_none() -> None:
-    assert choose(state_of({}), ask({99: 5})).reason is Reason.NO_SIGNAL
-
-
-def test_a_match_longer_than_the_text_makes_no_negative_work() -> None:
-    pick = choose(state_of(), ask({1: 1000}))
-    assert pick.cold_seconds == 0
-    assert pick.matched_share == 1.0
 
 
 def test_two_replicas_agree_on_cold_prefixes_whatever_their_small_differences() -> None:
@@ -257,7 +268,7 @@ def test_the_list_is_distinct_and_in_the_order_of_cost(count: int, fallbacks: in
     """Behind those within the slack, nobody cheaper stands behind a dearer one."""
     rng = random.Random(count)
     loads = {n: load(queue_depth=rng.randrange(100), memory_used_ratio=rng.random()) for n in range(count)}
-    settings = PickSettings(fallbacks=fallbacks)
+    settings = PickSettings(fallbacks=fallbacks, filters=UNFILTERED)
     state = state_of(loads, count=count, settings=settings)
     state.backlog.mean_cold_seconds = 0.1
     picked = [int(address.split(":")[0].rpartition(".")[2]) for address in choose(state, ask()).endpoints]
@@ -326,9 +337,7 @@ def test_doubt_makes_dearer_in_proportion_and_unknown_trust_does_not() -> None:
         1: load(queue_depth=0, trust_ratio=1.0, error_ratio=0.5),
         2: load(queue_depth=0),
     }
-    picker = state_of(loads, count=3).picker("m")
-    assert isinstance(picker, CostPicker)
-    assert picker.penalty.tolist() == pytest.approx([0.5, 1.0, 0.0])
+    assert bound(state_of(loads, count=3)).scores.fixed.tolist() == pytest.approx([0.5, 1.0, 0.0])
 
 
 def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind() -> None:

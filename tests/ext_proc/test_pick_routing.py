@@ -126,8 +126,16 @@ def test_hostile_bodies_raise_nothing_and_the_next_request_is_routed(
     assert world.router.route(whole(chat(LONG))).endpoints
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "GZIP", " zstd", "gzip, br", "snappy"])
-def test_a_compressed_body_is_no_pick(encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", " x-gzip"])
+def test_a_compressed_body_is_read(encoding: str) -> None:
+    world = World(view_of(pool_of()))
+    packed = world.router.route(whole(gzip.compress(chat(LONG)), content_encoding=encoding))
+    plain = world.router.route(whole(chat(LONG)))
+    assert (plain.prefix, plain.reason) == (packed.prefix, Reason.WARM)
+
+
+@pytest.mark.parametrize("encoding", ["snappy", " zstd", "gzip, br"])
+def test_an_unknown_or_broken_coding_is_no_pick(encoding: str) -> None:
     body = gzip.compress(chat(LONG))
     pick = World(view_of(pool_of())).router.route(whole(body, content_encoding=encoding))
     assert (pick.endpoints, pick.reason) == ((), Reason.COMPRESSED)
@@ -189,6 +197,23 @@ def test_an_endpoint_that_leaves_takes_its_warmth_along() -> None:
     moved = world.router.route(whole(chat(LONG)))
     assert moved.reason is Reason.COLD
     assert first not in moved.endpoints
+
+
+def test_an_endpoint_that_returns_within_the_grace_is_as_warm_as_before() -> None:
+    """Discovery may lose an endpoint for a moment; what it is warm for is forgotten only after the grace."""
+    world = World(view_of(pool_of()))
+    first = world.router.route(whole(chat(LONG))).endpoints[0]
+    kept = tuple(e for e in pool_of().endpoints if e.address != first)
+    world.store.publish(view_of(Pool("p", kept)))
+    world.router.follow()
+    world.clock.now += 30
+    world.store.publish(view_of(pool_of(), now=world.clock.now))
+    assert world.router.route(whole(chat(LONG))).endpoints[0] == first
+    world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
+    world.router.follow()
+    world.clock.now += 61
+    world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
+    world.router.follow()
     assert world.router.warmth.held(first) == 0
 
 

@@ -1,0 +1,127 @@
+"""A request as a question to one pool: its prompt in blocks, and whose it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
+
+from ext_proc.prompt.blocks import block_hashes, identity_of
+from ext_proc.prompt.decode import Prompt, read_prompt
+from ext_proc.prompt.encoding import DECODE_SECONDS, PLAIN, decode
+from ext_proc.prompt.unreadable import Unreadable
+from ext_proc.request import METHOD, model_in_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ext_proc.pick import PoolState
+    from ext_proc.request import RouteRequest
+    from fleet.settings import Settings
+
+MAX_NAME_CHARS: Final = 256
+"""Of a tenant or a session, as far as it counts."""
+
+
+class Read(NamedTuple):
+    """What was read of a request."""
+
+    prompt: Prompt
+    body: bytes
+    """Without its content coding; empty where none is read."""
+
+
+class Inquiry(NamedTuple):
+    """One prompt for one pool."""
+
+    pool: PoolState
+    model: str
+    prompt: Prompt
+    identity: bytes
+    """What beside the text makes prefixes equal."""
+    blocks: Sequence[int]
+    leading_hash: int
+    session: int
+    """Digest of what names its session; 0: nothing does."""
+    adapter: str
+    """What an engine may have to load for it; empty: nothing."""
+
+
+def read(request: RouteRequest, settings: Settings, clock: Callable[[], float]) -> Read | Unreadable:
+    """Read a request's prompt; where only its headers are there, what they tell of it.
+
+    Work is bounded by the limits, and by `clock` where a content coding has to be undone.
+    """
+    if request.headers_only:
+        # By a session alone can be told where it should go; others go by weights.
+        if request.headers.get(METHOD) != "POST" or not _told_session(request.headers, settings):
+            return Unreadable.NO_PROMPT
+        return Read(Prompt(model_in_path(request.path) or None, "", b"", complete=False), b"")
+    body, complete, encoding = request.body, request.complete, request.content_encoding
+    if encoding and encoding.strip().lower() not in PLAIN:
+        late_at = clock() + DECODE_SECONDS
+        limit = settings.limits.body_bytes
+        decoded = decode(body, encoding, limit, complete=complete, late=lambda: clock() > late_at)
+        if isinstance(decoded, Unreadable):
+            return decoded
+        body, complete = decoded.body, decoded.complete
+    field = settings.ext_proc.pick.sessions.field
+    prompt = read_prompt(body, complete=complete, path=request.path, session_field=field)
+    return prompt if isinstance(prompt, Unreadable) else Read(prompt, body)
+
+
+def inquiry(
+    request: RouteRequest,
+    settings: Settings,
+    pool: PoolState,
+    model: str,
+    prompt: Prompt,
+) -> Inquiry:
+    """Make the question to a pool of which the model is known."""
+    pick, tenant = settings.ext_proc.pick, tenant_of(request.headers, settings)
+    identity = identity_of(model, prompt.salt, prompt.adapter, tenant if pick.tenants_apart else "")
+    blocks = block_hashes(
+        prompt.text,
+        identity=identity,
+        block_bytes=pick.block_bytes,
+        max_blocks=settings.limits.prompt_blocks,
+    )
+    whole = prompt.text or request.request_id.encode("utf-8", "surrogatepass")
+    return Inquiry(
+        pool,
+        model,
+        prompt,
+        identity,
+        blocks,
+        blocks[0] if blocks else xxh3_64_intdigest(identity + whole),
+        _session(_told_session(request.headers, settings) or prompt.session, pool, tenant),
+        _adapter(pool, model, prompt.adapter),
+    )
+
+
+def tenant_of(headers: Mapping[str, str], settings: Settings) -> str:
+    """Return the tenant that the request is from; empty when nobody says."""
+    name = settings.ext_proc.pick.tenant_header
+    return headers.get(name, "").strip()[:MAX_NAME_CHARS] if name else ""
+
+
+def _told_session(headers: Mapping[str, str], settings: Settings) -> str:
+    """Return what a listener's session header says; empty when there is none, or sessions are off."""
+    if settings.ext_proc.pick.sessions.bonus_seconds:
+        for listener in settings.listeners:
+            if told := headers.get(listener.session_header):
+                return told
+    return ""
+
+
+def _session(told: str, pool: PoolState, tenant: str) -> int:
+    if not told:
+        return 0
+    # What clients call their sessions is theirs: another tenant's session by that name is another one.
+    whose = f"{pool.shape.name}\0{tenant}\0{told[:MAX_NAME_CHARS]}"
+    return xxh3_128_intdigest(whose.encode("utf-8", "surrogatepass"))
+
+
+def _adapter(pool: PoolState, model: str, named: str) -> str:
+    """Return the adapter that is named, else the model where an engine has several by name, else nothing."""
+    return f"{model}\0{named}" if named or (pool.shape.several and pool.shape.names(model)) else ""

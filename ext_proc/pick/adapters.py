@@ -1,0 +1,79 @@
+"""Which endpoints have loaded a LoRA adapter, as far as our own requests tell. Bounded.
+
+Engines load an adapter at its first request and keep some of them; how many, and which go first, they do not
+say. So an endpoint is taken to have one as long as we have sent something for it lately. Like cold prefill,
+loading is paid once and used by all later requests: its price falls with what it is asked for (`demand`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ext_proc.pick.demand import Demand, uses
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MOST: Final = 256
+"""Adapters that are remembered for a pool: those asked for last."""
+
+
+class _Adapter:
+    __slots__ = ("demand", "sent_at")
+
+    def __init__(self, size: int, window_seconds: float) -> None:
+        self.sent_at: NDArray[np.float64] = np.full(size, -np.inf)
+        self.demand = Demand(window_seconds)
+
+
+class Adapters:
+    """By adapter and endpoint, in the pool's order, when something was last sent there for it."""
+
+    def __init__(self, size: int, window_seconds: float) -> None:
+        self._size = size
+        self._window_seconds = window_seconds
+        self._held: OrderedDict[str, _Adapter] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def carried_to(self, sources: Sequence[int | None]) -> Adapters:
+        """Return the same for other endpoints; `sources` names each one's row here, None for new ones."""
+        moved = Adapters(len(sources), self._window_seconds)
+        for name, held in self._held.items():
+            moved._held[name] = entry = _Adapter(len(sources), self._window_seconds)
+            entry.demand = held.demand
+            for row, source in enumerate(sources):
+                if source is not None:
+                    entry.sent_at[row] = held.sent_at[source]
+        return moved
+
+    def note(self, adapter: str, row: int, now: float) -> None:
+        """Note that a request for an adapter goes to an endpoint."""
+        held = self._held.get(adapter)
+        if held is None:
+            held = self._held[adapter] = _Adapter(self._size, self._window_seconds)
+            if len(self._held) > MOST:
+                self._held.popitem(last=False)
+        else:
+            self._held.move_to_end(adapter)
+        held.sent_at[row] = now
+        held.demand.add(now)
+
+    def missing(self, adapter: str, since: float) -> NDArray[np.bool_] | None:
+        """Return which endpoints got nothing for an adapter since then; None when that holds for all."""
+        held = self._held.get(adapter)
+        if held is None:
+            return None
+        lacks: NDArray[np.bool_] = held.sent_at < since
+        return None if lacks.all() else lacks
+
+    def uses(self, adapter: str, total: float, held_share: float, endpoints: int, now: float) -> float:
+        """Return how many later requests would share the price of loading it once more, see `demand`."""
+        held = self._held.get(adapter)
+        return 0.0 if held is None else uses(held.demand.at(now), total, held_share, endpoints)

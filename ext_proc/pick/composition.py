@@ -1,0 +1,152 @@
+"""Filter, score, choose: a pick as the settings compose it, bound to a pool's candidates of one tick.
+
+Filters and whatever holds for every prompt are computed once a tick; a pick is a few operations over columns,
+so its cost grows slowly with the number of endpoints.
+
+Fallbacks prefer other fault domains: each is the cheapest of the next `DOMAIN_DEPTH` that shares none with
+those before it, if it costs at most `other_domain_seconds` more than the cheapest; else that one.
+
+An endpoint that is left out because it is not trusted is tried with one request in a while, with the usual
+order as its fallbacks, so that its recovery is seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ext_proc.pick.considered import Comparison, comparison
+from ext_proc.pick.forecast import Forecaster
+from ext_proc.pick.pick import Pick, Reason
+from ext_proc.pick.pickers import PICKERS
+from ext_proc.pick.pickers.offer import Offer
+from ext_proc.pick.scorers import Scores
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.pick import Question
+    from ext_proc.pick.scene import Scene
+
+DOMAIN_DEPTH: Final = 8
+"""So many more than wanted are looked at for fallbacks in other fault domains."""
+MOST_TRIALS_IN_FLIGHT: Final = 4
+"""An endpoint that holds so many requests of ours gets no more to try it with: they may hang."""
+
+
+class Composition:
+    """One pool, model and subset at one tick."""
+
+    def __init__(self, scene: Scene) -> None:
+        settings = scene.settings
+        self.candidates = scene.candidates
+        self.scores = Scores(scene, settings.scorers)
+        self._forecaster = Forecaster(scene)
+        self._backlog = scene.backlog
+        self._apart_share = scene.apart_share
+        self._first = PICKERS[settings.picker]
+        self._wanted = settings.fallbacks + 1
+        self._block_bytes = settings.block_bytes
+        self._may_pick_blind = settings.cold_without_load == "rendezvous"
+        self._trial_interval_seconds = settings.trial_interval_seconds
+        self._other_domain_seconds = settings.other_domain_seconds
+
+    def pick(self, question: Question) -> Pick:
+        """Choose; no endpoints when nothing is warm and no load is known."""
+        candidates = self.candidates
+        if not candidates.load_known and not self._may_pick_blind and not self._knows(question):
+            return Pick.none(Reason.NO_SIGNAL, question.prefix)
+        forecast = self._forecaster.of(question)
+        cost = self.scores.cost(question, forecast)
+        order = self._choose(Offer(question, forecast, cost, self._apart_share))
+        considered = comparison(candidates.addresses, order, cost, forecast, explain=question.explain)
+        if candidates.trials and (tried := self._due_trial(question.now)) is not None:
+            return self._trial(*tried, order, question, considered)
+        first = order[0]
+        held, cold = forecast.matched.item(first), forecast.cold.item(first)
+        return Pick(
+            endpoints=tuple([candidates.addresses[position] for position in order]),
+            reason=Reason.WARM if held else Reason.COLD,
+            matched_share=held / len(question.blocks) if held else 0.0,
+            prefix=question.prefix,
+            expected_seconds=forecast.queue.item(first) + forecast.load.item(first) + cold,
+            cold_seconds=cold,
+            candidates=len(candidates.addresses),
+            considered=considered,
+        )
+
+    def waits(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return for each candidate the predicted wait in seconds and the engine's queue, NaN if unknown."""
+        wait = self._forecaster.queue(now) + self._forecaster.load()
+        return wait, self.candidates.signal("queue_depth")
+
+    def _knows(self, question: Question) -> bool:
+        """Whether a prompt finds something warm, without any load to go by."""
+        return bool(question.matched[self.candidates.rows].any()) or (
+            bool(question.session) and self.candidates.place(question.session) is not None
+        )
+
+    def _due_trial(self, now: float) -> tuple[int, str] | None:
+        """Return row and address of one that may be tried now, if there is one, and note that it is."""
+        tried_at = self._backlog.tried_at
+        for row, address in self.candidates.trials:
+            due = now - tried_at[row] >= self._trial_interval_seconds
+            if due and self._backlog.in_flight[row] < MOST_TRIALS_IN_FLIGHT:
+                tried_at[row] = now
+                return row, address
+        return None
+
+    def _trial(
+        self, row: int, address: str, order: list[int], question: Question, considered: Comparison
+    ) -> Pick:
+        """Return a pick of an endpoint that is no candidate; how long it will take is unknown."""
+        candidates = self.candidates
+        held = question.matched.item(row)
+        behind = (candidates.addresses[position] for position in order[: self._wanted - 1])
+        # Its own rate is as little to be relied on as its answers.
+        cold_bytes = question.text_bytes - held * self._block_bytes
+        return Pick(
+            endpoints=(address, *behind),
+            reason=Reason.WARM if held else Reason.COLD,
+            matched_share=held / len(question.blocks) if held else 0.0,
+            prefix=question.prefix,
+            cold_seconds=cold_bytes * float(self._forecaster.seconds_per_byte.mean()),
+            candidates=len(candidates.addresses),
+            trial=True,
+            considered=considered,
+        )
+
+    def _choose(self, offer: Offer) -> list[int]:
+        """Positions, best first, with fallbacks in other fault domains."""
+        order = self._first(offer, self.candidates, self._wanted)
+        if not self.candidates.domains or self._apart(order):
+            return order
+        return self._spread(self._first(offer, self.candidates, self._wanted + DOMAIN_DEPTH), offer.cost)
+
+    def _apart(self, order: list[int]) -> bool:
+        """Whether no two of them share a fault domain."""
+        domains, used = self.candidates.domains, 0
+        for position in order:
+            if domains[position] & used:
+                return False
+            used |= domains[position]
+        return True
+
+    def _spread(self, order: list[int], cost: NDArray[np.float64]) -> list[int]:
+        """Take fallbacks from other fault domains first, as far as they are not much dearer."""
+        domains, allowed = self.candidates.domains, self._other_domain_seconds
+        taken, rest = order[:1], order[1:]
+        used = domains[order[0]]
+        while rest and len(taken) < self._wanted:
+            limit = float(cost[rest].min()) + allowed
+            chosen = next(
+                (
+                    place
+                    for place, position in enumerate(rest)
+                    if not domains[position] & used and cost[position] <= limit
+                ),
+                0,
+            )
+            taken.append(rest.pop(chosen))
+            used |= domains[taken[-1]]
+        return taken

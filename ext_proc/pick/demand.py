@@ -1,0 +1,84 @@
+"""How much a prefix is asked for, against who holds it: what the price of its cold work depends on.
+
+Cold work is dear, because it delays those who come later (`cold_price`). But what is computed stays, and
+where many others ask for the same run of blocks, those who come later profit by it: the work is paid once and
+used by all of them. So its price is shared among those who will use it.
+
+    N       requests for the endpoints in question within the window
+    N_b     those of them that share the prompt's run of blocks up to block b
+    f_b     fair share of the endpoints that hold block b: their weights over all weights
+    n       endpoints in question
+    excess  = max(0, N_b - N * f_b)     requests that the holders had beyond their fair share
+    uses_b  = min(excess, N / n)        as many of them as one more holder would have taken off them
+    price_b = cold_price / (1 + uses_b)
+
+A conversation asks for its own blocks seldom, as seen from the pool: its N_b is below its one holder's fair
+share, the price is the full one, and it stays where it is. A system prompt that most requests begin with
+spreads to one more endpoint after the other, each time for a few milliseconds of price, until its holders'
+fair share covers its demand. What is computed for it is counted in full where it delays: in the forecast.
+
+The window is the one in which requests are counted: as it was lately, so it is taken to go on.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Demand:
+    """A count of requests that fades with a time constant: each counts 1 at first."""
+
+    __slots__ = ("_at", "_count", "window_seconds")
+
+    def __init__(self, window_seconds: float) -> None:
+        self.window_seconds = window_seconds
+        self._count = 0.0
+        self._at = 0.0
+
+    def add(self, now: float) -> None:
+        """Count one request."""
+        self._count = self.at(now) + 1.0
+        self._at = max(now, self._at)
+
+    def at(self, now: float) -> float:
+        """Return the count."""
+        return self._count * exp(-max(0.0, now - self._at) / self.window_seconds)
+
+
+def uses(count: float, total: float, held_share: float, endpoints: int) -> float:
+    """Return `uses_b` of the module's formula for one thing that can be held."""
+    return min(max(0.0, count - total * held_share), total / endpoints)
+
+
+def prices(
+    cold_price: float,
+    counts: NDArray[np.float64],
+    total: float,
+    matched: NDArray[np.int64],
+    shares: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the price of each of a prompt's blocks, by the module's formula.
+
+    `counts` are N_b; `matched` how many leading blocks each endpoint holds, `shares` their fair shares.
+    """
+    holders = np.bincount(matched, weights=shares, minlength=counts.size + 1)
+    held = holders[::-1].cumsum()[-2::-1][: counts.size]
+    excess = np.maximum(counts - total * held, 0.0)
+    result: NDArray[np.float64] = cold_price / (1.0 + np.minimum(excess, total / shares.size))
+    return result
+
+
+def priced_bytes(
+    prices: NDArray[np.float64], cold_price: float, block_bytes: int, text_bytes: int
+) -> NDArray[np.float64]:
+    """Return by number of leading blocks held, from none to all, the rest of the text in priced bytes."""
+    left = np.empty(prices.size + 1)
+    left[-1] = cold_price * (text_bytes - prices.size * block_bytes)
+    left[:-1] = prices[::-1].cumsum()[::-1] * block_bytes + left[-1]
+    return left

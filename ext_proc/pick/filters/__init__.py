@@ -1,0 +1,64 @@
+"""Who may be chosen: every filter by its name in the settings. A new one is one file and one line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from ext_proc.pick.candidates import Candidates
+from ext_proc.pick.filters import healthy, memory, model, subset, trusted, working
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.scene import Fleet
+
+
+class Filter(NamedTuple):
+    """A rule that leaves endpoints out."""
+
+    passes: Callable[[Fleet], NDArray[np.bool_] | None]
+    """Who passes, in the pool's order; None: everybody. What is unknown is no evidence, so it passes."""
+    required: bool = False
+    """When nobody passes, nobody is picked; of other filters, such a one is passed over."""
+    least_share: float = 0.0
+    """It is passed over as well when it would leave less than this share of those before it, 0 to 1."""
+    tried: bool = False
+    """Those that it alone leaves out are tried now and then."""
+
+
+FILTERS: Final[dict[str, Filter]] = {
+    "model": Filter(model.passes, required=True),
+    "subset": Filter(subset.passes, required=True),
+    "healthy": Filter(healthy.passes),
+    "working": Filter(working.passes),
+    "trusted": Filter(trusted.passes, tried=True),
+    # When most are full, that is the pool's load, and scores tell who is worse off.
+    "memory": Filter(memory.passes, least_share=0.5),
+}
+
+
+def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
+    """Apply filters in their order, each to those whom the ones before have left; None: nobody is left."""
+    chosen = np.arange(len(fleet.shape.addresses))
+    tried = chosen[:0]
+    for name in names:
+        rule = FILTERS[name]
+        passes = rule.passes(fleet)
+        if passes is None:
+            continue
+        among = passes[chosen]
+        left = int(np.count_nonzero(among))
+        if left == chosen.size:
+            continue
+        if not rule.required and (not left or left < rule.least_share * chosen.size):
+            continue
+        if rule.tried:
+            tried = chosen[~among]
+        chosen = chosen[among]
+    if not chosen.size:
+        return None
+    return Candidates.of(fleet.shape, fleet.columns, chosen, tried)

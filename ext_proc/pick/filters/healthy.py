@@ -1,0 +1,22 @@
+"""Those that are there: not those that refuse connections, or whose GPU is isolated or drained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.scene import Fleet
+
+ISOLATED_SCORE: Final = 0.4
+"""A GPU's health up to which its endpoints get no picks: isolated or drained."""
+
+
+def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+    """Return who is healthy, as far as is known."""
+    columns = fleet.columns
+    gone = (columns.signal("reachable") == 0) | (columns.signal("gpu_health_score") <= ISOLATED_SCORE)
+    result: NDArray[np.bool_] = ~gone
+    return result

@@ -1,0 +1,106 @@
+"""What a prompt would take on each endpoint: the facts that scorers put a price on.
+
+For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading blocks of it:
+
+    cold  = (text_bytes - matched * block_bytes) / bytes_per_token / prefill_tokens_per_second
+    queue = max(free_at - now, queue_depth * mean_cold_seconds)
+    load  = in_flight * in_flight_seconds     (ours, other workers', and what engines tell of beyond these)
+                  (ours: at least what `Pace` takes an endpoint for that answers implausibly fast)
+
+The predicted time to first token is their sum. `free_at` is our own estimate (see `Backlog`), `queue_depth`
+the engine's gauge; the larger of the two holds, because each misses what the other sees. The prefill rate is
+what an engine has lately been capable of (see `Backlog.learn_rates`). Unknown signals count as the known
+peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see `demand`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ext_proc.pick.candidates import neutral
+from ext_proc.pick.demand import priced_bytes, prices
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.pick import Question
+    from ext_proc.pick.scene import Scene
+
+
+class Forecast(NamedTuple):
+    """One number a candidate each; in seconds but for the blocks."""
+
+    matched: NDArray[np.int64]
+    cold: NDArray[np.float64]
+    priced: NDArray[np.float64]
+    queue: NDArray[np.float64]
+    load: NDArray[np.float64]
+
+
+class Forecaster:
+    """Bound to the candidates of one tick. What does not depend on the prompt is computed once."""
+
+    def __init__(self, scene: Scene) -> None:
+        candidates, backlog, cost = scene.candidates, scene.backlog, scene.settings.cost
+        rows = self._rows = candidates.rows
+        self._backlog = backlog
+        self._demand = scene.demand
+        self._block_bytes = scene.settings.block_bytes
+        self._cold_price = cost.cold_price
+        self._in_flight_seconds = cost.in_flight_seconds
+        rates = neutral(backlog.rates[rows], cost.prefill_tokens_per_second)
+        self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
+        self._seconds_per_block = self.seconds_per_byte * self._block_bytes
+        depth = neutral(candidates.signal("queue_depth"), 0.0)
+        self._depth = depth if depth.any() else None
+        others = candidates.in_flight_elsewhere + backlog.unseen[rows]
+        self._load_of_others = others * cost.in_flight_seconds if others.any() else None
+        self._least_in_flight: NDArray[np.float64] | None = None
+        if scene.paces is not None:
+            held = scene.paces.held[rows]
+            self._least_in_flight = held if held.any() else None
+        self._shares = candidates.shares()
+        self._least_share = float(self._shares.min())
+        # What is asked for is counted by each worker for itself.
+        self._workers = 1.0 / (1.0 - backlog.elsewhere_share)
+
+    def of(self, question: Question) -> Forecast:
+        """Forecast one prompt."""
+        matched = question.matched[self._rows]
+        cold = question.text_bytes * self.seconds_per_byte - matched * self._seconds_per_block
+        priced = self._cold_price * cold if (hot := self._priced(question, matched)) is None else hot
+        return Forecast(matched, cold, priced, self.queue(question.now, cold), self.load())
+
+    def queue(self, now: float, cold: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
+        """Seconds of prefill ahead; before the first pick, those who wait are taken to be like `cold`."""
+        backlog = self._backlog
+        ahead = backlog.free_at[self._rows] - now
+        if self._depth is None:
+            return np.maximum(ahead, 0.0)
+        each = cold if backlog.mean_cold_seconds is None else backlog.mean_cold_seconds
+        return np.maximum(ahead, self._depth * each)
+
+    def load(self) -> NDArray[np.float64]:
+        """Seconds that the requests in flight add."""
+        ours = self._backlog.in_flight[self._rows]
+        if self._least_in_flight is not None:
+            ours = np.maximum(ours, self._least_in_flight)
+        load: NDArray[np.float64] = ours * self._in_flight_seconds
+        return load if self._load_of_others is None else load + self._load_of_others
+
+    def _priced(self, question: Question, matched: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Price a prompt of which a part is hot; None: the full price holds for all of it."""
+        blocks, count = question.blocks, self._shares.size
+        if question.counts is None or not blocks or count == 1:
+            return None
+        total = self._demand.at(question.now)
+        # What is asked for no more than the lightest endpoint's fair share cannot be in excess.
+        if total * self._workers < count or question.counts(blocks[:1])[0] <= total * self._least_share:
+            return None
+        counts, total = question.counts(blocks) * self._workers, total * self._workers
+        each = prices(self._cold_price, counts, total, matched, self._shares)
+        left = priced_bytes(each, self._cold_price, self._block_bytes, question.text_bytes)
+        priced: NDArray[np.float64] = left[matched] * self.seconds_per_byte
+        return priced

@@ -1,0 +1,51 @@
+"""Among endpoints of almost equal cost, rendezvous hashing chooses; the others follow by cost.
+
+Almost equal is what holds as much of the prompt as the cheapest, and costs no more than a slack above it:
+
+    max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill)     of the cheapest
+
+Placing what is new the same way in every worker is worth a wait that is short against computing it twice. It
+is worth more the more of the pool's requests go through workers that do not tell what they send where
+(`apart_share`): where rendezvous hashing leads to, they have probably sent the same prefix before.
+
+What is hashed is the first block that the cheapest one does not hold. So a prompt that nobody holds goes by
+its leading block, and prompts that share a system prompt, which many hold, are spread by what follows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ext_proc.pick.pickers.offer import Offer, smallest
+from ext_proc.pick.rendezvous import scores
+
+if TYPE_CHECKING:
+    from ext_proc.pick.candidates import Candidates
+
+TIE_SHARE: Final = 0.01
+COLD_SLACK: Final = 1 / 12
+APART_SLACK: Final = 1.5
+"""Above 1, because a worker that knows little takes its own queues for longer than they are."""
+
+
+def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
+    """Return so many positions, best first."""
+    cost, forecast = offer.cost, offer.forecast
+    best = int(cost.argmin())
+    lowest = cost.item(best)
+    cold_slack = (COLD_SLACK + APART_SLACK * offer.apart_share) * forecast.priced.item(best)
+    slack = max(TIE_SHARE * abs(lowest), cold_slack)
+    near = np.flatnonzero((cost <= lowest + slack) & (forecast.matched >= forecast.matched[best]))
+    order: list[int]
+    if near.size > 1:
+        hashed = offer.question.next_hash(forecast.matched.item(best))
+        drawn = scores(hashed, candidates.hashes[near], candidates.weights[near])
+        order = near[smallest(drawn, count)].tolist()
+    else:
+        order = [best]
+    if len(order) < count:
+        # Everybody near stands before the others in the order of cost.
+        order += smallest(cost, near.size + count - len(order))[near.size :].tolist()
+    return order

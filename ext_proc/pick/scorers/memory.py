@@ -1,0 +1,27 @@
+"""Little memory left: the KV cache's where it is told, else the GPU's.
+
+memory_pressure_seconds * clip((used - from) / (full - from), 0, 1)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ext_proc.pick.candidates import neutral
+from ext_proc.pick.scorers.scorer import Scored
+
+if TYPE_CHECKING:
+    from ext_proc.pick.scene import Scene
+
+
+def score(scene: Scene) -> Scored:
+    """Bind to a tick. Unknown counts as the known peers' mean."""
+    candidates, cost = scene.candidates, scene.settings.cost
+    kv, gpu = candidates.signal("memory_used_ratio"), candidates.signal("gpu_memory_used_ratio")
+    used = neutral(np.where(np.isnan(kv), gpu, kv), 0.0)
+    start, full = cost.memory_pressure_from, cost.memory_pressure_full
+    if full <= start:
+        return Scored(np.where(used >= full, cost.memory_pressure_seconds, 0.0))
+    return Scored(cost.memory_pressure_seconds * np.clip((used - start) / (full - start), 0, 1))

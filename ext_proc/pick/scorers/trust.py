@@ -1,0 +1,19 @@
+"""Answers that are bad: distrust_seconds * max(1 - trust_ratio, error_ratio). Unknown is no evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ext_proc.pick.scorers.scorer import Scored
+
+if TYPE_CHECKING:
+    from ext_proc.pick.scene import Scene
+
+
+def score(scene: Scene) -> Scored:
+    """Bind to a tick."""
+    trust, errors = scene.candidates.signal("trust_ratio"), scene.candidates.signal("error_ratio")
+    doubt = np.clip(np.nan_to_num(np.fmax(1.0 - trust, errors)), 0.0, 1.0)
+    return Scored(scene.settings.cost.distrust_seconds * doubt)

@@ -1,0 +1,40 @@
+"""Where a session's last request went: a bounded memory with expiry. Pure; times are the caller's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class Sessions:
+    """By a digest of what names the session, the endpoint of its last request. About 0.3 KB each."""
+
+    def __init__(self, entries: int, expiry_seconds: float) -> None:
+        self.entries = entries
+        self.expiry_seconds = expiry_seconds
+        self._held: OrderedDict[int, tuple[str, float]] = OrderedDict()
+        """The one that was silent for longest first."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def endpoint(self, session: int, now: float) -> str:
+        """Return where its last request went; empty when it is unknown, or was silent for too long."""
+        held = self._held.get(session)
+        if held is None:
+            return ""
+        address, at = held
+        if now - at > self.expiry_seconds:
+            del self._held[session]
+            return ""
+        return address
+
+    def note(self, session: int, address: str, now: float) -> None:
+        """Note where a request went."""
+        self._held[session] = (address, now)
+        self._held.move_to_end(session)
+        # Two at most for each that comes: expiry keeps up, and no call takes long.
+        for _ in range(2):
+            oldest = next(iter(self._held))
+            if len(self._held) <= self.entries and now - self._held[oldest][1] <= self.expiry_seconds:
+                return
+            del self._held[oldest]

@@ -1,0 +1,211 @@
+"""The router over engine models in virtual time: what comes of many picks, against what is possible.
+
+Seeded and without a real clock, so the figures are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import cycle
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from ext_proc.request import RouteRequest
+from ext_proc.routing import Router
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.store import FleetStore, FleetView
+from simulator.model import EngineConfig, EngineModel, EventKind, Request
+from simulator.tokens import block_chain, count_tokens, render_chat
+from simulator.workload import Message, Turn, words
+from tests.ext_proc.worlds import Clock, settings_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ext_proc.traffic import Token
+    from simulator.model import Handle
+
+TICK_SECONDS = 0.5
+CONFIG = EngineConfig(max_num_seqs=64, report_tokens=False)
+
+
+@dataclass
+class Ran:
+    """What came of a run."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    by_session: dict[str, list[str]] = field(default_factory=dict)
+    e2e: list[float] = field(default_factory=list)
+    prompt: int = 0
+    cached: int = 0
+
+    @property
+    def busiest_over_mean(self) -> float:
+        return max(self.requests.values()) * len(self.requests) / self.requests.total()
+
+    @property
+    def hit_ratio(self) -> float:
+        return self.cached / self.prompt
+
+
+class Fleet:
+    """Engines, and workers that take turns and see each other's requests in flight, as from afar."""
+
+    def __init__(self, engines: int = 4, workers: int = 1, **sections: Any) -> None:
+        self.clock = Clock()
+        ends = tuple(Endpoint(f"10.0.0.{n}:80", "p", ("m",)) for n in range(engines))
+        self.membership = Membership((Pool("p", ends),))
+        self.engines = {end.address: EngineModel(CONFIG) for end in ends}
+        self.stores = [FleetStore() for _ in range(workers)]
+        settings = settings_with(**sections)
+        self.workers = [Router(store, settings, CollectorRegistry(), self.clock) for store in self.stores]
+        self.open: dict[Handle, tuple[Router, Token]] = {}
+        self.ran = Ran(Counter(dict.fromkeys(self.engines, 0)))
+        self.tick_at = self.clock.now
+
+    def run(self, turns: Sequence[Turn]) -> Ran:
+        begin = self.clock.now
+        for turn, worker in zip(turns, cycle(self.workers)):
+            self.until(begin + turn.at_seconds)
+            self.send(turn, worker)
+        while self.open:
+            self.until(self.clock.now + TICK_SECONDS)
+        return self.ran
+
+    def send(self, turn: Turn, worker: Router) -> None:
+        pick = worker.route(RouteRequest(turn.body("m"), complete=True))
+        address = pick.endpoints[0]
+        text = render_chat((message.role, message.content) for message in turn.messages)
+        request = Request(count_tokens(text), turn.max_tokens, block_chain(text, CONFIG.block_tokens))
+        handle = self.engines[address].submit(request, self.clock.now)
+        self.open[handle] = worker, worker.started(pick)
+        self.ran.requests[address] += 1
+        self.ran.by_session.setdefault(turn.session, []).append(address)
+
+    def until(self, now: float) -> None:
+        while True:
+            due = [(at, a) for a, e in self.engines.items() if (at := e.next_event_at()) is not None]
+            at, address = min(due, default=(float("inf"), ""))
+            if min(at, self.tick_at) > now:
+                self.clock.now = now
+                return
+            self.clock.now = max(self.clock.now, min(at, self.tick_at))
+            if at <= self.tick_at:
+                self.advance(address)
+            else:
+                self.publish()
+                self.tick_at += TICK_SECONDS
+
+    def advance(self, address: str) -> None:
+        for event in self.engines[address].advance(self.clock.now):
+            if event.kind is EventKind.FINISHED:
+                worker, token = self.open.pop(event.handle)
+                worker.finished(token)
+                self.ran.e2e.append(event.at - event.handle.arrived_at)
+                self.ran.prompt += event.handle.request.prompt_tokens
+                self.ran.cached += event.handle.cached_tokens
+
+    def publish(self) -> None:
+        loads = {address: self.load(engine) for address, engine in self.engines.items()}
+        for number, store in enumerate(self.stores):
+            elsewhere = Counter[str]()
+            for other, worker in enumerate(self.workers):
+                if other != number:
+                    elsewhere.update({t.address: t.in_flight for t in worker.traffic.snapshot()})
+            store.publish(FleetView(self.membership, {}, loads, dict(+elsewhere)))
+
+    def load(self, engine: EngineModel) -> Load:
+        def told(value: float) -> Signal:
+            return Signal(value, self.clock.now, "model")
+
+        return Load(
+            queue_depth=told(engine.waiting),
+            running=told(engine.running),
+            memory_used_ratio=told(engine.kv_used_ratio),
+            kv_capacity_tokens=told(CONFIG.num_blocks * CONFIG.block_tokens),
+        )
+
+
+def arrivals(random: Random, rate: float, seconds: float) -> Iterator[float]:
+    at = 0.0
+    while (at := at + random.expovariate(rate)) < seconds:
+        yield at
+
+
+def one_system_prompt(rate: float, seconds: float = 12.0, tokens: int = 5000) -> list[Turn]:
+    """Everybody begins alike, and asks a question of their own."""
+    random = Random(5)
+    system = Message("system", words(random, tokens))
+    return [
+        Turn(at, 0, f"s{n}", (system, Message("user", words(random, 60))), random.randint(64, 192))
+        for n, at in enumerate(arrivals(random, rate, seconds))
+    ]
+
+
+def conversations(rate: float, seconds: float = 20.0, tokens: int = 1500) -> list[Turn]:
+    """Nobody begins like anybody else; each conversation goes on every second or so, and grows."""
+    random, turns = Random(6), list[Turn]()
+    for number, began in enumerate(arrivals(random, rate / 8, seconds)):
+        at, history = began, [Message("user", words(random, tokens))]
+        for _ in range(8):
+            if at < seconds:
+                turns.append(Turn(at, 0, f"s{number}", tuple(history), random.randint(16, 64)))
+            history += (Message("assistant", words(random, 60)), Message("user", words(random, 60)))
+            at += 0.4 + random.expovariate(1.0)
+    return sorted(turns, key=lambda turn: turn.at_seconds)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("rate", [22.0, 40.0])
+def test_one_hot_system_prompt_spreads_over_the_engines_that_its_load_needs(
+    workers: int, rate: float
+) -> None:
+    """By a fixed price of cold work all of it went to two engines of four, and waited there."""
+    ran = Fleet(workers=workers).run(one_system_prompt(rate))
+    assert ran.busiest_over_mean <= 1.5
+    assert ran.hit_ratio > 0.95, "it is computed once for each engine, and used by all who come later"
+
+
+def test_at_little_load_a_hot_system_prompt_is_computed_in_few_places() -> None:
+    """Spreading is no end in itself: where nobody waits, another engine gains nothing."""
+    ran = Fleet().run(one_system_prompt(0.5, seconds=20))
+    assert sum(1 for count in ran.requests.values() if count) <= 2
+
+
+def test_conversations_stay_with_their_engine_while_a_hot_prompt_spreads() -> None:
+    """Their own blocks keep their price, however hot another prefix is beside them."""
+    talks = conversations(8.0)
+    both = sorted([*talks, *one_system_prompt(15.0, seconds=20)], key=lambda turn: turn.at_seconds)
+    sessions = {turn.session + "/talk" for turn in talks}
+    marked = [
+        Turn(t.at_seconds, t.tenant, t.session + "/talk", t.messages, t.max_tokens) if t in talks else t
+        for t in both
+    ]
+    ran = Fleet().run(marked)
+    moves = [
+        before != after
+        for session in sessions
+        for before, after in zip(ran.by_session[session], ran.by_session[session][1:], strict=False)
+    ]
+    assert len(moves) > 80
+    assert sum(moves) <= 0.05 * len(moves)
+
+
+def test_workers_that_share_nothing_keep_nearly_all_hits_of_one() -> None:
+    turns = conversations(16.0)
+    alone, apart = Fleet().run(turns), Fleet(workers=4).run(turns)
+    assert apart.hit_ratio > alone.hit_ratio - 0.05
+
+
+def test_what_has_nothing_in_common_is_balanced() -> None:
+    random = Random(8)
+    turns = [
+        Turn(at, 0, f"s{n}", (Message("user", f"{n} " + words(random, 800)),), random.randint(32, 96))
+        for n, at in enumerate(arrivals(random, 20.0, 12.0))
+    ]
+    assert Fleet().run(turns).busiest_over_mean < 1.25

@@ -1,0 +1,387 @@
+"""Filters, scorers and pickers one by one, and the formulas below them."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from ext_proc.pick import FILTERS, PICKERS, SCORERS, LoadColumns, PoolShape, PoolState, Question
+from ext_proc.pick.adapters import MOST, Adapters
+from ext_proc.pick.demand import Demand, priced_bytes, prices
+from ext_proc.pick.filters import filtered
+from ext_proc.pick.forecast import Forecast
+from ext_proc.pick.pickers.offer import Offer
+from ext_proc.pick.pool import WINDOW_SECONDS
+from ext_proc.pick.scene import Fleet
+from ext_proc.pick.scorers.leading import LEADING_BYTES, WORTH
+from ext_proc.subset import subset
+from fleet.endpoint import Endpoint, Locality, Pool
+from fleet.load import Load, Signal
+from fleet.pick_table import PickTable
+from fleet.settings.picks import (
+    CostSettings,
+    FilterName,
+    PickerName,
+    PickSettings,
+    ScorerName,
+    ScorerSettings,
+    SessionSettings,
+)
+from fleet.settings.pools import LocalitySettings
+
+NOW = 100.0
+ONLY: dict[str, PickSettings] = {
+    name: PickSettings(
+        scorers=(ScorerSettings(name=name),),
+        locality=LocalitySettings(region="r", zone="z"),
+        cost=CostSettings(adapter_seconds=0.4),
+    )
+    for name in get_args(ScorerName)
+}
+
+
+def told(**signals: float) -> Load:
+    return Load(**{name: Signal(value, NOW, "x") for name, value in signals.items()})
+
+
+def pool_of(*ends: dict[str, Any]) -> Pool:
+    return Pool(
+        "p", tuple(Endpoint(f"h:{n}", "p", **{"models": ("m",), **end}) for n, end in enumerate(ends))
+    )
+
+
+def columns_of(shape: PoolShape, loads: list[Load]) -> LoadColumns:
+    table = PickTable.of(shape.addresses, dict(zip(shape.addresses, loads, strict=True)))
+    return LoadColumns.of(shape, table.values, {}, {})
+
+
+def passing(name: FilterName, loads: list[Load], **more: Any) -> list[int] | None:
+    shape = PoolShape.of(pool_of(*({} for _ in loads)))
+    fleet = Fleet(shape, columns_of(shape, loads), PickSettings(), "m", **more)
+    found = filtered(fleet, [name])
+    return None if found is None else [shape.position[address] for address in found.addresses]
+
+
+def state_of(loads: list[Load], settings: PickSettings, *ends: dict[str, Any]) -> PoolState:
+    state = PoolState(pool_of(*(ends or ({} for _ in loads))))
+    state.refresh(columns_of(state.shape, loads), settings, NOW)
+    return state
+
+
+def question(size: int, matched: dict[int, int] | None = None, blocks: int = 8, **more: Any) -> Question:
+    held = np.zeros(size, np.int64)
+    for row, count in (matched or {}).items():
+        held[row] = count
+    return Question(9, list(range(9, 9 + blocks)), blocks * 256, held, NOW, **more)
+
+
+def seconds(name: ScorerName, loads: list[Load], asked: Question, *ends: dict[str, Any]) -> list[float]:
+    """What one scorer alone adds up to."""
+    return scored(state_of(loads, ONLY[name], *ends), asked)
+
+
+def scored(state: PoolState, asked: Question) -> list[float]:
+    picks = state.bound("m")
+    assert picks is not None
+    return picks.scores.cost(asked, picks._forecaster.of(asked)).tolist()
+
+
+# Filters.
+
+
+def test_every_part_in_the_settings_is_registered_and_part_of_the_default() -> None:
+    assert set(FILTERS) == set(get_args(FilterName)) == set(PickSettings().filters)
+    assert set(SCORERS) == set(get_args(ScorerName)) == {entry.name for entry in PickSettings().scorers}
+    assert set(PICKERS) == set(get_args(PickerName))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "good"),
+    [
+        ("healthy", {"reachable": 0.0}, {"reachable": 1.0}),
+        ("healthy", {"gpu_health_score": 0.4}, {"gpu_health_score": 0.9}),
+        ("working", {"stalled": 1.0}, {"stalled": 0.0}),
+        ("trusted", {"trust_ratio": 0.49}, {"trust_ratio": 0.5}),
+        ("memory", {"memory_used_ratio": 0.92}, {"memory_used_ratio": 0.91}),
+        ("memory", {"gpu_memory_used_ratio": 0.92}, {"gpu_memory_used_ratio": 0.91}),
+    ],
+)
+def test_a_filter_leaves_out_what_it_is_for_and_nobody_of_whom_it_knows_nothing(
+    name: FilterName, bad: dict[str, float], good: dict[str, float]
+) -> None:
+    assert passing(name, [told(**bad), told(**good), Load()]) == [1, 2]
+    assert passing(name, [told(**bad), told(**bad)]) == [0, 1], "passed over when nobody would be left"
+
+
+def test_the_kv_cache_says_more_about_memory_than_the_gpu() -> None:
+    full_gpu = told(memory_used_ratio=0.2, gpu_memory_used_ratio=0.99)
+    assert passing("memory", [full_gpu, told(memory_used_ratio=0.95)]) == [0]
+
+
+def test_memory_is_passed_over_when_most_endpoints_are_full() -> None:
+    """Else all requests of a loaded pool would go to the one engine that has just freed some blocks."""
+    full, free = told(memory_used_ratio=0.95), told(memory_used_ratio=0.5)
+    assert passing("memory", [full, full, free, free]) == [2, 3]
+    assert passing("memory", [full, full, full, free]) == [0, 1, 2, 3]
+
+
+def test_only_endpoints_that_a_gateway_allows_are_left_and_none_when_none_is_there() -> None:
+    loads = [Load(), Load(), Load()]
+    assert passing("subset", loads, subset=subset(("h:2", "h:0", "other:1"))) == [0, 2]
+    assert passing("subset", loads, subset=subset(("other:1",))) is None
+    assert passing("subset", loads, subset=subset(())) is None
+    assert passing("subset", loads) == [0, 1, 2]
+
+
+def test_only_those_that_are_not_trusted_are_tried() -> None:
+    loads = [told(trust_ratio=0.1), told(reachable=0.0), told(trust_ratio=1.0)]
+    shape = PoolShape.of(pool_of({}, {}, {}))
+    settings = PickSettings()
+    found = filtered(Fleet(shape, columns_of(shape, loads), settings, "m"), settings.filters)
+    assert found is not None
+    assert (found.addresses, found.trials) == (("h:2",), ((0, "h:0"),))
+    assert [found.place(address) for address in ("h:0", "h:1", "h:2", "h:9")] == [None, None, 0, None]
+
+
+@pytest.mark.parametrize("filters", [("model",), ("subset", "healthy"), ("model", "subset", "model")])
+def test_filters_without_which_requests_would_fail_must_be_composed(filters: tuple[FilterName, ...]) -> None:
+    with pytest.raises(ValidationError, match="filters"):
+        PickSettings(filters=filters)
+
+
+def test_a_scorer_is_composed_once() -> None:
+    with pytest.raises(ValidationError, match="scorers"):
+        PickSettings(scorers=(ScorerSettings(name="trust"), ScorerSettings(name="trust", weight=2)))
+
+
+# Scorers.
+
+BLOCK_SECONDS = 256 / 4 / 20_000
+
+
+def test_first_token_is_queue_ahead_and_cold_prefill_at_its_price() -> None:
+    slow = told(queue_depth=0, prefill_tokens_per_second=10_000.0)
+    loads = [told(queue_depth=3, prefill_tokens_per_second=20_000.0), slow]
+    state = state_of(loads, ONLY["first_token"])
+    state.backlog.mean_cold_seconds = 0.5
+    assert scored(state, question(2, {1: 6})) == pytest.approx(
+        [1.5 + 3 * 8 * BLOCK_SECONDS, 3 * 2 * 2 * BLOCK_SECONDS]
+    )
+
+
+def test_decode_load_counts_ours_others_and_what_only_the_engine_knows_of() -> None:
+    shape = PoolShape.of(pool_of({}, {}, {}))
+    state = PoolState(pool_of({}, {}, {}))
+    state.backlog.set_in_flight("h:0", 4, NOW)
+    loads = [told(running=4), told(running=3), told(running=9, queue_depth=1)]
+    columns = columns_of(shape, loads)
+    columns.in_flight_elsewhere[1] = 3
+    state.refresh(columns, ONLY["decode_load"], NOW)
+    assert scored(state, question(3)) == pytest.approx([0.04, 0.03, 0.1])
+
+
+def test_what_engines_tell_beyond_our_counts_is_averaged_because_gauges_lag() -> None:
+    """One scrape that is a second old must not make an engine look busy that we have just relieved."""
+    state = state_of([told(running=0), told(running=0)], ONLY["decode_load"])
+    shape = state.shape
+    state.refresh(columns_of(shape, [told(running=10), told(running=0)]), ONLY["decode_load"], NOW + 0.5)
+    once = scored(state, question(2))[0]
+    for tick in range(2, 60):
+        loads = [told(running=10), told(running=0)]
+        state.refresh(columns_of(shape, loads), ONLY["decode_load"], NOW + tick / 2)
+    assert once < 0.01 < 0.099 < scored(state, question(2))[0]
+
+
+def test_weights_multiply_a_scorers_seconds_and_0_switches_it_off() -> None:
+    loads = [told(queue_depth=0, trust_ratio=0.5), told(queue_depth=0, trust_ratio=1.0)]
+    for weight in (0.0, 1.0, 3.0):
+        settings = PickSettings(scorers=(ScorerSettings(name="trust", weight=weight),))
+        assert scored(state_of(loads, settings), question(2)) == pytest.approx([weight, 0])
+
+
+def test_distance_counts_where_both_sides_say_where_they_are() -> None:
+    places = [Locality("r", "z"), Locality("r", "y"), Locality("q", "z"), Locality(), Locality("r")]
+    ends = [{"locality": place} for place in places]
+    assert seconds("topology", [Load()] * 5, question(5), *ends) == [0, 0.002, 0.05, 0, 0]
+    nowhere = PickSettings(scorers=(ScorerSettings(name="topology"),))
+    assert scored(state_of([Load()] * 5, nowhere, *ends), question(5)) == [0] * 5
+
+
+def test_an_adapter_costs_where_nothing_was_sent_for_it_lately() -> None:
+    state = state_of([Load()] * 3, ONLY["adapter"])
+    asked = question(3, adapter="a")
+    assert scored(state, asked) == [0, 0, 0], "nobody has it, so it makes no difference"
+    state.note("m", "h:1", 0.0, "a", NOW)
+    assert scored(state, asked) == pytest.approx([0.3, 0, 0.3])
+    assert scored(state, question(3)) == [0, 0, 0]
+    assert scored(state, question(3, adapter="b")) == [0, 0, 0]
+    assert scored(state, asked._replace(now=NOW + 301)) == [0, 0, 0], "forgotten"
+
+
+def test_an_adapter_that_all_want_is_cheap_to_load_once_more() -> None:
+    state = state_of([Load()] * 4, ONLY["adapter"])
+    for _ in range(200):
+        state.note("m", "h:1", 0.0, "hot", NOW)
+    state.note("m", "h:2", 0.0, "cold", NOW)
+    hot, cold = (scored(state, question(4, adapter=name)) for name in ("hot", "cold"))
+    assert 0 < hot[0] < 0.01
+    assert cold[0] == 0.4, "one request is below its holder's fair share"
+
+
+def test_adapters_are_bounded_and_stay_with_their_endpoints() -> None:
+    adapters = Adapters(2, WINDOW_SECONDS)
+    for number in range(MOST + 50):
+        adapters.note(str(number), 1, NOW)
+    assert len(adapters) == MOST
+    assert adapters.missing("0", 0.0) is None
+    moved = adapters.carried_to([1, None])
+    missing = moved.missing(str(MOST), 0.0)
+    assert missing is not None
+    assert missing.tolist() == [False, True]
+
+
+def test_a_session_takes_its_bonus_off_its_last_endpoint_and_nothing_where_that_is_no_candidate() -> None:
+    assert seconds("session", [Load()] * 3, question(3, session="h:1")) == [0, -0.05, 0]
+    gone = [Load(), told(reachable=0.0), Load()]
+    assert seconds("session", gone, question(3, session="h:1")) == [0, 0]
+    assert seconds("session", [Load()] * 2, question(2)) == [0, 0]
+
+
+def test_a_session_moves_when_staying_costs_more_than_its_bonus_and_goes_back() -> None:
+    settings = PickSettings(sessions=SessionSettings(bonus_seconds=0.05))
+    state = state_of([told(queue_depth=0)] * 2, settings)
+    for in_flight, stays in ((0, True), (4, True), (40, False), (4, True)):
+        state.backlog.set_in_flight("h:1", in_flight, NOW)
+        picks = state.bound("m")
+        assert picks is not None
+        assert (picks.pick(question(2, session="h:1")).endpoints[0] == "h:1") is stays
+
+
+def test_who_had_the_beginning_counts_as_holding_some_of_it() -> None:
+    asked = question(3, had=("h:2", "gone:1"))
+    full = 3 * 8 * BLOCK_SECONDS
+    assert seconds("leading", [Load()] * 3, asked) == pytest.approx([0, 0, -WORTH * full])
+    long = question(3, blocks=LEADING_BYTES // 256 * 4, had=("h:2",))
+    assert seconds("leading", [Load()] * 3, long)[2] == pytest.approx(
+        -WORTH / 4 * 3 * LEADING_BYTES // 256 * 4 * BLOCK_SECONDS
+    )
+
+
+# The price of cold work.
+
+
+def test_what_is_asked_for_within_its_holders_fair_share_costs_the_full_price() -> None:
+    shares = np.full(4, 0.25)
+    each = prices(3.0, np.array([25.0, 5.0]), 100.0, np.array([2, 0, 0, 0]), shares)
+    assert each.tolist() == [3.0, 3.0]
+
+
+def test_the_price_falls_with_the_demand_that_holders_cannot_take_in_their_share() -> None:
+    shares = np.full(4, 0.25)
+    counts = np.array([100.0, 40.0, 40.0, 1.0])
+    one = prices(3.0, counts, 100.0, np.array([4, 0, 0, 0]), shares)
+    assert one.tolist() == pytest.approx([3 / 26, 3 / 16, 3 / 16, 3.0])
+    two = prices(3.0, counts, 100.0, np.array([4, 2, 0, 0]), shares)
+    assert two.tolist() == pytest.approx([3 / 26, 3.0, 3 / 16, 3.0])
+    every = prices(3.0, counts, 100.0, np.array([4, 4, 4, 4]), shares)
+    assert every.tolist() == [3.0] * 4, "spread over all, it is worth as much as any"
+    nobody = prices(3.0, counts, 100.0, np.zeros(4, int), shares)
+    assert nobody.tolist() == pytest.approx([3 / 26, 3 / 26, 3 / 26, 1.5])
+
+
+def test_fair_shares_follow_the_weights() -> None:
+    shares = np.array([0.7, 0.1, 0.1, 0.1])
+    assert prices(3.0, np.array([60.0]), 100.0, np.array([1, 0, 0, 0]), shares).tolist() == [3.0]
+    assert prices(3.0, np.array([60.0]), 100.0, np.array([0, 1, 0, 0]), shares)[0] < 0.2
+
+
+def test_priced_bytes_are_those_of_the_blocks_that_are_not_held() -> None:
+    left = priced_bytes(np.array([0.5, 1.0, 3.0]), 3.0, 100, 350)
+    assert left.tolist() == [50 + 100 + 300 + 150, 100 + 300 + 150, 300 + 150, 150]
+
+
+def test_a_count_fades_with_its_window_and_never_grows_by_a_clock_that_steps_back() -> None:
+    demand = Demand(30.0)
+    for _ in range(10):
+        demand.add(NOW)
+    assert demand.at(NOW) == pytest.approx(10)
+    assert demand.at(NOW + 30) == pytest.approx(10 / np.e)
+    assert demand.at(NOW - 50) == pytest.approx(10)
+    demand.add(NOW - 50)
+    assert demand.at(NOW + 3000) < 1e-9
+
+
+def test_a_hot_prefix_is_priced_lower_and_a_conversation_behind_it_is_not() -> None:
+    state = state_of([told(queue_depth=0)] * 4, ONLY["first_token"])
+    for _ in range(100):
+        state.demand("m").add(NOW)
+    counts = np.array([100.0] * 4 + [1.0] * 4)
+    asked = question(4, {1: 8, 2: 4}, counts=lambda blocks: counts[: len(blocks)])
+    all_cold, warm, system_only, _ = scored(state, asked)
+    assert warm == 0
+    assert system_only == pytest.approx(3 * 4 * BLOCK_SECONDS)
+    assert all_cold == pytest.approx(system_only + 3 / 26 * 4 * BLOCK_SECONDS)
+    picks = state.bound("m")
+    assert picks is not None
+    assert picks.pick(asked).considered[1].cold_seconds == pytest.approx(4 * BLOCK_SECONDS), "in full"
+
+
+# Pickers.
+
+
+def offered(cost: list[float], matched: list[int], priced: list[float], **more: float) -> Offer:
+    size = len(cost)
+    nothing = np.zeros(size)
+    forecast = Forecast(np.array(matched), nothing, np.array(priced), nothing, nothing)
+    return Offer(question(size), forecast, np.array(cost), **more)
+
+
+def first_by(name: PickerName, offer: Offer, count: int = 4) -> list[int]:
+    state = state_of([Load()] * len(offer.cost), PickSettings())
+    picks = state.bound("m")
+    assert picks is not None
+    return PICKERS[name](offer, picks.candidates, count)
+
+
+def test_cheapest_goes_by_cost_alone() -> None:
+    offer = offered([0.4, 0.2, 0.2, 0.3], [0] * 4, [9.0] * 4)
+    assert first_by("cheapest", offer) == [1, 2, 3, 0]
+    assert first_by("cheapest", offer, 2) == [1, 2]
+
+
+def test_rendezvous_chooses_among_those_within_the_slack_the_others_follow_by_cost() -> None:
+    order = first_by("rendezvous", offered([1.0, 1.2, 1.24, 5.0, 4.0], [0] * 5, [3.0] * 5), 5)
+    assert set(order[:3]) == {0, 1, 2}
+    assert order[3:] == [4, 3]
+    assert first_by("rendezvous", offered([1.0, 1.2, 1.24, 5.0], [0] * 4, [0.0] * 4)) == [0, 1, 2, 3]
+
+
+def test_the_slack_grows_with_what_goes_through_workers_that_tell_nothing() -> None:
+    offers = [
+        offered([1.0 + row / 10 for row in range(8)], [0] * 8, [0.8] * 8, apart_share=share)
+        for share in (0.0, 0.75)
+    ]
+    alone, apart = (first_by("rendezvous", offer, 8) for offer in offers)
+    assert alone == sorted(range(8))
+    assert apart != sorted(range(8))
+
+
+def test_nobody_who_holds_less_than_the_cheapest_is_as_good() -> None:
+    for seed in range(20):
+        offer = offered([1.0, 1.01, 1.02], [3, 2, 3], [3.0] * 3)
+        asked = offer.question._replace(blocks=[seed * 7919 + n for n in range(8)])
+        assert first_by("rendezvous", offer._replace(question=asked), 1)[0] in {0, 2}
+
+
+def test_prompts_that_share_what_all_hold_are_spread_by_what_follows_it() -> None:
+    """With the leading block's hash, all of them would go to the same one in every tie."""
+    chosen = set()
+    for seed in range(40):
+        blocks = [1, 2, seed * 1_000_003]
+        asked = Question(1, blocks, 3 * 256, np.full(4, 2), NOW)
+        offer = offered([0.1] * 4, [2] * 4, [0.01] * 4)._replace(question=asked)
+        chosen.add(first_by("rendezvous", offer, 1)[0])
+    assert chosen == {0, 1, 2, 3}
