@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 RESTART_ONLY = (
     ("xds", "address"),
+    ("xds", "state_path"),
     ("ext_proc", "address"),
     ("ext_proc", "workers"),
     ("ext_proc", "shared"),

@@ -145,3 +145,14 @@ async def test_a_change_of_which_the_kernel_tells_nothing_is_seen(
     with contextlib.suppress(asyncio.CancelledError):
         await task
     asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+
+async def test_where_state_is_kept_waits_for_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last good state and overrides are read there at start-up only; they must not part."""
+    held = Watched(tmp_path / "warmroute.yaml")
+    held.path.write_text(GOOD + "xds: {state_path: /elsewhere/state}\n")
+    await held.watch.reload()
+    assert "xds.state_path has changed and waits for the next start" in caplog.text
+    assert held.applied == []

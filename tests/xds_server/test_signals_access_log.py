@@ -12,7 +12,7 @@ from envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from fleet.names import ACCESS_LOG_NAME, DESTINATION_KEY, DESTINATION_NAMESPACE, METADATA_NAMESPACE
-from xds_server.signals.access_log import PORTION, AccessLogService, finished_of
+from xds_server.signals.access_log import MOST_ATTEMPTS, PORTION, AccessLogService, finished_of
 from xds_server.signals.served import Finished
 
 if TYPE_CHECKING:
@@ -167,11 +167,16 @@ async def test_hostile_entries_are_counted_and_the_stream_goes_on(stub, taken):
     bad.common_properties.time_to_first_upstream_rx_byte.seconds = -5
     odd = entry(status=4_000_000_000)
     odd.common_properties.upstream_request_attempt_count = 4_000_000_000
+    taken.service.follow(["chat"])
     tcp = als_pb2.StreamAccessLogsMessage()
     tcp.tcp_logs.log_entry.add()
     await stub.StreamAccessLogs(iter([message(bad, odd), tcp, message(entry())]))
     assert taken.metric("warmroute_access_log_malformed_total") == 1
     assert len(taken.requests) == 2
+    assert taken.requests[0].attempts == MOST_ATTEMPTS
+    assert taken.metric("warmroute_served_retries_total", pool="chat") == MOST_ATTEMPTS - 1, (
+        "no sum is spoilt"
+    )
 
 
 async def test_bytes_that_are_no_message_end_no_stream(taken):

@@ -210,3 +210,13 @@ def test_malformed_lines_of_the_newest_page_are_told() -> None:
     assert vllm.malformed_lines == 2
     vllm.read(PAGE, 1.0)
     assert vllm.malformed_lines == 0
+
+
+def test_a_series_that_a_page_tells_twice_counts_once_as_told_last() -> None:
+    """Two collectors of one process in a row; in another order of labels it is the same series."""
+    page = b"""\
+vllm:num_requests_running{engine="0",model_name="m"} 3
+vllm:num_requests_running{engine="1",model_name="m"} 7
+vllm:num_requests_running{model_name="m",engine="0"} 4
+"""
+    assert value(reader().read(page, 0.0).running) == 11

@@ -69,6 +69,7 @@ def test_all_unknown_is_equal() -> None:
     [
         (load(0.93, 3, 0.2), "memory 0.93"),
         (load(0.5, 41, 0.2), "queue 41"),
+        (load(0.5, 1e300, 0.2), "queue 1e+300"),
         (load(0.5, 3, 3.2), "p99 3.2 s"),
         (load(queue=3), "queue 3"),
         (load(0.0, 0), "idle"),

@@ -207,3 +207,13 @@ def test_stale_signals_are_unknown() -> None:
     columns = Columns.of([held], oldest=5.0)
     assert columns.memory_used_ratio.tolist() == pytest.approx([nan], nan_ok=True)
     assert columns.queue_depth.tolist() == [3.0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_numbers_beyond_all_measure_overflow_nothing(strategy: str) -> None:
+    """A page may tell any finite number; sums and products of several must stay finite too."""
+    wild = {"queue_depth": 1e308, "running": 1e300, "in_flight": 1e308}
+    wild |= {"latency_p50_seconds": 1e300, "latency_p99_seconds": 1.7e308}
+    found = scores(strategy, load(**wild), load(**wild), load(latency_p99_seconds=0.1, queue_depth=1), load())
+    assert np.isfinite(found).all()
+    assert found[2] >= max(found[:2])

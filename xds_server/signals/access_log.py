@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+MOST_ATTEMPTS: Final = 100
+"""An entry that tells of more is held to tell of so many: Envoy retries far less often, and one such number
+would spoil a sum for ever."""
 PORTION: Final = 64
 """Entries read in one turn of the event loop: about 2 ms."""
 MAX_STREAMS: Final = 20_000
@@ -257,7 +260,7 @@ def finished_of(entry: Any) -> Finished | None:
         duration_seconds=seconds,
         status=entry.response.response_code.value,
         flags=flags,
-        attempts=common.upstream_request_attempt_count,
+        attempts=min(common.upstream_request_attempt_count, MOST_ATTEMPTS),
         metadata=_metadata(filters),
     )
 

@@ -210,7 +210,10 @@ class _Source:
 
 
 def _find(wanted: Metric, page: Sequence[Series], table: Table) -> list[int]:
-    """Places of a metric's series on a page, without those that repeat or part others."""
+    """Places of a metric's series on a page, without those that repeat or part others.
+
+    A series that stands there twice counts once, as told last: it is the same thing, and a sum would double it.
+    """
     for name in wanted.names:
         places = [
             place
@@ -221,6 +224,7 @@ def _find(wanted: Metric, page: Sequence[Series], table: Table) -> list[int]:
             break
     else:
         return []
+    places = sorted({_labels_but(page[place], ()): place for place in places}.values())
     for label in table.parted_by:
         whole = [place for place in places if not page[place].labels.get(label)]
         places = whole or places

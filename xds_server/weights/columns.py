@@ -37,6 +37,8 @@ _FIELDS: Final = (
     "gpu_memory_used_ratio",
 )
 _read: Final = attrgetter(*_FIELDS)
+_MOST: Final = 1e12
+"""No count and no duration is larger; a page may tell any number, and sums and products must not overflow."""
 _MEMORY, _QUEUE, _RUNNING, _IN_FLIGHT = range(4)
 _REACHABLE: Final = 7
 _GPU_MEMORY, _WAITING, _FAULTY = range(len(_FIELDS) - 1, len(_FIELDS) + 2)
@@ -58,7 +60,7 @@ class Columns:
             [nan if held is None or held[1] < oldest else held[0] for held in column]
             for column in zip(*map(_read, loads), strict=True)
         ]
-        table = np.array([*rows, rows[_QUEUE], rows[_QUEUE]], dtype=np.float64)
+        table = np.minimum(np.array([*rows, rows[_QUEUE], rows[_QUEUE]], dtype=np.float64), _MOST)
         table[_MEMORY] = _chosen(memory, table[_MEMORY], table[_GPU_MEMORY])
         # NaN where one of the three is unknown: then nothing is known to be on its way.
         unseen = table[_IN_FLIGHT] - table[_QUEUE] - table[_RUNNING]

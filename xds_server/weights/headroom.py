@@ -22,6 +22,9 @@ FLOOR_RATIO: Final = 0.05
 """The sum in the denominator is at least this share of its largest possible value. An idle endpoint would
 divide by zero, and differences among nearly idle ones are noise: the best score is 20 times the worst."""
 
+_LONG: Final = 1e6
+"""From here on a count is told with two digits: a page may tell any number."""
+
 
 def scores(columns: Columns, settings: HeadroomSettings) -> FloatArray:
     """Return one score an endpoint, above 0, higher for more headroom. Unknown is the peers' mean."""
@@ -43,7 +46,8 @@ def reason(load: Load, settings: HeadroomSettings) -> str:
         parts.append((settings.memory * min(memory.value, 1.0), f"memory {memory.value:.2f}"))
     if (queue := load.queue_depth) is not None:
         share = min(queue.value / settings.safe_queue, 1.0)
-        parts.append((settings.queue * share, f"queue {queue.value:.0f}"))
+        told = f"{queue.value:.0f}" if queue.value < _LONG else f"{queue.value:.2g}"
+        parts.append((settings.queue * share, f"queue {told}"))
     if (latency := load.latency_p99_seconds) is not None:
         share = min(latency.value / settings.reference_latency_seconds, 1.0)
         parts.append((settings.latency * share, f"p99 {latency.value:.2g} s"))
