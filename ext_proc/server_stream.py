@@ -40,8 +40,9 @@ class Rules(NamedTuple):
     @classmethod
     def of(cls, settings: Settings) -> Rules:
         """Look it up."""
+        sessions = [listener.session_header for listener in settings.listeners]
         return cls(
-            Reads(listener.session_header for listener in settings.listeners),
+            Reads([*sessions, *settings.ext_proc.pick.headers]),
             settings.limits.body_bytes,
             settings.limits.ext_proc_streams,
             settings.ext_proc.clear_route_cache,
