@@ -80,6 +80,8 @@ class Engines:
         """Address to the status that it answers with instead of 200."""
         self.resets: set[str] = set()
         """Addresses that cut the connection in the middle of a request."""
+        self.delays: dict[str, float] = {}
+        """Address to the seconds that it takes to answer."""
 
     async def start(self) -> None:
         app = web.Application(client_max_size=1 << 30)
@@ -120,6 +122,7 @@ class Engines:
         body = await request.read()
         address = self._address(request)
         self.served[address] += 1
+        await asyncio.sleep(self.delays.get(address, 0))
         if address in self.resets:
             assert request.transport is not None
             request.transport.abort()
@@ -136,11 +139,18 @@ class Engines:
         )
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Two events with a silence of `?silence=` seconds between them."""
+        """Two events, `?silence=` seconds apart, the first after `?prefill=`; `?cut=1`: only one."""
+        address = self._address(request)
+        self.served[address] += 1
+        await asyncio.sleep(self.delays.get(address, 0))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
+        await asyncio.sleep(float(request.query.get("prefill", "0")))
         await response.write(b"data: first\n\n")
         await asyncio.sleep(float(request.query.get("silence", "0")))
+        if "cut" in request.query:
+            assert request.transport is not None
+            request.transport.abort()
         await response.write(b"data: last\n\n")
         await response.write_eof()
         return response
@@ -250,6 +260,8 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
     """Header mutations that it tries to make."""
     immediate: bool = False
     """Answer with an immediate response of 418."""
+    instead: Any = None
+    """Answer with this, whatever comes."""
     messages: list[Message] = field(default_factory=list)
     open_streams: int = 0
     _frozen: asyncio.Event | None = None
@@ -278,7 +290,7 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
 
     def reset(self) -> None:
         """Forget what a test has set and seen."""
-        self.pick, self.immediate = "", False
+        self.pick, self.immediate, self.instead = "", False, None
         self.metadata, self.headers, self.messages = {}, {}, []
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -298,6 +310,8 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
             self.open_streams -= 1
 
     def _answer(self, kind: str) -> Any:
+        if self.instead is not None:
+            return self.instead
         response = ext_proc_pb2.ProcessingResponse()
         if self.immediate:
             response.immediate_response.status.code = 418
@@ -463,9 +477,14 @@ def free_address() -> str:
 
 @contextlib.asynccontextmanager
 async def make_world(
-    delta: bool = False, register: Callable[[grpc.aio.Server], None] = lambda server: None
+    delta: bool = False,
+    register: Callable[[grpc.aio.Server], None] = lambda server: None,
+    adapt: Callable[[dict[str, Any]], None] = lambda settings: None,
 ) -> AsyncIterator[World]:
-    """Start engines, discovery (with what else `register` adds to its server), ext_proc and Envoy."""
+    """Start engines, discovery (with what else `register` adds to its server), ext_proc and Envoy.
+
+    `adapt` may change the settings, as they are read from YAML, before they are checked.
+    """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
     engines = Engines()
     await engines.start()
@@ -477,7 +496,9 @@ async def make_world(
         "retrying": [await engines.add() for _ in range(3)],
         "marked": [await engines.add() for _ in range(3)],
     }
-    settings = parse_settings(yaml.safe_dump(_settings(directory, pools)))
+    written = _settings(directory, pools)
+    adapt(written)
+    settings = parse_settings(yaml.safe_dump(written))
     ads = Ads()
     ads.set(build_snapshot(settings, membership(settings), {}, frozenset()))
     server = grpc.aio.server()
@@ -555,5 +576,6 @@ async def world(shared_world: World) -> AsyncIterator[World]:
     shared_world.ext_proc.reset()
     shared_world.engines.statuses.clear()
     shared_world.engines.resets.clear()
+    shared_world.engines.delays.clear()
     shared_world.engines.served.clear()
     yield shared_world

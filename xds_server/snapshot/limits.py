@@ -12,7 +12,7 @@ from envoy_data_plane.envoy.config.cluster.v3 import (
     ClusterCommonLbConfig,
     OutlierDetection,
 )
-from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation, HeaderMutationRules
 from envoy_data_plane.envoy.config.core.v3 import HealthCheck, HealthCheckHttpHealthCheck
 from envoy_data_plane.envoy.config.route.v3 import (
     HedgePolicy,
@@ -26,6 +26,7 @@ from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
 from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import Mutations
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
+from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher
 from envoy_data_plane.envoy.type.v3 import Int64Range, Percent
 
 from fleet.names import (
@@ -48,6 +49,7 @@ _HOST_SELECTION_ATTEMPTS: Final = 5
 _LEAST_ERROR_HOSTS: Final = 2
 _EVERY_STATUS: Final = (100, 600)
 _PROBE_JITTER_PERCENT: Final = 20
+_OF_A_REFUSAL: Final = "content-type|retry-after"
 
 
 def retry_policy(pool: PoolSettings, settings: Settings) -> RetryPolicy | None:
@@ -204,6 +206,14 @@ def refuses_duplicates(settings: Settings) -> bool:
     """Whether ext_proc may answer in an engine's place, because a request's twin is in flight."""
     keys = settings.ext_proc.idempotency
     return keys.enabled and keys.duplicates == "reject"
+
+
+def mutation_rules(settings: Settings, default: HeaderMutationRules) -> HeaderMutationRules:
+    """They hold for the headers of such an answer too, so those of a refusal may be set."""
+    if not refuses_duplicates(settings):
+        return default
+    default.allow_expression = RegexMatcher(regex=_OF_A_REFUSAL)
+    return default
 
 
 def _derived(pool: PoolSettings, settings: Settings) -> Derived | None:

@@ -138,7 +138,7 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
             )
         ),
         # ext_proc speaks in metadata only: it can neither change a request nor answer in its place.
-        mutation_rules=HeaderMutationRules(disallow_all=True),
+        mutation_rules=limits.mutation_rules(settings, HeaderMutationRules(disallow_all=True)),
         disable_immediate_response=not limits.refuses_duplicates(settings),
         route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
         stat_prefix=listener.name,
