@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
 from fleet.settings.load import SettingsError, parse_settings
-from fleet.settings.weights import FaultSettings, SilentZoneSettings
+from fleet.settings.weights import FaultSettings, SilentZoneSettings, StabiliserSettings
 from xds_server.weigh import Weigher
 from xds_server.weights.columns import Columns
 from xds_server.weights.faults import fault_factors
 from xds_server.weights.health import unhealthy
 from xds_server.weights.peaks import Peaks
 from xds_server.weights.silent_zone import silent_zone
+from xds_server.weights.trusted import Trusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +53,8 @@ def test_the_zone_begins_and_ends_where_the_settings_say_and_has_no_steps() -> N
 
 def factors(*given: Load) -> list[float]:
     columns = Columns.of(given)
-    found = fault_factors(columns, columns.memory_used_ratio, ZONE, FaultSettings())
+    trust = Trusted().step(tuple(map(str, range(len(given)))), columns, 0.0, WeightSettings().stabiliser)
+    found = fault_factors(columns, columns.memory_used_ratio, trust, ZONE, FaultSettings())
     return list((found.but_the_zone() * found.silent_zone).tolist())
 
 
@@ -200,3 +203,54 @@ def test_a_zone_that_ends_before_it_begins_is_refused() -> None:
     )
     with pytest.raises(SettingsError, match=r"weights\.silent_zone.*from_ratio below full_ratio"):
         parse_settings(text)
+
+
+def levelled(*trusts: float, most: float = 0.5, **last: float) -> list[float]:
+    columns = Columns.of([*(load(trust_ratio=trust) for trust in trusts), *([load(**last)] if last else [])])
+    settings = StabiliserSettings(max_unhealthy_share=most)
+    addresses = tuple(map(str, range(len(columns))))
+    return list(Trusted().step(addresses, columns, 0.0, settings).tolist())
+
+
+def test_differences_near_the_floor_of_trust_move_nothing_when_all_fail() -> None:
+    """Which of them is a little less distrusted is chance; it must not get everything."""
+    assert levelled(0.02, 0.02, 0.02, 0.03) == pytest.approx([0.5] * 4)
+
+
+@given(st.lists(st.floats(0.02, 1), min_size=2, max_size=12), st.floats(0, 1))
+def test_trust_takes_at_most_its_share_of_a_pool_and_turns_no_order_round(
+    trusts: list[float], most: float
+) -> None:
+    """So nobody gets more than so many times the fair share because the others fail."""
+    found = levelled(*trusts, most=most)
+    taken_at_most = max(most, 0.5)
+    assert sum(found) / len(found) >= 1.0 - taken_at_most - 1e-9
+    for (one, before), (other, other_before) in itertools.combinations(zip(found, trusts, strict=True), 2):
+        assert (one - other) * (before - other_before) >= 0
+    if sum(trusts) / len(trusts) >= 1.0 - taken_at_most:
+        assert found == trusts
+
+
+def test_one_of_two_that_fails_still_gets_next_to_nothing() -> None:
+    assert levelled(1.0, 0.02) == [1.0, 0.02]
+    assert levelled(1.0, 1.0, 1.0, 0.02, most=0.1) == [1.0, 1.0, 1.0, 0.02], "most means more than half"
+
+
+def test_who_is_gone_anyway_is_no_capacity_that_trust_could_leave() -> None:
+    """Of two that are left one fails: it is distrusted as in a pool of two."""
+    assert levelled(1.0, 0.02, reachable=0.0)[:2] == [1.0, 0.02]
+    assert levelled(0.02, 0.03, stalled=1.0)[:2] == pytest.approx([0.5, 0.5])
+
+
+def test_the_first_that_recovers_of_a_pool_that_failed_is_not_flooded() -> None:
+    """Trust comes back within a second where answers are good; until the others follow, twice is the most."""
+    since = {"a": 12.0, "b": 14.0, "c": 15.0, "d": 15.0}
+
+    def loads_at(now: float) -> dict[str, Load]:
+        trust = {a: 0.02 if 2.0 <= now < healed else 1.0 for a, healed in since.items()}
+        return {address: load(now, trust_ratio=trust[address]) for address in "abcd"}
+
+    history, _ = run(loads_at, 20.0)
+    assert max(max(weights.values()) / sum(weights.values()) for _, weights in history) <= 0.5 + 0.03
+    assert len(set(history[int(9 / TICK)][1].values())) == 1, "while all fail all are equal"
+    assert share(history[-1][1]) == pytest.approx(1.0, abs=0.1)

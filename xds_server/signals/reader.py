@@ -212,7 +212,7 @@ class _Source:
 def _find(wanted: Metric, page: Sequence[Series], table: Table) -> list[int]:
     """Places of a metric's series on a page, without those that repeat or part others.
 
-    A series that stands there twice counts once, as told last: it is the same thing, and a sum would double it.
+    A series that stands there twice counts once, as told last: a sum would double it.
     """
     for name in wanted.names:
         places = [

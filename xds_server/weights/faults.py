@@ -50,16 +50,20 @@ class FaultFactors:
 
 
 def fault_factors(
-    columns: Columns, memory: FloatArray, zone: SilentZoneSettings, faults: FaultSettings
+    columns: Columns,
+    memory: FloatArray,
+    trust: FloatArray,
+    zone: SilentZoneSettings,
+    faults: FaultSettings,
 ) -> FaultFactors:
-    """Return the factors of one pool; `memory` is what the silent zone looks at, 0 to 1.
+    """Return the factors of one pool; `memory` is what the silent zone looks at, `trust` what counts of it.
 
     Unknown is no fault: nobody has seen any.
     """
     ones = np.ones(len(columns))
     zoned = silent_zone(memory, zone) if memory.max(initial=0.0) > zone.from_ratio else ones
     if not columns.any_fault():
-        return FaultFactors(ones, ones, ones, zoned, ones)
+        return FaultFactors(ones, ones, ones, zoned, trust)
     health = columns.gpu_health_score
     limited = np.where(health <= LIMITED_SCORE + _ROUNDING, faults.limited_factor, 1.0)
     return FaultFactors(
@@ -67,7 +71,7 @@ def fault_factors(
         stalled=np.where(columns.stalled > 0, 0.0, 1.0),
         gpu_health=np.where(isolated(health), 0.0, limited),
         silent_zone=zoned,
-        trust=np.nan_to_num(np.clip(columns.trust_ratio, 0.0, 1.0), nan=1.0),
+        trust=trust,
     )
 
 

@@ -15,6 +15,7 @@ from xds_server.weights.health import unhealthy
 from xds_server.weights.peaks import Peaks
 from xds_server.weights.stabiliser import Stabiliser
 from xds_server.weights.strategies import STRATEGIES
+from xds_server.weights.trusted import Trusted
 from xds_server.weights.verdict import Appraisal, Verdict
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class PoolWeights:
         self._settings = settings
         self._stabiliser = Stabiliser(settings.stabiliser)
         self._peaks = Peaks()
+        self._trusted = Trusted()
         self._addresses: tuple[str, ...] = ()
         self._shares: dict[str, float] = {}
         """The stabilised shares in force."""
@@ -153,7 +155,8 @@ class PoolWeights:
             settings.stabiliser.smoothing_seconds,
             settings.silent_zone.from_ratio,
         )
-        factors = fault_factors(columns, memory, settings.silent_zone, settings.faults)
+        trust = self._trusted.step(addresses, columns, now, settings.stabiliser)
+        factors = fault_factors(columns, memory, trust, settings.silent_zone, settings.faults)
         shares = self._stabiliser.step(
             addresses, scores, now, factors.but_the_zone(), factors.silent_zone, columns.idle()
         )

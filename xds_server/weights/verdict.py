@@ -81,4 +81,7 @@ class Appraisal:
             return f"silent zone {self.memory[row]:.2f}"
         held = load.gpu_health_score if worst == "gpu_health" else load.trust_ratio
         told = found[worst] if held is None else held.value
+        if worst == "trust":
+            # Where what counts is still on its way up, that is what decides.
+            told = min(told, found[worst])
         return f"{worst.replace('_', ' ')} {told:.2g}"

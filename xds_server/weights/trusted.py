@@ -1,0 +1,71 @@
+"""How much of an endpoint's trust counts: down at once, up by the slew limit, and never most of a pool.
+
+Trust takes at most `max_unhealthy_share` of a pool away, or half where that is less: of those that could
+serve, as much capacity stays as 1 less that share. Where trust would take more, nobody's counts below a
+common level, the one at which just so much is left. For when most of a pool fails, the fault is more likely
+one of them together (a model, a client, the view of it) than each one's own; which of them is a little less
+distrusted is chance, and the first to answer well again would be flooded. So nobody gets more than
+1 / (1 - share) times its fair share, twice with the default, because the others are distrusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from xds_server.weights.faults import isolated
+
+if TYPE_CHECKING:
+    from fleet.settings import StabiliserSettings
+    from xds_server.weights.columns import Columns, FloatArray
+
+_HALF: Final = 0.5
+
+
+class Trusted:
+    """One pool's trust over time. `now` in seconds, never earlier than before."""
+
+    def __init__(self) -> None:
+        self._addresses: tuple[str, ...] = ()
+        self._held: FloatArray = np.zeros(0)
+        self._stepped_at = 0.0
+
+    def step(
+        self, addresses: tuple[str, ...], columns: Columns, now: float, settings: StabiliserSettings
+    ) -> FloatArray:
+        """Take the trust of `now` and return what counts, in (0, 1]. Unknown is trusted."""
+        told = np.nan_to_num(np.clip(columns.trust_ratio, 0.0, 1.0), nan=1.0)
+        if addresses != self._addresses:
+            self._align(addresses, told)
+        elapsed, self._stepped_at = max(0.0, now - self._stepped_at), now
+        if self._held.min(initial=1.0) < 1.0:
+            # A level that falls because another recovers must not fall before that one is back.
+            rise = settings.rise_ratio_per_second ** min(elapsed, 60.0)
+            told = np.minimum(told, np.maximum(self._held, settings.floor_share) * rise)
+        self._held = told
+        if told.min(initial=1.0) >= 1.0:
+            return told
+        gone = (columns.reachable == 0) | (columns.stalled > 0) | isolated(columns.gpu_health_score)
+        counts = told.copy()
+        counts[~gone] = levelled(told[~gone], 1.0 - max(settings.max_unhealthy_share, _HALF))
+        return counts
+
+    def _align(self, addresses: tuple[str, ...], told: FloatArray) -> None:
+        """Keep what is held of those who stay; the others begin with what is told."""
+        held = dict(zip(self._addresses, self._held.tolist(), strict=True))
+        self._held = np.array([held.get(a, t) for a, t in zip(addresses, told.tolist(), strict=True)])
+        self._addresses = addresses
+
+
+def levelled(trust: FloatArray, left: float) -> FloatArray:
+    """Return trust with the lowest raised to one level, so that the mean is at least `left` (at most 1)."""
+    count = trust.size
+    if not count or trust.mean() >= left:
+        return trust
+    ordered = np.sort(trust)
+    # With the k lowest raised, the level that makes the sum right; it is the one that the next is not below.
+    levels = (left * count - (ordered.sum() - np.cumsum(ordered))) / np.arange(1, count + 1)
+    fits = levels <= np.append(ordered[1:], np.inf)
+    result: FloatArray = np.maximum(trust, levels[np.argmax(fits)])
+    return result
