@@ -10,6 +10,7 @@ from fleet.settings.address import IpAddress
 from fleet.settings.headers import HeaderName
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
 from fleet.settings.strict import Name, Seconds, Strict
+from fleet.settings.tls import ListenerTlsSettings, PoolTlsSettings
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
 """Whose metric names an endpoint uses; `auto`: found out from its page."""
@@ -161,6 +162,8 @@ class PoolSettings(Strict):
     """What is promised; None: nothing, and retries and limits are those above."""
     health_check: HealthCheckSettings | None = None
     """Envoy's own probes; None: it has none."""
+    tls: PoolTlsSettings | None = None
+    """None: engines are spoken to in plaintext."""
 
     @model_validator(mode="after")
     def _template_needs_tokenizer(self) -> Self:
@@ -185,7 +188,9 @@ class ListenerSettings(Strict):
     """Response headers that tell the client the chosen endpoint, matched share and reason."""
     session_header: HeaderName = "x-session-id"
     """The fallback's Maglev hashes it, so that sessions stay put when ext_proc is away."""
-    large_body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 262_144
+    large_body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 1_048_576
     """From this content-length on only the leading part of a body goes to ext_proc."""
     stream_idle_timeout_seconds: Seconds = 3600.0
     """A token stream may be silent this long (a long prefill is silence too)."""
+    tls: ListenerTlsSettings | None = None
+    """None: clients speak plaintext."""

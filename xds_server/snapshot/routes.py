@@ -84,6 +84,9 @@ def _route_configuration(
 
 def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> list[Route]:
     action = _action(listener, pool, settings)
+    # What is beyond the connection's buffer cannot be sent again anyway, and without retries Envoy 1.40 keeps
+    # nothing of a body that it could send twice when ext_proc dies in the middle of it.
+    once = _action(listener, pool, settings, retries=False)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
@@ -107,7 +110,7 @@ def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) 
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
         _route("upgrade", [upgrade], action, untouched),
         _route("json", [*is_json, ordinary], action, {}),
-        _route("large-json", [*is_json, long, no_trailers], action, leading_part),
+        _route("large-json", [*is_json, long, no_trailers], once, leading_part),
         _route("chunked-json", [*is_json, http_1, no_trailers], action, leading_part),
         _route("other", [], action, untouched),
     ]
@@ -122,15 +125,17 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
     )
 
 
-def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> RouteAction:
+def _action(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, *, retries: bool = True
+) -> RouteAction:
     session = RouteActionHashPolicyHeader(header_name=listener.session_header)
     return RouteAction(
         cluster=pool.name,
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
         hash_policy=[RouteActionHashPolicy(header=session)],
-        retry_policy=limits.retry_policy(pool, settings),
-        hedge_policy=limits.hedge_policy(pool, settings),
+        retry_policy=limits.retry_policy(pool, settings) if retries else None,
+        hedge_policy=limits.hedge_policy(pool, settings) if retries else None,
     )
 
 

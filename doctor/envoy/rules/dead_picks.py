@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from doctor.context import Context
     from doctor.envoy.facts import Facts
 
+_PIECES: Final = frozenset({"BUFFERED_PARTIAL", "STREAMED", "FULL_DUPLEX_STREAMED"})
+"""Modes in which a body is on its way before it is whole: mostly it cannot be sent again, or not safely."""
 _COVERS: Final = frozenset({"connect-failure", "5xx", "gateway-error", "reset"})
 
 
@@ -23,7 +25,8 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
         picked = cluster.policy.name == "override_host" and passage.processors
         retry = passage.route.retry
         covered = retry is not None and retry.times and retry.on & _COVERS
-        if picked and not covered:
+        whole = all(ext_proc.mode.request_body not in _PIECES for _, _, ext_proc in passage.processors)
+        if picked and whole and not covered:
             yield Finding(
                 Severity.WARNING, f"{passage.route.where}.route.retry_policy", "no retry on connect-failure"
             )
