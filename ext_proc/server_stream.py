@@ -164,6 +164,7 @@ class ExchangeStream:
         """Hear who served, from a gateway that tells."""
         self._service.metrics.served[Served.of(address, self._exchange.pick)].inc()
         self._service.on_served(address)
+        self._service.router.served(self._exchange.pick, address)
 
     def _decided(self, pick: Pick) -> None:
         # A stream that ends early would tell of an idle, fast endpoint; unknown is better than wrong.

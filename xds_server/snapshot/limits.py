@@ -208,9 +208,14 @@ def refuses_duplicates(settings: Settings) -> bool:
     return keys.enabled and keys.duplicates == "reject"
 
 
+def may_answer(settings: Settings) -> bool:
+    """Whether ext_proc may answer in an engine's place at all."""
+    return refuses_duplicates(settings) or settings.ext_proc.pick.admission.enabled
+
+
 def mutation_rules(settings: Settings, default: HeaderMutationRules) -> HeaderMutationRules:
     """They hold for the headers of such an answer too, so those of a refusal may be set."""
-    if not refuses_duplicates(settings):
+    if not may_answer(settings):
         return default
     default.allow_expression = RegexMatcher(regex=_OF_A_REFUSAL)
     return default

@@ -45,7 +45,7 @@ from fleet.names import (
     REMOVED_REQUEST_HEADERS,
     TYPE_LISTENER,
 )
-from xds_server.snapshot import limits
+from xds_server.snapshot import limits, tls
 from xds_server.snapshot.extension import address_of, extension, over_ads, overwriting, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
@@ -77,6 +77,7 @@ def _listener(listener: ListenerSettings, settings: Settings) -> Listener:
         per_connection_buffer_limit_bytes=max(_BODY_BUFFER_BYTES, listener.large_body_bytes + 1),
         filter_chains=[
             FilterChain(
+                transport_socket=tls.downstream(listener),
                 filters=[
                     Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
                 ]
@@ -131,7 +132,7 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
             request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
             response_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
         ),
-        request_attributes=request_attributes(listener),
+        request_attributes=request_attributes(listener, settings),
         metadata_options=MetadataOptions(
             receiving_namespaces=MetadataOptionsMetadataNamespaces(
                 untyped=[DESTINATION_NAMESPACE, METADATA_NAMESPACE]
@@ -139,7 +140,7 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
         ),
         # ext_proc speaks in metadata only: it can neither change a request nor answer in its place.
         mutation_rules=limits.mutation_rules(settings, HeaderMutationRules(disallow_all=True)),
-        disable_immediate_response=not limits.refuses_duplicates(settings),
+        disable_immediate_response=not limits.may_answer(settings),
         route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
         stat_prefix=listener.name,
     )
@@ -163,7 +164,7 @@ def _access_log() -> AccessLog:
     )
 
 
-def request_attributes(listener: ListenerSettings) -> list[str]:
+def request_attributes(listener: ListenerSettings, settings: Settings) -> list[str]:
     """What of a request's headers comes along with its body; an absent header is absent there too."""
     return [
         "request.path",
@@ -173,4 +174,5 @@ def request_attributes(listener: ListenerSettings) -> list[str]:
         "request.headers['content-encoding']",
         "request.headers['traceparent']",
         "xds.cluster_name",
+        *(f"request.headers['{name}']" for name in settings.ext_proc.pick.headers),
     ]
