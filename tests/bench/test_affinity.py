@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.affinity import Figures, Plan, deployment, figures, main, wanted_of
+from bench.affinity import Figures, Plan, Run, deployment, figures, main, wanted_of
 from bench.prompts import WORKLOADS, WorkloadName, ideal, prompts
 from bench.stats import Outcome
 from simulator.workload import Message, Turn
@@ -82,13 +82,23 @@ def run(workload: WorkloadName = "multi_turn", workers: int | None = 1) -> Figur
         {"requests": 3, "prompt_tokens": 100, "cached_tokens": 40},
         {"requests": 1, "prompt_tokens": 100, "cached_tokens": 10},
     ]
-    return figures(Plan(workload, workers), [turn(0, "x" * 256)], outcomes, seen, 0.5)
+    return figures(Plan(workload, workers), [Run([turn(0, "x" * 256)], outcomes, seen, 0.5)])
 
 
 def test_hits_are_what_the_engines_counted_and_failures_what_the_client_saw() -> None:
     found = run()
     assert (found.hit_ratio, found.busiest_over_mean) == (0.25, 1.5)
     assert (found.requests, found.failures, found.ttft_p90_seconds, found.e2e_p90_seconds) == (2, 1, 0.5, 2.0)
+
+
+def test_runs_of_a_plan_count_together() -> None:
+    first = Run([turn(0, "x" * 256)] * 2, [Outcome(0.0, 1.0)], [{"requests": 3}, {"requests": 1}], 0.5)
+    second = Run([turn(0, "y" * 256)], [Outcome(0.0, 3.0)], [{"requests": 1}, {"requests": 3}], 0.9)
+    found = figures(Plan("no_reuse", 1), [first, second])
+    assert (found.requests, found.busiest_over_mean, found.host_cpu_used_ratio) == (2, 1.0, 0.9)
+    assert found.engines_requests == (4, 4)
+    assert found.e2e_p50_seconds == 2.0
+    assert found.ideal_hit_ratio == pytest.approx(64 / (3 * 70), abs=0.02)
 
 
 def test_several_workers_are_held_against_one_and_no_reuse_against_least_request() -> None:
