@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ext_proc.follower import Follower
+from ext_proc.kv.service import KvEvents
 from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
@@ -44,7 +45,8 @@ class ExtProcServer:
         self._settings = settings
         self._store = store
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._router = Router(store, settings, registry, clock)
+        self._kv = KvEvents(settings, store, registry, clock)
+        self._router = Router(store, settings, registry, clock, self._kv.lookup)
         self._service = ExtProcService(
             self._router, provider.get_tracer("warmroute.ext_proc"), settings, registry, source=store
         )
@@ -83,6 +85,7 @@ class ExtProcServer:
     async def start(self) -> None:
         """Bind and begin. Envoy's health check finds the worker once it knows a fleet."""
         await self._grpc.start()
+        await self._kv.start()
         self._tasks.append(asyncio.create_task(self._announce_ready(), name="ext_proc ready"))
         if self._follower is not None:
             self._tasks.append(asyncio.create_task(self._follower.run(), name="ext_proc follower"))
@@ -94,6 +97,7 @@ class ExtProcServer:
         self._settings = settings
         self._router.reconfigure(settings)
         self._service.reconfigure(settings)
+        await self._kv.apply(settings)
 
     async def drain(self) -> None:
         """Let Envoy's health check send new requests past us; picks go on meanwhile."""
@@ -105,6 +109,7 @@ class ExtProcServer:
         """End everything."""
         if self._share is not None:
             await self._share.stop()
+        await self._kv.stop()
         for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
