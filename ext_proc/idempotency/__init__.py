@@ -1,0 +1,1 @@
+"""Keys of requests that may be repeated, and which of them are in flight."""

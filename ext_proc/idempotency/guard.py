@@ -1,0 +1,179 @@
+"""What ext_proc says of requests that may be repeated, and which of them it refuses as duplicates.
+
+For each request: `mark` before the pick, `begin` where duplicates are refused, `confirm` before the reply is
+written, `end` when the stream ends. Faults of the store let requests through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client import Counter, Gauge
+
+from ext_proc.idempotency.key import CLIENT_KEY_HEADER, asked
+from ext_proc.idempotency.shared import SharedFlights
+from ext_proc.idempotency.store import Flights
+from ext_proc.pick import Refusal
+from ext_proc.request import METHOD
+from fleet.names import METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
+from fleet.sla import KEYED, derive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from ext_proc.idempotency.store import Claim
+    from ext_proc.request import RouteRequest
+    from fleet.settings import Settings
+
+DUPLICATE: Final = Refusal(
+    409, "A request with the same content is in flight. Please try again when it has ended.", 1.0
+)
+
+
+class Mark(NamedTuple):
+    """A request that may be repeated."""
+
+    key: str
+    streams: bool
+    told: Mapping[str, str]
+    """Key to text of our metadata namespace: what Envoy is told of it."""
+
+
+class Metrics(NamedTuple):
+    """What is counted."""
+
+    keys: Counter
+    duplicates: Counter
+    unchecked: Counter
+    faults: Counter
+
+    @classmethod
+    def on(cls, registry: CollectorRegistry) -> Metrics:
+        """Create them."""
+        return cls(
+            Counter("warmroute_idempotency_keys", "Requests that were given a key", registry=registry),
+            Counter("warmroute_duplicates", "Requests refused: their twin was in flight", registry=registry),
+            Counter(
+                "warmroute_duplicates_unchecked",
+                "Requests let through because it was not known whether their twin was in flight",
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_idempotency_store_faults",
+                "Questions that the store did not answer",
+                registry=registry,
+            ),
+        )
+
+
+class Idempotency:
+    """Single-threaded, as all of a worker."""
+
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, clock: Callable[[], float], worker: str
+    ) -> None:
+        """`worker` is unique among all workers.
+
+        Raises:
+            SettingsError: a shared store is configured, and the extra `redis` is not installed.
+        """
+        self._clock = clock
+        self._metrics = Metrics.on(registry)
+        held = settings.ext_proc.idempotency
+        self._flights = Flights(held.entries, held.expiry_seconds)
+        flying = Gauge("warmroute_idempotency_in_flight", "Keys that are in flight", registry=registry)
+        flying.set_function(lambda: len(self._flights))
+        self._shared = (
+            SharedFlights(held, worker, self._metrics.faults.inc, clock=clock)
+            if held.url.get_secret_value()
+            else None
+        )
+        self.reconfigure(settings)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take over changed settings; the shared store stays as it was at the start."""
+        held = self._settings = settings.ext_proc.idempotency
+        self._flights.entries, self._flights.expiry_seconds = held.entries, held.expiry_seconds
+        self._tenant_header = settings.ext_proc.pick.tenant_header
+        self._paths = frozenset(held.paths)
+        self._retries: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
+        """Pool to what Envoy is told of its whole answers and of its streams, beside the key."""
+        for pool in settings.pools:
+            derived = derive(pool, streaming_keys=held.streaming)
+            whole = {METADATA_RETRY_ON: KEYED} if derived is not None and derived.repeats_keyed else {}
+            limited = derived is not None and derived.hedged
+            late = {METADATA_FIRST_BYTE: str(derived.answer_ms)} if derived is not None and limited else {}
+            self._retries[pool.name] = (whole, {**whole, **late})
+
+    def mark(self, request: RouteRequest) -> Mark | None:
+        """Return the mark of a request that may be repeated; None for any other."""
+        held = self._settings
+        if not held.enabled or request.headers_only or request.content_encoding:
+            return None
+        headers = request.headers
+        told = asked(
+            # Without headers Envoy's routes have let only POST through.
+            headers.get(METHOD, "POST"),
+            request.path,
+            request.body,
+            self._paths,
+            complete=request.complete,
+            tenant=headers.get(self._tenant_header, "").strip(),
+            client_key=headers.get(CLIENT_KEY_HEADER, ""),
+        )
+        if told is None or (told.streams and not held.streaming):
+            return None
+        self._metrics.keys.inc()
+        beside = self._retries_of(request.cluster)[told.streams]
+        return Mark(told.key, told.streams, {METADATA_IDEMPOTENCY: told.key, **beside})
+
+    def begin(self, mark: Mark) -> Claim | None:
+        """Return the claim of a request that begins; None: it is a duplicate, and refused with `DUPLICATE`.
+
+        Only where `refuses` says that it may be.
+        """
+        claim = self._flights.claim(mark.key, self._clock())
+        if claim is None:
+            self._metrics.duplicates.inc()
+        elif not claim.token:
+            self._metrics.unchecked.inc()
+        return claim
+
+    def refuses(self, mark: Mark) -> bool:
+        """Whether a request may be refused as a duplicate: never one for a stream."""
+        return self._settings.duplicates == "reject" and not mark.streams
+
+    @property
+    def asks_others(self) -> bool:
+        """Whether `confirm` has anybody to ask."""
+        return self._shared is not None
+
+    async def confirm(self, claim: Claim) -> bool:
+        """Whether a claim holds among all workers, as far as is known; False: a duplicate, which is over."""
+        if self._shared is None or not claim.token:
+            return True
+        free = await self._shared.claim(claim.key, claim.token)
+        if free is None:
+            self._metrics.unchecked.inc()
+        elif not free:
+            self._metrics.duplicates.inc()
+            self._flights.release(claim)
+        return free is not False
+
+    def end(self, claim: Claim) -> None:
+        """The request has ended, or was not sent."""
+        self._flights.release(claim)
+        if self._shared is not None and claim.token:
+            self._shared.release(claim.key, claim.token)
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        if self._shared is not None:
+            await self._shared.close()
+
+    def _retries_of(self, cluster: str) -> tuple[dict[str, str], dict[str, str]]:
+        if not cluster and len(self._retries) == 1:
+            return next(iter(self._retries.values()))
+        return self._retries.get(cluster, ({}, {}))

@@ -1,0 +1,154 @@
+"""Workers that share keys in flight through a real Valkey server; without it requests go through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+
+from bench.stream_server import running_server, url_of
+from ext_proc.idempotency.shared import SharedFlights
+from fleet.errors import SettingsError
+from fleet.settings import IdempotencySettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from bench.processes import Child
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Child]:
+    async with running_server(tmp_path) as child:
+        yield child
+
+
+class Worker:
+    """One worker's flights, and how often the store did not answer."""
+
+    def __init__(self, directory: Path, name: str, **fields: Any) -> None:
+        given = {"url": SecretStr(url_of(directory)), "timeout_seconds": 0.5, **fields}
+        self.faults = 0
+        self.now = 0.0
+        self.flights = SharedFlights(IdempotencySettings(**given), name, self._fault, clock=lambda: self.now)
+
+    def _fault(self) -> None:
+        self.faults += 1
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[Callable[..., Worker]]:
+    made: list[Worker] = []
+
+    def make(name: str, **fields: Any) -> Worker:
+        made.append(Worker(tmp_path, name, **fields))
+        return made[-1]
+
+    yield make
+    for held in made:
+        await held.flights.close()
+
+
+async def freed(worker: Worker, key: str, token: int) -> None:
+    async with asyncio.timeout(10):
+        while not await worker.flights.claim(key, token):
+            await asyncio.sleep(0.01)
+
+
+async def test_one_request_of_all_workers_has_a_key(server: Child, worker: Callable[..., Worker]) -> None:
+    one, other = worker("one"), worker("other")
+    assert await one.flights.claim("k", 1) is True
+    assert await other.flights.claim("k", 1) is False
+    assert await other.flights.claim("other", 2) is True
+    one.flights.release("k", 1)
+    await freed(other, "k", 3)
+    assert one.faults == other.faults == 0
+
+
+async def test_of_many_at_once_one_wins(server: Child, worker: Callable[..., Worker]) -> None:
+    workers = [worker(str(i), timeout_seconds=1.0) for i in range(4)]
+    told = await asyncio.gather(*(held.flights.claim("k", t) for t in range(1, 21) for held in workers))
+    assert sum(map(bool, told)) == 1
+
+
+async def test_nobody_gives_back_what_is_anothers(server: Child, worker: Callable[..., Worker]) -> None:
+    """An old owner whose key has expired must not free the new one's."""
+    one, other = worker("one", expiry_seconds=0.05), worker("other")
+    assert await one.flights.claim("k", 1)
+    one.now = 1.0
+    await freed(other, "k", 7)
+    one.flights.release("k", 1)
+    await one.flights.close()
+    assert await worker("third").flights.claim("k", 1) is False
+
+
+async def test_a_lease_is_renewed_while_its_request_lasts_and_ends_with_its_worker(
+    server: Child, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ext_proc.idempotency.shared._LEASE_SECONDS", 0.6)
+    one, other = worker("one"), worker("other")
+    assert await one.flights.claim("k", 1)
+    for _ in range(12):
+        await asyncio.sleep(0.1)
+        assert await other.flights.claim("k", 2) is False
+    # As when it is killed: nobody gives the key back, and nobody renews it.
+    await one.flights.close()
+    await freed(other, "k", 3)
+
+
+async def test_a_request_that_never_ends_is_given_up(
+    server: Child, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ext_proc.idempotency.shared._LEASE_SECONDS", 0.3)
+    one, other = worker("one"), worker("other")
+    assert await one.flights.claim("k", 1)
+    one.now = 601.0
+    await freed(other, "k", 2)
+
+
+async def test_a_server_that_is_away_lets_requests_through_at_once(
+    worker: Callable[..., Worker], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line in the log, without what the URL hides; and not every request asks again."""
+    url = SecretStr(f"unix://:secret@{tmp_path}/nothing.sock")
+    held = worker("one", url=url)
+    with caplog.at_level(logging.WARNING):
+        assert [await held.flights.claim("k", token) for token in range(1, 6)] == [None] * 5
+    assert held.faults == 1
+    assert len(caplog.records) == 1
+    assert "secret" not in caplog.text
+    held.now = 1.0
+    assert await held.flights.claim("k", 6) is None
+    assert held.faults == 2
+    held.flights.release("k", 6)
+
+
+async def test_a_frozen_server_costs_no_more_than_the_limit_and_comes_back(
+    server: Child, worker: Callable[..., Worker]
+) -> None:
+    held = worker("one", timeout_seconds=0.1)
+    assert await held.flights.claim("k", 1) is True
+    server.signal(signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(5):
+            assert await held.flights.claim("k", 2) is None
+    finally:
+        server.signal(signal.SIGCONT)
+    held.now = 10.0
+    async with asyncio.timeout(10):
+        while await held.flights.claim("k", 3) is None:
+            held.now += 10.0
+            await asyncio.sleep(0.01)
+    assert await held.flights.claim("k", 4) is False
+
+
+def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "redis.asyncio", None)
+    with pytest.raises(SettingsError, match=r"ext_proc\.idempotency\.url needs the extra `redis`"):
+        Worker(tmp_path, "one")

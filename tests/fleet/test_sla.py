@@ -1,0 +1,283 @@
+"""What follows from an SLA: always within it or refused, and each number with its reason."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fleet.errors import SettingsError
+from fleet.settings import PoolSettings, SlaSettings, parse_settings
+from fleet.sla import (
+    UNLIMITED_REQUESTS,
+    ImpossibleError,
+    attempts_for,
+    back_offs,
+    consecutive_errors,
+    derive,
+    error_percent,
+    most_requests,
+    retry_percent,
+)
+from fleet.sla_numbers import numbers
+
+SLA: dict[str, Any] = {
+    "first_token_p95_seconds": 0.8,
+    "tolerated_error_ratio": 0.15,
+    "base_round_trip_seconds": 0.02,
+}
+RATIOS = st.floats(0, 0.5)
+
+
+def pool(endpoints: int = 3, connect_timeout_seconds: float = 1.0, **sla: Any) -> PoolSettings:
+    made: PoolSettings = PoolSettings.model_validate_json(
+        json.dumps(
+            {
+                "name": "p",
+                "endpoints": [{"address": f"10.0.0.{i + 1}:8000"} for i in range(endpoints)],
+                "connect_timeout_seconds": connect_timeout_seconds,
+                "sla": {**SLA, **sla},
+            }
+        )
+    )
+    return made
+
+
+def settings(pools: list[dict[str, Any]], **more: Any) -> str:
+    listeners = [
+        {"name": f"l{i}", "address": f"127.0.0.1:{10_000 + i}", "pool": held["name"]}
+        for i, held in enumerate(pools)
+    ]
+    return yaml.safe_dump({"pools": pools, "listeners": listeners, **more})
+
+
+def test_without_an_sla_nothing_is_derived() -> None:
+    assert derive(PoolSettings(name="p")) is None
+
+
+@pytest.mark.parametrize(
+    ("sla", "streaming", "expected"),
+    [
+        # attempts, connect, answer, pauses
+        ({}, False, (2, 80, 520, (100,))),
+        ({"repeats": "keyed"}, False, (2, 80, 520, (100,))),
+        ({"repeats": "keyed"}, True, (2, 80, 260, (100,))),
+        ({"tolerated_error_ratio": 0.3, "first_token_p95_seconds": 2.0}, False, (3, 80, 1440, (100, 200))),
+        ({"tolerated_error_ratio": 0}, False, (2, 80, 520, (100,))),
+        ({"attempts": 1}, False, (1, 80, 700, ())),
+        ({"attempts": 1, "repeats": "keyed"}, True, (1, 80, 700, ())),
+        ({"base_round_trip_seconds": 0.001}, False, (2, 50, 599, (100,))),
+        ({"attempts": 4, "first_token_p95_seconds": 3}, False, (4, 80, 1960, (100, 200, 400))),
+        ({"attempts": 5, "first_token_p95_seconds": 3}, False, (5, 80, 1480, (100, 200, 400, 400))),
+    ],
+)
+def test_times(sla: dict[str, Any], streaming: bool, expected: tuple[Any, ...]) -> None:
+    derived = derive(pool(**sla), streaming_keys=streaming)
+    assert derived is not None
+    assert (derived.attempts, derived.connect_ms, derived.answer_ms, derived.back_offs_ms) == expected
+    assert derived.worst_ms <= derived.within_ms
+
+
+def test_a_shorter_time_to_connect_of_the_pool_stays() -> None:
+    derived = derive(pool(connect_timeout_seconds=0.03))
+    assert derived is not None
+    assert derived.connect_ms == 30
+
+
+@given(
+    st.floats(0.001, 600),
+    RATIOS,
+    st.floats(0, 10),
+    st.integers(1, 8) | st.none(),
+    st.floats(0.001, 2),
+    st.floats(0.001, 20),
+    st.booleans(),
+)
+def test_attempts_and_pauses_never_exceed_the_sla(
+    first_token: float,
+    ratio: float,
+    round_trip: float,
+    attempts: int | None,
+    base: float,
+    most: float,
+    hedged: bool,
+) -> None:
+    """Whatever is asked: the sum fits into the SLA without the base round trip, or it is refused."""
+    assume(base <= most)
+    held = pool(
+        first_token_p95_seconds=first_token,
+        tolerated_error_ratio=ratio,
+        base_round_trip_seconds=round_trip,
+        attempts=attempts,
+        back_off_seconds=base,
+        most_back_off_seconds=most,
+        repeats="keyed",
+    )
+    try:
+        derived = derive(held, streaming_keys=hedged)
+    except ImpossibleError:
+        return
+    assert derived is not None
+    answers = derived.attempts if derived.hedged else 1
+    total = derived.attempts * derived.connect_ms + sum(derived.back_offs_ms) + answers * derived.answer_ms
+    assert total == derived.worst_ms
+    assert total / 1000 <= first_token - round_trip + 1e-6
+    assert derived.connect_ms >= 1
+    assert derived.answer_ms >= 1
+    assert derived.answer_ms / 1000 >= min(round_trip, first_token) - 1e-6
+
+
+@given(st.floats(0.01, 10), st.floats(0.01, 10), RATIOS, RATIOS, st.booleans())
+def test_more_time_and_fewer_errors_leave_more_for_each_answer(
+    shorter: float, longer: float, less: float, more: float, hedged: bool
+) -> None:
+    shorter, longer = sorted((shorter, longer))
+    less, more = sorted((less, more))
+
+    def answer(seconds: float, ratio: float) -> int:
+        held = pool(first_token_p95_seconds=seconds, tolerated_error_ratio=ratio, repeats="keyed")
+        try:
+            derived = derive(held, streaming_keys=hedged)
+        except ImpossibleError:
+            return 0
+        return 0 if derived is None else derived.answer_ms
+
+    assert answer(shorter, less) <= answer(longer, less)
+    assert answer(longer, more) <= answer(longer, less)
+
+
+@given(RATIOS)
+def test_all_attempts_fail_in_at_most_5_percent(ratio: float) -> None:
+    attempts = attempts_for(ratio)
+    assert attempts >= 2
+    assert ratio**attempts <= 0.05
+    assert attempts == 2 or ratio ** (attempts - 1) > 0.05
+
+
+@given(st.integers(1, 8), st.integers(1, 60_000), st.integers(1, 60_000))
+def test_pauses_double_up_to_the_most(attempts: int, base: int, most: int) -> None:
+    pauses = back_offs(attempts, base, most)
+    assert len(pauses) == attempts - 1
+    assert all(pause <= most for pause in pauses)
+    assert all(later in (2 * earlier, most) for earlier, later in pairwise(pauses))
+
+
+@given(RATIOS, RATIOS)
+def test_ejection_stands_above_the_tolerance_and_grows_with_it(less: float, more: float) -> None:
+    less, more = sorted((less, more))
+    assert error_percent(less) >= 100 * less + 10 - 1e-6
+    assert error_percent(less) <= error_percent(more) <= 100
+    assert 5 <= consecutive_errors(less) <= consecutive_errors(more) <= 20
+    # An engine at the tolerance has such a run less than once in a million requests.
+    assert more ** consecutive_errors(more) <= 1.000001e-6 or consecutive_errors(more) == 5
+
+
+@given(RATIOS, st.integers(0, 1000), st.booleans())
+def test_the_retry_budget_suffices_for_what_is_tolerated(ratio: float, endpoints: int, known: bool) -> None:
+    percent = retry_percent(ratio, endpoints, known=known)
+    assert 20 <= percent <= 100
+    assert percent >= 100 * ratio / (1 - ratio) - 1e-6 or percent == 100
+    if known and endpoints >= 2:
+        assert percent >= 100 / endpoints - 1e-6
+    else:
+        assert percent >= 50
+
+
+def test_circuit_breakers_never_stand_below_envoys_own() -> None:
+    assert most_requests(None, 8) == UNLIMITED_REQUESTS
+    assert most_requests(1, 1) == 1024
+    assert most_requests(256, 8) == 3072
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "reason"),
+    [
+        ({"sla": {"first_token_p95_seconds": 0.2}}, "sla.first_token_p95_seconds", "at least 0.3,"),
+        ({"sla": {"base_round_trip_seconds": 0.9}}, "sla.first_token_p95_seconds", "allowed: at least"),
+        ({"sla": {"engine_first_token_seconds": 0.6}}, "sla.first_token_p95_seconds", "at least 0.88,"),
+        ({"sla": {"tolerated_error_ratio": 0.5}}, "sla.first_token_p95_seconds", "5 attempts"),
+        (
+            {"sla": {"back_off_seconds": 0.7, "most_back_off_seconds": 0.7}},
+            "sla.first_token_p95_seconds",
+            "0.9",
+        ),
+        ({"sla": {"back_off_seconds": 0.7}}, "sla", "most_back_off_seconds at least back_off_seconds"),
+        ({"sla": {"tolerated_error_ratio": 0.6}}, "sla.tolerated_error_ratio", "0.5"),
+        ({"sla": {"repeats": "keyed"}}, "sla.repeats", "ext_proc.idempotency.enabled"),
+        ({"retries": 2}, "retries", "this or an sla"),
+        ({"retry_on": "5xx"}, "retry_on", "this or an sla"),
+        (
+            {"sla": {"requests_per_endpoint": 8}, "discovery": [{"file": {"path": "/x"}}]},
+            "sla.requests_per_endpoint",
+            "counted",
+        ),
+        ({"health_check": {"timeout_seconds": 0.8}}, "health_check.timeout_seconds", "more than the 0.8 s"),
+        (
+            {"health_check": {"timeout_seconds": 1.0, "measured_p99_seconds": 2.0}},
+            "health_check.timeout_seconds",
+            "engines that work",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_path_and_reason(
+    change: dict[str, Any], place: str, reason: str
+) -> None:
+    held = {"name": "p", "endpoints": [{"address": "10.0.0.1:8000"}], **change}
+    held["sla"] = {**SLA, **change.get("sla", {})}
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(settings([held]))
+    (problem,) = caught.value.problems
+    assert f": pools[0].{place}: " in problem
+    assert reason in problem
+
+
+@given(st.floats(0.001, 5), RATIOS, st.floats(0, 1), st.floats(0.01, 2) | st.none(), st.booleans())
+def test_what_a_refusal_names_as_enough_is_enough(
+    first_token: float, ratio: float, round_trip: float, engine: float | None, hedged: bool
+) -> None:
+    def held(seconds: float) -> PoolSettings:
+        return pool(
+            first_token_p95_seconds=seconds,
+            tolerated_error_ratio=ratio,
+            base_round_trip_seconds=round_trip,
+            engine_first_token_seconds=engine,
+            repeats="keyed",
+        )
+
+    try:
+        derive(held(first_token), streaming_keys=hedged)
+    except ImpossibleError as error:
+        enough = float(str(error).partition("at least ")[2].partition(",")[0])
+        assert enough > first_token
+        assert derive(held(enough + 0.002), streaming_keys=hedged) is not None
+
+
+def test_each_number_says_why() -> None:
+    text = settings(
+        [
+            {"name": "none"},
+            {
+                "name": "all",
+                "endpoints": [{"address": "10.0.0.1:8000"}],
+                "sla": {**SLA, "repeats": "keyed", "requests_per_endpoint": 64},
+                "health_check": {},
+            },
+        ],
+        ext_proc={"idempotency": {"enabled": True, "streaming": True}},
+    )
+    held = parse_settings(text)
+    assert numbers(held.pools[0], held) == ()
+    told = {number.name: number for number in numbers(held.pools[1], held)}
+    assert told["retry_policy.per_try_timeout"].value == "260 ms"
+    assert told["worst case"].value == "780 ms"
+    assert told["health_checks.timeout"].value == "8 s"
+    assert all(number.value and number.why for number in told.values())
+
+
+def test_defaults_are_those_of_the_class() -> None:
+    assert SlaSettings.model_fields["repeats"].default == "unsent"
