@@ -27,6 +27,7 @@ BENCHES: Final = {
     "scrape": "what reading an engine's metrics page costs, beside prometheus_client's parser",
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
+    "affinity": "hit ratio and balance with several workers, shared and not, on real prompts",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
