@@ -127,6 +127,9 @@ FAMILIES: Final[dict[str, Callable[[int], bytes]]] = {
     "two_byte_characters": _filled('{"prompt":"', "é", '"}', ""),
     "brackets_in_text": _filled('{"prompt":"', "[{", '"}', ""),
     "commas_in_texts": _filled('{"prompt":[', '",,,,,,,",', "]}", '""'),
+    "commas_ahead_of_values": lambda size: _filled(
+        CHAT + '{"role":"a","content":"' + "," * (size // 3) + '"},', "{},", "]}", "{}"
+    )(size),
     "white_space": _filled('{"prompt":[', " ", "]}", ""),
     "one_long_number": _filled('{"model":', "9", ',"prompt":"a"}', ""),
     "depth": lambda size: b'{"x":' + b"[" * (size // 2) + b"]" * (size // 2) + b"}",

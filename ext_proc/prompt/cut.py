@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.prompt.outline import leading_values, open_containers
+from ext_proc.prompt.outline import leading_values, outline_of
 from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
 from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
 from ext_proc.prompt.text import IDS, MAX_LISTS, MAX_PIECES, PART, add_ids, inner
@@ -18,7 +18,8 @@ from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 if TYPE_CHECKING:
     import msgspec
 
-    from ext_proc.prompt.outline import Open
+    from ext_proc.prompt.opened import Open
+    from ext_proc.prompt.outline import Outline
     from ext_proc.prompt.text import Bytes, Pieces
 
 _IDS_BEGIN: Final = frozenset(b"[0123456789")
@@ -66,17 +67,16 @@ def _add_leading_ids(pieces: Pieces, raw: bytes) -> bytes:
     return b"[" + raw[run.end() :]
 
 
-def add_cut(pieces: Pieces, body: bytes, opened: list[Open], *, chat: bool, rich: bool) -> int | None:
-    """Add the list that the end of `body` goes through; return its number of tokens so far if it is ids."""
-    if rich:
-        raw = body[opened[0].start :]
+def add_cut(pieces: Pieces, outline: Outline, *, chat: bool, rich: bool) -> int | None:
+    """Add the list that the end of the body goes through; return its number of tokens so far if it is ids."""
+    opened = outline.opened[1:]
+    if rich and chat:
+        opened = outline.leading_values(opened[0].start) or opened
+    elif rich:
+        raw = outline.body[opened[0].start :]
         if raw.translate(None, _IDS_HOLD):
-            rest = raw if chat else _add_leading_ids(pieces, raw)
-            shorter = leading_values(rest)
-            if shorter is not None:
-                opened = shorter
-            elif rest is not raw:
-                opened = open_containers(rest)
+            rest = _add_leading_ids(pieces, raw)
+            opened = leading_values(rest) or (opened if rest is raw else outline_of(rest).opened)
     return add_open(pieces, opened, chat=chat)
 
 

@@ -31,7 +31,7 @@ from ext_proc.prompt.envelope import (
     read_envelope,
     salt_of,
 )
-from ext_proc.prompt.outline import leading_members, leading_values, open_containers
+from ext_proc.prompt.outline import leading_members, leading_values, outline_of
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.prompts import add_media
 from ext_proc.prompt.session import session_of
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ext_proc.prompt.envelope import Envelope
-    from ext_proc.prompt.outline import Open
+    from ext_proc.prompt.opened import Open
+    from ext_proc.prompt.outline import Outline
 
 __all__ = ["Prompt", "Unreadable", "read_prompt", "read_request"]
 
@@ -100,14 +101,15 @@ def read_prompt(
         leading, rich = leading_members(body)
         if len(leading) < len(body):
             body, complete = leading, False
-        opened = [] if complete else open_containers(body)
+        outline = None if complete else outline_of(body)
+        opened = [] if outline is None else outline.opened
         if opened and not opened[0].is_object:
             return Unreadable.WRONG_SHAPE
         closed = opened[0].closed if opened else body
         envelope = read_envelope(closed, rich=rich)
         pieces: text.Pieces = []
         key = _add_leads(pieces, envelope, path, opened, rich=rich)
-        tokens = None if key is None else _add_prompt(pieces, envelope, key, body, opened, rich=rich)
+        tokens = None if key is None else _add_prompt(pieces, envelope, key, outline, rich=rich)
         joined = b"".join(pieces)
         if not joined:
             return Unreadable.NO_PROMPT
@@ -150,18 +152,19 @@ def _add_leads(
 
 
 def _add_prompt(
-    pieces: text.Pieces, envelope: Envelope, key: str, body: bytes, opened: list[Open], *, rich: bool
+    pieces: text.Pieces, envelope: Envelope, key: str, outline: Outline | None, *, rich: bool
 ) -> int | None:
     """Add the prompt, whole or as far as it is there; return the number of its token ids."""
     chat = key == "messages"
-    if not opened or opened[0].key != key:
+    if outline is None or not outline.opened or outline.opened[0].key != key:
         return add_value(pieces, getattr(envelope, key), chat=chat, rich=rich)
-    if len(opened) > 1:
-        return add_cut(pieces, body, opened[1:], chat=chat, rich=rich)
-    if opened[0].partial is not None:
+    if len(outline.opened) > 1:
+        return add_cut(pieces, outline, chat=chat, rich=rich)
+    partial = outline.opened[0].partial
+    if partial is not None:
         if chat:
             raise UnreadableError(Unreadable.WRONG_SHAPE)
-        pieces.append(opened[0].partial)
+        pieces.append(partial)
     return None
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
+from ext_proc.prompt.opened import Backwards, Open
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import msgspec
     from numpy.typing import NDArray
 
     Positions = NDArray[np.intp]
@@ -34,11 +35,12 @@ MAX_COLONS: Final = 49_152
 MAX_VALUES: Final = 8192
 """Values of one prompt that are read: every comma and opening bracket outside strings begins one."""
 _STEP_BYTES: Final = 65_536
+_FIRST_STEP_BYTES: Final = 16_384
+"""Small, because the densest bodies are read no further."""
 _READ_DEPTH: Final = 5
 """Body, messages, message, content, part: nothing below is looked into."""
 
 _SPACE: Final = b" \t\r\n"
-_SCALAR: Final = b"0123456789+-.eEtrufalsn"
 _QUOTE, _COMMA, _COLON, _BACKSLASH, _OBJECT = b'",:\\{'
 _CASE: Final = np.uint8(0x20)
 """The bit in which `[` and `{` differ, and `]` and `}`."""
@@ -46,34 +48,61 @@ _OPENER, _CLOSER = b"{}"
 _BLANK, _NINE, _TRUE_END, _NULL_END = b" 9el"
 _CLOSING_BIT: Final = np.uint8(0x04)
 """Set in `]` and `}`, clear in `[` and `{`."""
+_SURELY: Final = 6
+"""So many times the values that are read leave no doubt that a body is rich."""
 _KIND: Final = np.uint8(0x44)
 """Both bits are set in closing brackets, one in opening brackets, the other in commas."""
 _NOWHERE: Final = np.empty(0, np.intp)
 _FIRST: Final = np.zeros(1, np.intp)
 
 
+class _Scan(NamedTuple):
+    """What was found in a body, up to its end or where reading stops."""
+
+    quotes: Positions
+    """Those that begin or end strings."""
+    brackets: Positions
+    """Those outside strings."""
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
-class Open:
-    """One container that is open where the body breaks off."""
+class Outline:
+    """A body and what is open at its end."""
 
-    start: int
-    """Of its opening bracket."""
-    is_object: bool
-    closed: bytes
-    """Its complete members, with the closing bracket that the cut took away."""
-    key: str | None
-    """Of the member whose value is unfinished, in an object."""
-    partial: bytes | None
-    """The bytes so far of an unfinished string value, without the opening quote."""
+    body: bytes
+    """As far as it was looked at."""
+    scan: _Scan
+    opened: list[Open]
+    """Outermost first, at most the first five. Empty: the body does not break off inside a container."""
+
+    def leading_values(self, start: int) -> list[Open] | None:
+        """Return `leading_values` of the open list that begins at `start`, without looking at it again."""
+        columns = np.frombuffer(self.body, np.uint8)
+        commas = np.flatnonzero(columns[start:] == _COMMA) + start
+        end = int(commas[MAX_MARKS]) if commas.size > MAX_MARKS else len(self.body)
+        commas = commas[:MAX_MARKS]
+        commas = commas[np.searchsorted(self.scan.quotes, commas) & 1 == 0]
+        brackets = self.scan.brackets[np.searchsorted(self.scan.brackets, start) :]
+        values = np.sort(np.concatenate((commas, brackets[columns[brackets] & _CLOSING_BIT == 0])))
+        if values.size > MAX_VALUES:
+            end = min(end, int(values[MAX_VALUES]))
+        if end == len(self.body):
+            return None
+        quotes, brackets = (
+            found[slice(*np.searchsorted(found, (start, end)))] - start for found in self.scan[:2]
+        )
+        return _opened(self.body[start:end], _Scan(quotes, brackets, end - start))
 
 
-def open_containers(body: bytes) -> list[Open]:
-    """Return the containers open at the end of `body`, outermost first, at most the first five.
+def outline_of(body: bytes) -> Outline:
+    """Find the containers open at the end of `body`; with very many brackets, at the end of a leading part.
 
-    A body with more than `MAX_MARKS` brackets is taken to end behind them. Empty: the body does not break
-    off inside a container. Raises `UnreadableError` where it is no JSON, no container, or too deep.
+    Raises `UnreadableError` where it is no JSON, no container, or too deep.
     """
-    return _opened(body, _scan(body, most_values=None))
+    scan = _scan(body, most_values=None)
+    body = body[: scan.end]
+    return Outline(body, scan, _opened(body, scan))
 
 
 def leading_values(raw: msgspec.Raw | bytes) -> list[Open] | None:
@@ -100,6 +129,8 @@ def leading_members(body: bytes) -> tuple[bytes, bool]:
             return body[:end], True
         colons += found
         marks += int(np.count_nonzero((columns | _CASE) == _OPENER) + np.count_nonzero(columns == _COMMA))
+    if marks > _SURELY * MAX_VALUES:
+        return body, True
     return body, marks > MAX_VALUES and _likely_values(body) > MAX_VALUES
 
 
@@ -120,16 +151,6 @@ def _likely_values(body: bytes) -> int:
         likely += int(np.count_nonzero((here == _COMMA) & ends))
         likely += int(np.count_nonzero(((here | _CASE) == _OPENER) & begins))
     return likely + 1
-
-
-class _Scan(NamedTuple):
-    """What was found in a body, up to its end or where reading stops."""
-
-    quotes: Positions
-    """Those that begin or end strings."""
-    brackets: Positions
-    """Those outside strings."""
-    end: int
 
 
 def _scan(body: msgspec.Raw | bytes, *, most_values: int | None) -> _Scan:
@@ -174,7 +195,7 @@ def _opened(body: bytes, scan: _Scan) -> list[Open]:
         return []
     if body[: starts[0]].strip(_SPACE):
         raise UnreadableError(Unreadable.NOT_JSON)
-    outline = _Outline(body, scan.quotes)
+    outline = Backwards(body, scan.quotes)
     opened = []
     for level, start in enumerate(starts[:_READ_DEPTH]):
         child = starts[level + 1] if level + 1 < len(starts) else None
@@ -185,8 +206,11 @@ def _opened(body: bytes, scan: _Scan) -> list[Open]:
 def _columns(body: bytes | memoryview) -> Iterator[tuple[int, Column]]:
     """Yield the body in steps that fit the processor's cache, each with where it begins."""
     columns = np.frombuffer(body, np.uint8)
-    for at in range(0, columns.size, _STEP_BYTES):
-        yield at, columns[at : at + _STEP_BYTES]
+    at, step = 0, min(_FIRST_STEP_BYTES, _STEP_BYTES)
+    while at < columns.size:
+        yield at, columns[at : at + step]
+        at += step
+        step = min(2 * step, _STEP_BYTES)
 
 
 def _steps(body: bytes | memoryview) -> Iterator[tuple[int, Column, NDArray[np.bool_]]]:
@@ -230,86 +254,3 @@ def _open_starts(body: bytes, brackets: Positions) -> list[int]:
     lowest = np.minimum.accumulate(depths[::-1])[::-1]
     starts: list[int] = brackets[opens & (depths == lowest)].tolist()
     return starts
-
-
-class _Outline:
-    """A body with its strings, to look backwards from a position."""
-
-    def __init__(self, body: bytes, quotes: Positions) -> None:
-        self._body = body
-        self._quotes = quotes
-
-    def open(self, start: int, child: int | None, string_start: int | None) -> Open:
-        """Return what is known of the container at `start`, which `child` or an unfinished string ends."""
-        body = self._body
-        is_object = body[start] == _OBJECT
-        at = child if child is not None else string_start
-        key: str | None = None
-        partial: bytes | None = None
-        if at is None:
-            end = self._complete_end(start, is_object=is_object)
-        elif is_object and body[self._strip(start, at) - 1] != _COLON:
-            end = self._end_before(start, at)  # the unfinished string is a key
-        else:
-            partial = body[at + 1 :] if child is None else None
-            if is_object:
-                at, key = self._key_before(start, at)
-            end = self._end_before(start, at)
-        return Open(start, is_object, body[start:end] + (b"}" if is_object else b"]"), key, partial)
-
-    def _complete_end(self, start: int, *, is_object: bool) -> int:
-        """Return where the complete members end if the body breaks off outside strings and containers."""
-        body = self._body
-        end = self._strip(start, len(body))
-        last = body[end - 1]
-        if end == start + 1:
-            return end
-        if last == _COMMA:
-            return end - 1
-        if last in b"]}":
-            return end
-        if last == _QUOTE:
-            string = self._string_start(end)
-            if is_object and body[self._strip(start, string) - 1] != _COLON:
-                return self._end_before(start, string)  # a key without its colon
-            return end
-        at = end
-        if last != _COLON:
-            # A scalar may go on behind the cut.
-            at = start + 1 + len(body[start + 1 : end].rstrip(_SCALAR))
-        if is_object:
-            at, _ = self._key_before(start, at)
-        return self._end_before(start, at)
-
-    def _end_before(self, start: int, at: int) -> int:
-        """Return the end of the complete members of the container at `start`, before a member at `at`."""
-        end = self._strip(start, at)
-        if end == start + 1:
-            return end
-        if self._body[end - 1] != _COMMA:
-            raise UnreadableError(Unreadable.NOT_JSON)
-        return end - 1
-
-    def _key_before(self, start: int, at: int) -> tuple[int, str]:
-        """Return where the key of the value at `at` begins, and the key."""
-        colon = self._strip(start, at)
-        if self._body[colon - 1] != _COLON:
-            raise UnreadableError(Unreadable.NOT_JSON)
-        end = self._strip(start, colon - 1)
-        if self._body[end - 1] != _QUOTE:
-            raise UnreadableError(Unreadable.NOT_JSON)
-        key_start = self._string_start(end)
-        if key_start <= start:
-            raise UnreadableError(Unreadable.NOT_JSON)
-        return key_start, msgspec.json.decode(self._body[key_start:end], type=str)
-
-    def _string_start(self, end: int) -> int:
-        """Return where the string that ends at `end` begins."""
-        closing = int(np.searchsorted(self._quotes, end - 1))
-        if not closing or closing >= self._quotes.size or self._quotes[closing] != end - 1:
-            raise UnreadableError(Unreadable.NOT_JSON)
-        return int(self._quotes[closing - 1])
-
-    def _strip(self, start: int, at: int) -> int:
-        """Return `at` moved back over white space, at least to the container's first byte."""
-        return start + 1 + len(self._body[start + 1 : at].rstrip(_SPACE))

@@ -8,6 +8,7 @@ JSON strings hold no raw control characters, which keeps the markers unmistakabl
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeAlias
 
 import msgspec
@@ -32,7 +33,7 @@ MESSAGE: Final = b"\x1e"
 ROLE_END: Final = b"\x1f"
 """Behind a role, and behind the name of a member."""
 
-MAX_PIECES: Final = 4096
+MAX_PIECES: Final = 3072
 """Markers, roles and contents that are read, about 2 ms of work; the text ends there."""
 MAX_LISTS: Final = 4096
 """Prompts of token ids in one request that are read."""
@@ -47,6 +48,7 @@ ABSENT: Final = msgspec.Raw(b"")
 _SPACE: Final = b" \t\r\n"
 _IDS: Final = b"0123456789,"
 _DIGEST_CHARS: Final = 32
+_IDS_AHEAD: Final = re.compile(rb"\[[ \t\r\n]*+(?:\[[ \t\r\n]*+)?+[0-9\]]")
 
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -108,7 +110,10 @@ def add_ids(pieces: Pieces, raw: RawJson) -> int | None:
 
     A list of lists is several prompts, of which the first `MAX_LISTS` count. White space does not.
     """
-    dense = bytes(raw).translate(None, _SPACE)
+    view = memoryview(raw)
+    if _IDS_AHEAD.match(view) is None:
+        return None
+    dense = bytes(view).translate(None, _SPACE)
     if not dense.startswith(b"[["):
         if dense.translate(None, _IDS) != b"[]":
             return None
