@@ -64,6 +64,8 @@ EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
 
 # What Envoys call the access log that they send to xds_server.
 ACCESS_LOG_NAME: Final = "warmroute"
+# In its entries, the session that a request named; without one the tag is missing.
+SESSION_TAG: Final = "warmroute-session"
 
 # Of listeners for gRPC's own xDS client. No other name has a slash.
 GRPC_LISTENER_PREFIX: Final = "grpc/"

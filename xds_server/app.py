@@ -238,7 +238,7 @@ class XdsServer:
         if roster is None:
             return
         now = self._clock()
-        loads = self._sensing.loads(roster.active, now)
+        loads = self._sensing.loads(roster.active, now, self._weigher.in_use)
         if self._weigher.restored:
             self._weigher.heard(self._sensing.scraper.answering())
         times.collected()

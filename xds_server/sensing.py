@@ -84,9 +84,9 @@ class Sensing:
         self._gpu_pages.update(membership)
         self._access_log.follow(pool.name for pool in membership.pools)
 
-    def loads(self, membership: Membership, now: float) -> dict[str, Load]:
-        """Return every endpoint's load, all sources joined."""
-        return self._collector.loads(membership, now)
+    def loads(self, membership: Membership, now: float, weights: Mapping[str, int]) -> dict[str, Load]:
+        """Return every endpoint's load, all sources joined; Envoys spread requests by `weights`."""
+        return self._collector.loads(membership, now, weights)
 
     def observe(self, membership: Membership, loads: Mapping[str, Load], now: float) -> float:
         """Look for skew; returns the share of requests that is to be traced at least."""

@@ -44,6 +44,7 @@ class Weigher:
         self._signals = signals
         self._pools: dict[str, PoolWeights] = {}
         self._last = WeightUpdate(MappingProxyType({}), frozenset(), changed=False)
+        self._in_use: Mapping[str, int] = self._last.weights
         self._membership: Membership | None = None
         self._addresses: dict[str, tuple[str, ...]] = {}
         """Of `_membership`, by pool."""
@@ -111,6 +112,14 @@ class Weigher:
             start = end
         self._tick = tick
         return self._updated(membership, tuple(changes), frozenset(marked), frozenset(blind))
+
+    @property
+    def in_use(self) -> Mapping[str, int]:
+        """By what Envoys spread requests: the weights in force of those that they may use.
+
+        The same object as long as nothing changes.
+        """
+        return self._in_use
 
     def unforced(self) -> Mapping[str, int]:
         """Return the weights of the last tick as they would be without overrides."""
@@ -180,4 +189,6 @@ class Weigher:
                 }
             )
         self._last = WeightUpdate(weights, marked, moved or marked != last.unhealthy, changes, blind)
+        if self._last.changed:
+            self._in_use = {address: weights[address] for address in weights.keys() - marked}
         return self._last

@@ -95,6 +95,14 @@ async def test_first_byte_and_end_are_told_apart(logged):
     assert (finished.picked, finished.metadata) == ("", {})
 
 
+async def test_whether_a_request_named_a_session_is_told(logged):
+    """With one, Envoy keeps it on one endpoint, so it is no draw by weights."""
+    world, log = logged
+    world.ext_proc.reset()
+    assert (await log.of(await world.post(headers={"x-session-id": "s-1"}))).in_session
+    assert not (await log.of(await world.post())).in_session
+
+
 @pytest.mark.parametrize(("status", "fault"), [(503, True), (429, False)])
 async def test_answers_of_a_host_are_told_as_they_are(logged, status, fault):
     """Its own 503 is a fault, its 429 is none."""

@@ -11,8 +11,15 @@ from envoy.data.accesslog.v3 import accesslog_pb2
 from envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from prometheus_client import CollectorRegistry
 
-from fleet.names import ACCESS_LOG_NAME, DESTINATION_KEY, DESTINATION_NAMESPACE, METADATA_NAMESPACE
-from xds_server.signals.access_log import MOST_ATTEMPTS, PORTION, AccessLogService, finished_of
+from fleet.names import (
+    ACCESS_LOG_NAME,
+    DESTINATION_KEY,
+    DESTINATION_NAMESPACE,
+    METADATA_NAMESPACE,
+    SESSION_TAG,
+)
+from xds_server.signals.access_log import PORTION, AccessLogService
+from xds_server.signals.log_entry import MOST_ATTEMPTS, finished_of
 from xds_server.signals.served import Finished
 
 if TYPE_CHECKING:
@@ -109,6 +116,15 @@ def test_what_an_entry_lacks_is_unknown():
     assert read is not None
     assert (read.address, read.picked, read.first_byte_seconds, read.duration_seconds) == ("", "", None, None)
     assert (read.status, read.flags, dict(read.metadata)) == (0, (), {})
+
+
+def test_a_session_is_known_by_its_tag():
+    """What it is called is nobody's business here."""
+    made = entry()
+    assert not finished_of(made).in_session
+    made.common_properties.custom_tags[SESSION_TAG] = "somebody"
+    assert finished_of(made).in_session
+    assert "somebody" not in repr(finished_of(made))
 
 
 def test_flags_have_envoys_short_names():

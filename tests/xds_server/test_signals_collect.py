@@ -32,6 +32,7 @@ class World:
         self.gpus: dict[str, dict[str, Signal]] = {}
         self.registry = CollectorRegistry()
         self.now = 1000.0
+        self.weights: dict[str, int] = {}
         self.collector = Collector(
             SignalSettings(**settings),
             (),
@@ -70,7 +71,7 @@ class World:
 
     def loads(self, later: float = 0.25) -> dict[str, Load]:
         self.now += later
-        return self.collector.loads(self.membership, self.now)
+        return self.collector.loads(self.membership, self.now, self.weights)
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
@@ -163,6 +164,24 @@ def test_a_frozen_engine_is_stalled_and_told_once(caplog):
     assert world.metric("warmroute_endpoint_events_total", event="stalled") == 1
     assert world.metric("warmroute_endpoint_events_total", event="recovered") == 1
     assert len([r for r in caplog.records if A in r.getMessage()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "picked", "hangs"),
+    [({A: 1000, B: 1000, C: 1000}, "", 1), ({B: 1000, C: 1000}, "", None), ({A: 1, B: 1, C: 1}, B, None)],
+    ids=["by weight", "of no weight", "picked"],
+)
+def test_an_engine_that_owes_its_share_hangs_without_any_worker(weights, picked, hangs):
+    """Its page has fallen silent, and the others answer what goes by weights."""
+    world = World()
+    world.page(A, running=1, queue_depth=0, progress_total=5)
+    world.weights = weights
+    for _ in range(12):
+        for _ in range(2):
+            world.served(B, picked=picked)
+            world.served(C, picked=picked)
+        load = world.loads()[A]
+    assert (load.stalled and load.stalled.value) == hangs
 
 
 def test_an_engine_that_fails_is_distrusted_and_one_that_defends_itself_is_not():

@@ -8,6 +8,7 @@ believed in `decay.py`, `stall.py` and `trust.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from xds_server.signals.joined import (
     page_of,
     with_faded,
 )
+from xds_server.signals.owed import Spread
 from xds_server.signals.rows import relaid, sources
 from xds_server.signals.served import ServedWindows, retrying_4xx
 from xds_server.signals.stall import Seen, StallDetector, Timing
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
     from fleet.settings import PoolSettings, SignalSettings
     from fleet.store import Traffic
     from xds_server.signals.rows import BoolArray, FloatArray, IntArray
-    from xds_server.signals.served import Finished
+    from xds_server.signals.served import Finished, Recent
 
+NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
 REFRESH_SECONDS: Final = 1.0
 """A load in which nothing moved is built again after this, so that its ages stay true."""
 
@@ -84,6 +87,7 @@ class Collector:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._settings = settings
         self._served = ServedWindows(settings)
+        self._weights = NO_WEIGHTS
         self._clear()
         self.reconfigure(settings, pools)
 
@@ -93,6 +97,7 @@ class Collector:
         self._on_gpus: list[Mapping[str, Signal] | None] = []
         self._loads: list[Load] = []
         self._pools = np.empty(0, np.int64)
+        self._shares: FloatArray = np.empty(0)
         self._pages: FloatArray = np.empty((0, PAGE_COLUMNS))
         self._busy_at: FloatArray = np.empty(0)
         self._due_at: FloatArray = np.empty(0)
@@ -111,10 +116,18 @@ class Collector:
         """Take in a request that an Envoy has finished."""
         self._served.record(finished, now)
 
-    def loads(self, membership: Membership, now: float) -> dict[str, Load]:
-        """Return every endpoint's load; signals keep the age that they have at their source."""
+    def loads(
+        self, membership: Membership, now: float, weights: Mapping[str, int] = NO_WEIGHTS
+    ) -> dict[str, Load]:
+        """Return every endpoint's load; signals keep the age that they have at their source.
+
+        `weights` are those by which Envoys spread requests now; who gets none is left out.
+        """
         if membership is not self._membership:
             self._follow(membership, now)
+            self._weights = NO_WEIGHTS
+        if weights is not self._weights:
+            self._weights, self._shares = weights, self._shares_of(weights)
         if not self._endpoints:
             return {}
         changed = self._read_pages()
@@ -125,7 +138,7 @@ class Collector:
         moving = (recent.ok + recent.faults + recent.answered > 0) | self._traffic.moving
         self._busy_at[moving | ~self._traffic.known] = now
         duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
-        stalled = self._step_stall(recent.answered, duration, now, listening=listening)
+        stalled = self._step_stall(recent, duration, now, listening=listening)
         trust = self._trust.step(recent.ok, recent.faults, now)
         self._events.tell(self._endpoints, stalled, trust)
         held_back = self._returning.step(
@@ -158,6 +171,7 @@ class Collector:
         self._pages = np.full((size, PAGE_COLUMNS), np.nan)
         self._pages[:, READ_AT] = -np.inf
         self._busy_at = busy_at
+        self._shares = np.zeros(size)
         self._due_at = np.full(size, -np.inf)
 
     def _read_pages(self) -> BoolArray:
@@ -183,20 +197,25 @@ class Collector:
                     changed[row] = True
         return changed
 
-    def _step_stall(
-        self, answered: IntArray, duration: FloatArray, now: float, *, listening: bool
-    ) -> FloatArray:
+    def _shares_of(self, weights: Mapping[str, int]) -> FloatArray:
+        """Return each endpoint's share of its pool's weights; 0 where it has none."""
+        held = np.array([weights.get(endpoint.address, 0) for endpoint in self._endpoints], np.float64)
+        sums = np.bincount(self._pools, weights=held, minlength=1)[self._pools]
+        return np.divide(held, sums, out=np.zeros_like(held), where=sums > 0)
+
+    def _step_stall(self, recent: Recent, duration: FloatArray, now: float, *, listening: bool) -> FloatArray:
         settings = self._settings
         pages, traffic = self._pages, self._traffic
         seen = Seen(
             traffic.in_flight,
             traffic.finished_total,
-            answered,
+            recent.answered,
             listening,
             pages[:, PROGRESS],
             pages[:, BUSY],
             pages[:, READ_AT],
             duration,
+            Spread(self._shares, self._pools, recent.by_weight, recent.drawn),
         )
         timing = Timing(
             settings.stalled_after_seconds,

@@ -24,7 +24,7 @@ DISTRUSTED_BELOW: Final = 0.5
 TRUSTED_ABOVE: Final = 0.8
 """Trust at which an endpoint is said to be distrusted, and to be trusted again."""
 _EVENTS: Final = {
-    "stalled": (logging.WARNING, "%s hangs: requests in flight and no sign of life"),
+    "stalled": (logging.WARNING, "%s hangs: requests wait there and no sign of life"),
     "recovered": (logging.INFO, "%s is no longer held for hanging"),
     "distrusted": (logging.WARNING, "%s fails: most of its newest answers are faults"),
     "trusted": (logging.INFO, "%s answers well again"),

@@ -41,6 +41,8 @@ _MOST_SLICES: Final = 600
 _QUANTILES: Final = (0.5, 0.99)
 _OK, _CLIENT_ERROR, _FAULT, _ABORTED, _RETRIED = range(5)
 _KINDS: Final = 5
+_NONE, _PICKED, _IN_SESSION, _DRAWN = range(4)
+"""Whether the host answered to the end, and how the request came to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Finished:
     attempts: int
     metadata: Mapping[str, str]
     """What ext_proc noted of its decision."""
+    in_session: bool = False
+    """Whether it named a session, by which Envoy keeps those without a pick on one endpoint."""
 
     @property
     def aborted(self) -> bool:
@@ -97,6 +101,10 @@ class Recent(NamedTuple):
     faults: IntArray
     answered: IntArray
     """Answers of any status that the host gave to its end: it works."""
+    by_weight: IntArray
+    """Those of them that went there without a pick."""
+    drawn: IntArray
+    """Those of these that had no session either."""
 
 
 class ServedColumns(NamedTuple):
@@ -131,8 +139,8 @@ class ServedWindows:
         self._latency_at: FloatArray = np.empty(0)
         self._since: FloatArray = np.empty(0)
         self._dirty: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._recent: IntArray = np.empty((0, 3), np.int64)
-        self._pending: list[tuple[int, int, float, float, bool]] = []
+        self._recent: IntArray = np.empty((0, len(Recent._fields)), np.int64)
+        self._pending: list[tuple[int, int, float, float, int]] = []
         self._pending_at = 0.0
         """When the first of them came: they all count as of then."""
 
@@ -166,13 +174,13 @@ class ServedWindows:
         if finished.retried_away and finished.cluster not in self.lenient:
             row = self._rows.get(finished.picked)
             if row is not None:
-                self._pending.append((row, _RETRIED, np.nan, np.nan, False))
+                self._pending.append((row, _RETRIED, np.nan, np.nan, _NONE))
 
     def take(self) -> Recent:
         """Return what has come since the last call."""
         self._flush()
         held, self._recent = self._recent, np.zeros_like(self._recent)
-        return Recent(held[:, 0], held[:, 1], held[:, 2])
+        return Recent(*held.T)
 
     def columns(self, now: float) -> ServedColumns:
         """Return every window as it stands."""
@@ -214,7 +222,9 @@ class ServedWindows:
             .reshape(members, _KINDS)
             .astype(np.uint32)
         )
-        for column, chosen in enumerate((kinds == _OK, (kinds == _FAULT) | (kinds == _RETRIED), answers)):
+        faults = (kinds == _FAULT) | (kinds == _RETRIED)
+        told = (kinds == _OK, faults, answers > _NONE, answers > _PICKED, answers == _DRAWN)
+        for column, chosen in enumerate(told):
             self._recent[:, column] += np.bincount(rows[chosen], minlength=members)
         for histogram, values in ((self._first_bytes, firsts), (self._durations, durations)):
             known = np.isfinite(values)
@@ -247,15 +257,17 @@ def retrying_4xx(pools: Iterable[PoolSettings]) -> frozenset[str]:
     return frozenset(pool.name for pool in pools if not _RETRIED_4XX.isdisjoint(pool.retry_on.split(",")))
 
 
-def _counted(finished: Finished) -> tuple[int, float, float, bool]:
+def _counted(finished: Finished) -> tuple[int, float, float, int]:
     """Kind, first byte, duration (both of good answers only), and whether the host answered to the end."""
     if finished.aborted:
-        return _ABORTED, np.nan, np.nan, False
-    answered = finished.first_byte_seconds is not None
+        return _ABORTED, np.nan, np.nan, _NONE
+    answered = _NONE
+    if finished.first_byte_seconds is not None and HOST_FLAGS.isdisjoint(finished.flags):
+        answered = _PICKED if finished.picked else _IN_SESSION if finished.in_session else _DRAWN
     if finished.faulty:
-        return _FAULT, np.nan, np.nan, answered and HOST_FLAGS.isdisjoint(finished.flags)
+        return _FAULT, np.nan, np.nan, answered
     if finished.status == 0 or finished.status >= 500:
-        return _ABORTED, np.nan, np.nan, False  # Envoy's own answer: it blames nobody.
+        return _ABORTED, np.nan, np.nan, _NONE  # Envoy's own answer: it blames nobody.
     if finished.status >= 400:
         return _CLIENT_ERROR, np.nan, np.nan, answered
     first, duration = finished.first_byte_seconds, finished.duration_seconds

@@ -1,4 +1,7 @@
-"""Which engines hang: requests of ours in flight and no sign of life. Pure, over the whole fleet at a time.
+"""Which engines hang: requests of ours are there and no sign of life. Pure, over the whole fleet at a time.
+
+That requests are there ext_proc's workers tell, who have them in flight. Of those that went by weights, or
+where there is no worker, the pool's answers tell: see `owed.py`.
 
 Signs of life: an answer that Envoys saw to its end, and any movement of the engine's own counters. Where no
 Envoy tells of its requests, the end of a request's stream is one too, unless the engine has counters; a
@@ -6,9 +9,9 @@ client that gives up ends its stream as well.
 
 One endpoint's states:
 
-    WORKING --- requests in flight and no sign of life for the allowed time ---> STALLED
+    WORKING --- requests are there and no sign of life for the allowed time ---> STALLED
     STALLED --- a sign of life; or its page answers again ---------------------> WORKING
-    STALLED --- nothing in flight for the time of a half-open ------------------> WORKING, on trial
+    STALLED --- nothing there for the time of a half-open ----------------------> WORKING, on trial
 
 The allowed time is `after` when the page gives the engine away: it tells of fewer requests than have been in
 flight since the page before (a frozen engine's gauges), or it answered lately and has not for that time.
@@ -16,7 +19,8 @@ Otherwise silence may be a long prefill: SLOW_FACTOR times as long where the eng
 move between completions, else BLIND_FACTOR times (such counters stand still during long answers). It need
 not be more than SURPRISE_FACTOR times what nearly all requests there have taken, from start to end.
 The half-open takes HALF_OPEN_FACTOR times `after`, doubled by every trial in a row that failed, up to
-MOST_DOUBLINGS. On trial the same rules count anew. Requests in flight unknown (no ext_proc): no verdict.
+MOST_DOUBLINGS. On trial the same rules count anew. Requests in flight unknown (no ext_proc) and nobody
+found hanging: no verdict.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from xds_server.signals.owed import Owed, Spread
 from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
 
 SLOW_FACTOR: Final = 5.0
@@ -66,12 +71,15 @@ class Seen(NamedTuple):
     """When the newest page was read; -inf: never."""
     duration: FloatArray
     """P99 of whole requests there, lately, in seconds; NaN: unknown."""
+    spread: Spread | None = None
+    """What went by weights; None: unknown."""
 
 
 class StallDetector:
     """The state of every endpoint, one row each. `now` in seconds, never earlier than before."""
 
     def __init__(self) -> None:
+        self._owed = Owed()
         self._stalled: BoolArray = np.empty(0, np.bool_)
         self._silent: BoolArray = np.empty(0, np.bool_)
         self._lively: BoolArray = np.empty(0, np.bool_)
@@ -82,6 +90,7 @@ class StallDetector:
 
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`)."""
+        self._owed.relay(source)
         for name in ("_stalled", "_silent", "_lively"):
             setattr(self, name, relaid(getattr(self, name), source, False))
         self._trials = relaid(self._trials, source, 0)
@@ -98,11 +107,15 @@ class StallDetector:
     def step(self, seen: Seen, now: float, timing: Timing) -> FloatArray:
         """Take in what is known and return 1 for who hangs, 0 for who does not, NaN where it is unknown."""
         known = np.isfinite(seen.in_flight)
-        some = known & (seen.in_flight > 0)
-        self._begun_at = np.where(some, np.minimum(self._begun_at, now), np.inf)
+        held = known & (seen.in_flight > 0)
+        self._begun_at = np.where(held, np.minimum(self._begun_at, now), np.inf)
+        life = self._sign_of_life(seen, held, now, timing)
+        self._owed.add(seen.spread, life | self._stalled, now)
+        page_lost = np.isfinite(seen.page_at) & (now - seen.page_at >= _missed(timing))
+        some = held | self._owed.enough(seen.spread, page_lost | (seen.busy > 0))
+        self._begun_at = np.where(some & ~held, self._owed.since, self._begun_at)
         self._idle_at = np.where(some, np.inf, np.minimum(self._idle_at, now))
-        life = self._sign_of_life(seen, some, now, timing)
-        self._note_page(seen, some)
+        self._note_page(seen, held)
         self._recover(seen, life, now, timing)
         since = np.maximum(self._moved_at, self._begun_at)
         given_away, silent = self._given_away(seen, since, now, timing)
@@ -113,9 +126,9 @@ class StallDetector:
         self._stalled |= hangs
         self._silent = np.where(hangs, silent, self._silent)
         self._stalled_at = np.where(hangs, now, self._stalled_at)
-        return np.where(known, self._stalled.astype(np.float64), np.nan)
+        return np.where(known | self._stalled, self._stalled.astype(np.float64), np.nan)
 
-    def _sign_of_life(self, seen: Seen, some: BoolArray, now: float, timing: Timing) -> BoolArray:
+    def _sign_of_life(self, seen: Seen, held: BoolArray, now: float, timing: Timing) -> BoolArray:
         has_counters = np.isfinite(seen.progress)
         moved = has_counters & (seen.progress != self._progress)
         completed = seen.answered > 0
@@ -124,7 +137,7 @@ class StallDetector:
             completed |= ended & ~has_counters
         without = now - np.maximum(self._completed_at, self._begun_at)
         lasting = without > _PAGES * timing.scrape_interval
-        self._lively |= moved & some & lasting & np.isfinite(self._progress)
+        self._lively |= moved & held & lasting & np.isfinite(self._progress)
         self._progress = np.where(has_counters, seen.progress, self._progress)
         self._finished = seen.finished_total
         life: BoolArray = moved | completed
@@ -132,9 +145,9 @@ class StallDetector:
         self._completed_at = np.where(completed, now, self._completed_at)
         return life
 
-    def _note_page(self, seen: Seen, some: BoolArray) -> None:
+    def _note_page(self, seen: Seen, held: BoolArray) -> None:
         """Keep how many requests have been in flight throughout from one page to the next."""
-        in_flight = np.where(some, seen.in_flight, 0.0)
+        in_flight = np.where(held, seen.in_flight, 0.0)
         self._least = np.minimum(self._least, in_flight)
         renewed = seen.page_at > self._page_at
         self._settled = np.where(renewed, self._least, self._settled)
@@ -157,6 +170,10 @@ class StallDetector:
     ) -> tuple[BoolArray, BoolArray]:
         """Whose page shows that it hangs, and whose page has fallen silent."""
         frozen = (seen.page_at >= since) & (seen.busy < self._settled)
-        missed = max(timing.after, timing.scrape_interval + timing.scrape_timeout)
-        silent = (now - seen.page_at >= missed) & (since - seen.page_at <= timing.stale_after)
+        silent = (now - seen.page_at >= _missed(timing)) & (since - seen.page_at <= timing.stale_after)
         return frozen | silent, silent
+
+
+def _missed(timing: Timing) -> float:
+    """After how many seconds without a page one that was to come has surely been missed."""
+    return max(timing.after, timing.scrape_interval + timing.scrape_timeout)

@@ -32,6 +32,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     HeaderMutation as EarlyHeaderMutation,
 )
+from envoy_data_plane.envoy.type.tracing.v3 import CustomTag, CustomTagHeader
 
 from fleet.names import (
     ACCESS_LOG_NAME,
@@ -43,6 +44,7 @@ from fleet.names import (
     HEADER_PROTOCOL,
     METADATA_NAMESPACE,
     REMOVED_REQUEST_HEADERS,
+    SESSION_TAG,
     TYPE_LISTENER,
 )
 from xds_server.snapshot import limits, tls
@@ -114,7 +116,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
         ],
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
-        access_log=[_access_log()] if settings.signals.access_log else [],
+        access_log=[_access_log(listener)] if settings.signals.access_log else [],
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
 
@@ -146,8 +148,9 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
     )
 
 
-def _access_log() -> AccessLog:
+def _access_log(listener: ListenerSettings) -> AccessLog:
     """What became of each request, in batches, to the xds_server that configures this Envoy."""
+    session = CustomTag(tag=SESSION_TAG, request_header=CustomTagHeader(name=listener.session_header))
     return AccessLog(
         name="envoy.access_loggers.http_grpc",
         typed_config=packed(
@@ -158,6 +161,7 @@ def _access_log() -> AccessLog:
                     transport_api_version=ApiVersion.V3,
                     buffer_flush_interval=seconds(_LOG_FLUSH_SECONDS),
                     buffer_size_bytes=_LOG_BUFFER_BYTES,
+                    custom_tags=[session],
                 )
             )
         ),

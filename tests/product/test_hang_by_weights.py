@@ -1,0 +1,91 @@
+"""An engine that hangs is found where no ext_proc tells of requests: by its weight and the access log."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+
+import aiohttp
+import pytest
+
+from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from tests.product.conftest import Product
+
+ENGINE = EngineSettings(speed_up=20, blocks=8192)
+OVERRIDES = {"limits": {"drain_seconds": 0.5}}
+MOST_SECONDS = 8.0
+"""Seven answers owed take under a second here, the page is missed after two; the rest is for a busy host."""
+
+
+class Load:
+    """Steady requests; those that hang are given up after a second."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        self.served: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        number = 0
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._one(number))
+                number += 1
+                await asyncio.sleep(0.025)
+
+    async def _one(self, number: int) -> None:
+        try:
+            async with asyncio.timeout(1.0):
+                answer = await self._product.chat(f"question {number}")
+        except TimeoutError:
+            return
+        self.served[answer.engine] += 1
+
+
+@pytest.mark.parametrize("page", ["silent", "answers"])
+async def test_an_engine_that_hangs_is_left_by_weights_alone(page: str) -> None:
+    """`warmroute xds` without ext_proc; all of the engine stops, or all but its page, and goes on later."""
+    async with (
+        running_cluster(ClusterSettings("apart", 4, ENGINE, OVERRIDES)) as cluster,
+        aiohttp.ClientSession() as session,
+    ):
+        product, struck = Product(cluster, session), cluster.engines[0]
+        await cluster.children["ext-proc"].stop(5.0)
+        load = Load(product)
+        loading = asyncio.create_task(load.run())
+        try:
+            async with asyncio.timeout(30):
+                while load.served[struck] < 20:
+                    await asyncio.sleep(0.1)
+            await _stop(product, page)
+            stopped_at = time.monotonic()
+            while await _unhealthy(product) != [struck]:
+                assert time.monotonic() - stopped_at < MOST_SECONDS, "it hangs, and keeps its share"
+                await asyncio.sleep(0.1)
+            await _go_on(product, page)
+            before = load.served[struck]
+            async with asyncio.timeout(30):
+                while load.served[struck] < before + 20:
+                    await asyncio.sleep(0.1)
+        finally:
+            loading.cancel()
+
+
+async def _stop(product: Product, page: str) -> None:
+    if page == "silent":
+        product.cluster.children["engine-0"].signal(signal.SIGSTOP)
+    else:
+        await product.fault(product.cluster.engines[0], kind="frozen")
+
+
+async def _go_on(product: Product, page: str) -> None:
+    if page == "silent":
+        product.cluster.children["engine-0"].signal(signal.SIGCONT)
+    else:
+        await product.fault(product.cluster.engines[0], kind="none")
+
+
+async def _unhealthy(product: Product) -> list[str]:
+    told = await product.get(product.cluster.admin_address, "/api/v1/weights")
+    return [address for address, verdict in told["weights"].items() if verdict["unhealthy"]]

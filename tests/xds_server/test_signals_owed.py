@@ -1,0 +1,208 @@
+"""Hanging engines are found by what they owe where requests go by weights, and idle ones are not."""
+
+from __future__ import annotations
+
+import random
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from xds_server.signals.owed import ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
+from xds_server.signals.stall import BLIND_FACTOR, HALF_OPEN_FACTOR, Seen, StallDetector, Timing
+
+TICK = 0.25
+AFTER = 2.0
+TIMING = Timing(AFTER, 10.0, 1.0, 0.8)
+COUNT = 4
+
+
+class Pool:
+    """Engines that answer draws by weight, without any worker; pages come every second."""
+
+    def __init__(self, rate: float = 40.0, seed: int = 1, duration: float = 0.3, share: float = 0.25) -> None:
+        self.random = random.Random(seed)
+        self.rate = rate
+        self.detector = StallDetector()
+        self.detector.relay(np.full(COUNT, -1))
+        self.now = 1000.0
+        self.duration = duration
+        self.hung: set[int] = set()
+        self.dark: set[int] = set()
+        """Whose page does not answer."""
+        self.busy = np.zeros(COUNT)
+        """What pages tell as running."""
+        self.sessions = False
+        self.weights = np.array([share, *[(1 - share) / (COUNT - 1)] * (COUNT - 1)])
+        self.progress = np.full(COUNT, 100.0)
+        self.page = np.column_stack((np.full(COUNT, nan), np.full(COUNT, nan), np.full(COUNT, -inf)))
+        self.in_flight = np.full(COUNT, nan)
+
+    def tick(self, only: int | None = None) -> np.ndarray:
+        self.now += TICK
+        due = self.rate * TICK
+        count = int(due) + (self.random.random() < due % 1)
+        drawn = self.random.choices(range(COUNT), self.weights, k=count) if only is None else [only] * count
+        answered = np.zeros(COUNT, np.int64)
+        for row in drawn:
+            if row not in self.hung:
+                answered[row] += 1
+        self.progress += 10 * answered
+        if (self.now - 0.3) % 1.0 < TICK:
+            for row in set(range(COUNT)) - self.dark:
+                self.page[row] = self.progress[row], self.busy[row], self.now
+        seen = Seen(
+            self.in_flight,
+            self.in_flight,
+            answered,
+            True,
+            *self.page.T,
+            np.full(COUNT, self.duration),
+            Spread(
+                self.weights,
+                np.zeros(COUNT, np.int64),
+                answered,
+                np.zeros(COUNT, np.int64) if self.sessions else answered,
+            ),
+        )
+        return self.detector.step(seen, self.now, TIMING)
+
+    def work(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK)):
+            assert not (self.tick() == 1).any()
+
+    def found(self, seconds: float) -> float | None:
+        """Return after how long the first engine is found to hang, and no other."""
+        begun = self.now
+        while self.now - begun < seconds:
+            verdict = self.tick()
+            assert not (verdict[1:] == 1).any(), "the others work"
+            if verdict[0] == 1:
+                return self.now - begun
+        return None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sessions", [True, False])
+def test_a_hung_engine_whose_page_is_silent_is_found_without_any_worker(seed: int, sessions: bool) -> None:
+    """As under SIGSTOP: nothing comes from it while its peers answer, and its page times out."""
+    pool = Pool(seed=seed)
+    pool.sessions = sessions
+    pool.work(10 + seed * TICK)
+    pool.hung, pool.dark = {0}, {0}
+    found = pool.found(10)
+    assert found is not None
+    assert AFTER - 1 <= found <= 3.25
+
+
+@pytest.mark.parametrize("busy", [0.0, 3.0], ids=["tells of nothing", "tells of requests"])
+def test_a_hung_engine_whose_page_answers_is_found_by_its_counters(busy: float) -> None:
+    pool = Pool()
+    pool.work(10)
+    pool.hung = {0}
+    pool.busy[0] = busy
+    found = pool.found(10)
+    assert found is not None
+    assert found <= 5
+
+
+def test_its_share_and_its_pools_answers_say_how_long_it_takes() -> None:
+    """At 2.7 answers a second of its peers, and a tenth of the weight, seven are owed after 26 s."""
+    pool = Pool(rate=3.0, share=0.1)
+    pool.work(20)
+    pool.hung, pool.dark = {0}, {0}
+    pool.weights = np.array([0.1, 0.3, 0.3, 0.3])
+    found = pool.found(60)
+    assert found is not None
+    assert found == pytest.approx(ENOUGH / (0.1 * 0.9 * 3.0), rel=0.35)
+
+
+@pytest.mark.parametrize("rate", [0.5, 4.0, 40.0])
+def test_working_engines_are_never_held_for_hanging(rate: float) -> None:
+    """Ten minutes at any rate, whoever happens to be without a request for long."""
+    Pool(rate=rate, seed=3).work(600)
+
+
+def test_engines_whose_requests_all_belong_to_sessions_may_be_idle() -> None:
+    """Maglev keeps a session on one engine: the others answer nothing, and nothing is wrong."""
+    pool = Pool()
+    pool.sessions = True
+    for _ in range(400):
+        assert not (pool.tick(only=2) == 1).any()
+
+
+def test_where_most_of_a_pool_is_silent_requests_are_not_spread_by_weights() -> None:
+    """Another's Envoy that keeps everything on one endpoint, and tells of no session."""
+    pool = Pool()
+    for _ in range(400):
+        assert not (pool.tick(only=2) == 1).any()
+
+
+def test_long_answers_are_waited_for() -> None:
+    """What has taken half a minute may take so again: counters that stand say nothing before."""
+    pool = Pool(duration=30.0)
+    pool.work(10)
+    pool.hung = {0}
+    pool.busy[0] = 2.0
+    found = pool.found(200)
+    assert found is not None
+    assert found >= BLIND_FACTOR * AFTER - 2
+
+
+def test_a_silent_page_alone_is_no_stall() -> None:
+    """An engine that does nothing but work answers its page late."""
+    pool = Pool()
+    pool.work(5)
+    pool.dark = {0}
+    for _ in range(80):
+        assert not (pool.tick() == 1).any()
+
+
+def test_it_is_tried_again_and_found_again() -> None:
+    """Half open as with workers: after ten seconds, then after twenty."""
+    pool = Pool()
+    pool.work(10)
+    pool.hung, pool.dark = {0}, {0}
+    for trial in range(2):
+        assert pool.found(10) is not None
+        pool.weights = np.array([0.0, *[1 / 3] * 3])
+        wait = AFTER * HALF_OPEN_FACTOR * 2**trial
+        for _ in range(round(wait / TICK) - 1):
+            assert pool.tick()[0] == 1
+        assert [pool.tick()[0] for _ in range(2)][-1] != 1
+        pool.weights = np.full(COUNT, 0.25)
+    pool.hung.clear()
+    pool.dark.clear()
+    pool.work(20)
+
+
+def test_a_thawed_engine_is_back_with_its_page() -> None:
+    pool = Pool()
+    pool.work(10)
+    pool.hung, pool.dark = {0}, {0}
+    assert pool.found(10) is not None
+    pool.hung, pool.dark = set(), set()
+    assert [pool.tick()[0] for _ in range(5)][-1] != 1
+
+
+def test_requests_by_weight_beside_idle_workers_are_seen_too() -> None:
+    """What ext_proc does not read, it does not have in flight."""
+    pool = Pool()
+    pool.in_flight = np.zeros(COUNT)
+    pool.work(10)
+    pool.hung, pool.dark = {0}, {0}
+    assert pool.found(10) is not None
+
+
+def test_debts_follow_their_endpoints_and_pools_are_apart() -> None:
+    owed = Owed()
+    owed.relay(np.array([-1, -1, -1]))
+    spread = Spread(
+        np.array([0.5, 0.5, 1.0]), np.array([0, 0, 1]), np.array([0, 40, 0]), np.array([0, 40, 0])
+    )
+    owed.add(spread, np.array([False, True, False]), 5.0)
+    assert owed.since.tolist() == [5.0, inf, inf]
+    nobody = np.zeros(3, np.bool_)
+    assert owed.enough(spread, nobody).tolist() == [True, False, False], f"{ENOUGH_OF_IDLE:g} of 20"
+    owed.relay(np.array([2, 0]))
+    assert owed.since.tolist() == [inf, 5.0]

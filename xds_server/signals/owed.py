@@ -1,0 +1,80 @@
+"""Answers that an endpoint owes: its share of those that its pool gave, since it last showed life. Pure.
+
+Requests without a pick go by weights, whoever is there to tell of them while they are in flight. So of N such
+answers of a pool an endpoint with the share s should have given s N, and how many it did give is Poisson
+distributed around that: none of 7 has a probability of 0.1 %. That is enough where something else speaks
+against the engine too: a page that has fallen silent, or one that tells of requests while its counters stand.
+
+An engine whose page tells of nothing, or that has no page, may be idle, so there it takes more. First, 20: an
+engine with one answer a second would pass 7 by chance every quarter of an hour. Second, only requests without
+a session count, for those of one session stay on one engine and are no draws of their own. Third, most of the
+pool has answered: where it has not, requests are not spread by weights at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+
+ENOUGH: Final = 7.0
+ENOUGH_OF_IDLE: Final = 20.0
+_MOST: Final = 0.5
+
+
+class Spread(NamedTuple):
+    """What went by weights since the last step, one number a row."""
+
+    shares: FloatArray
+    """Of the pool's weights in force; 0 for those that Envoys are not to use."""
+    pools: IntArray
+    """Number of each endpoint's pool, from 0."""
+    answered: IntArray
+    """Answers to the end of requests without a pick."""
+    drawn: IntArray
+    """Those of them that had no session either."""
+
+
+class Owed:
+    """What every endpoint owes, one row each."""
+
+    def __init__(self) -> None:
+        self.since: FloatArray = np.empty(0)
+        """When the first of it was due; +inf: it owes nothing."""
+        self._answers: FloatArray = np.empty(0)
+        self._draws: FloatArray = np.empty(0)
+
+    def relay(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.relaid`); newcomers owe nothing."""
+        self.since = relaid(self.since, source, np.inf)
+        self._answers = relaid(self._answers, source, 0.0)
+        self._draws = relaid(self._draws, source, 0.0)
+
+    def add(self, spread: Spread | None, paid: BoolArray, now: float) -> None:
+        """Add what the pools have answered; `paid` says who owes nothing after that."""
+        if spread is not None:
+            self._answers = self._answers + spread.shares * _of_pool(spread.answered, spread.pools)
+            self._draws = self._draws + spread.shares * _of_pool(spread.drawn, spread.pools)
+        self._answers = np.where(paid, 0.0, self._answers)
+        self._draws = np.where(paid, 0.0, self._draws)
+        self.since = np.where(self._answers > 0, np.minimum(self.since, now), np.inf)
+
+    def enough(self, spread: Spread | None, suspect: BoolArray) -> BoolArray:
+        """Whose silence is no chance; `suspect` says against whom something else speaks."""
+        result: BoolArray = suspect & (self._answers >= ENOUGH)
+        silent = self._draws >= ENOUGH_OF_IDLE
+        if spread is not None and silent.any():
+            share = _of_pool(spread.shares * silent, spread.pools) / np.maximum(
+                _of_pool(spread.shares, spread.pools), np.finfo(np.float64).tiny
+            )
+            result |= silent & (share <= _MOST)
+        return result
+
+
+def _of_pool(values: FloatArray | IntArray, pools: IntArray) -> FloatArray:
+    """Return the sum over each endpoint's pool."""
+    sums = np.bincount(pools, weights=values, minlength=1).astype(np.float64)
+    result: FloatArray = sums[pools]
+    return result
