@@ -37,6 +37,9 @@ HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
 # To the engine, of requests that may reach two of them; a client's own is removed where keys are made.
 HEADER_IDEMPOTENCY: Final = "x-warmroute-idempotency-key"
 
+# What clients call their requests by themselves; it passes on as it is.
+CLIENT_KEY_HEADER: Final = "idempotency-key"
+
 # Envoy's own note to its routes of how a request came; it goes no further.
 HEADER_PROTOCOL: Final = "x-warmroute-protocol"
 
@@ -79,3 +82,6 @@ TYPE_CLUSTER: Final = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 TYPE_ENDPOINT: Final = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 RESOURCE_TYPES: Final[tuple[str, ...]] = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE)
 """In the order of make before break: clusters, their endpoints, listeners, routes."""
+TYPE_SECRET: Final = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 - a type
+SERVED_TYPES: Final[tuple[str, ...]] = (TYPE_SECRET, *RESOURCE_TYPES)
+"""With what only Envoys with TLS ask for, before those that refer to it."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import Counter, Gauge
 
-from ext_proc.idempotency.key import CLIENT_KEY_HEADER, asked
+from ext_proc.idempotency.key import asked
 from ext_proc.idempotency.shared import SharedFlights
 from ext_proc.idempotency.store import Flights
 from ext_proc.pick import Refusal
 from ext_proc.request import METHOD
-from fleet.names import METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
+from fleet.names import CLIENT_KEY_HEADER, METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
 from fleet.sla import KEYED, derive
 
 if TYPE_CHECKING:

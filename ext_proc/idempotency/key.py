@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 16
 _LENGTH_BYTES: Final = 8
-CLIENT_KEY_HEADER: Final = "idempotency-key"
-"""The client's own: two requests that differ in it are two requests, however equal the rest."""
 
 
 class Asked(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from fleet.names import CLIENT_KEY_HEADER
 from fleet.settings.replicas import StoreUrl
 from fleet.settings.strict import Seconds, Strict
 
@@ -79,3 +80,8 @@ class IdempotencySettings(Strict):
     """A Redis or Valkey server where all workers look; empty: each looks at its own. It is never told."""
     timeout_seconds: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.05
     """A request waits so long for that server at most; then it is let through."""
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Headers that are read for keys."""
+        return (CLIENT_KEY_HEADER,) if self.enabled else ()

@@ -82,7 +82,7 @@ def _listener(listener: ListenerSettings, settings: Settings) -> Listener:
                 transport_socket=tls.downstream(listener),
                 filters=[
                     Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
-                ]
+                ],
             )
         ],
     )
@@ -179,4 +179,5 @@ def request_attributes(listener: ListenerSettings, settings: Settings) -> list[s
         "request.headers['traceparent']",
         "xds.cluster_name",
         *(f"request.headers['{name}']" for name in settings.ext_proc.pick.headers),
+        *(f"request.headers['{name}']" for name in settings.ext_proc.idempotency.headers),
     ]
