@@ -15,65 +15,29 @@ Valkey or Redis server is found, several workers also run with what they add to 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import processes, report
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
-from bench.cpu import CpuMeter
-from bench.load import LoadRun
+from bench.affinity_run import ALONE, DRIVES, ENGINE, Plan, one_run
 from bench.processes import BenchError
-from bench.prompts import WORKLOADS, ideal, prompts
+from bench.prompts import WORKLOADS, ideal
 from bench.stats import percentile
-from bench.stream_server import running_server, server_binary, url_of
+from bench.stream_server import server_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from bench.affinity_run import Run
     from bench.prompts import WorkloadName
     from bench.report import Wanted
-    from bench.stats import Outcome
-    from simulator.workload import Turn
 
-ALONE: Final = "least_request"
 _POINTS: Final = 0.05
 _MOST_OVER_MEAN: Final = 1.5
 _NO_WORSE: Final = 1.1
 """Two runs of the same system differ by about a tenth on a host that is shared."""
-
-ENGINE: Final = EngineSettings(
-    blocks=43_750,  # nothing is evicted: what is missed is missed by the pick
-    max_num_seqs=64,
-)
-RATES: Final[dict[WorkloadName, float]] = {
-    "multi_turn": 16.0,
-    "shared_system_prompt": 22.0,  # more than one engine can answer, all of it warm
-    "no_reuse": 15.0,
-}
-"""Requests a second. Two small cores still have time to spare, so that the engines' clock is what counts."""
-REPEATS: Final[dict[WorkloadName, int]] = {
-    "multi_turn": 1,
-    "shared_system_prompt": 1,
-    "no_reuse": 3,  # p90 is compared, and of few requests it is noise
-}
-OVERRIDES: Final = {
-    "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
-    "limits": {"drain_seconds": 0.5},
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One run. `workers` is None for Envoy alone."""
-
-    workload: WorkloadName
-    workers: int | None
-    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,53 +62,19 @@ class Figures:
     """Near 1 the host, not the engines' model, sets the times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What client and engines saw of one run."""
-
-    turns: Sequence[Turn]
-    outcomes: Sequence[Outcome]
-    seen: Sequence[Mapping[str, int]]
-    """What each engine counted."""
-    cpu_used: float | None
-
-
 async def measure(plan: Plan, args: argparse.Namespace) -> Figures:
     """Run one workload on fresh deployments, as often as its noise asks for.
 
     Raises:
         BenchError: a part did not start.
     """
-    return figures(plan, [await one_run(plan, args, args.seed + n) for n in range(REPEATS[plan.workload])])
-
-
-async def one_run(plan: Plan, args: argparse.Namespace, seed: int) -> Run:
-    """Run one workload once.
-
-    Raises:
-        BenchError: a part did not start.
-    """
-    turns = prompts(plan.workload, seed=seed, seconds=args.seconds, rate=RATES[plan.workload] * args.load)
-    async with contextlib.AsyncExitStack() as stack:
-        url = ""
-        if plan.shared:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warmroute-")))
-            await stack.enter_async_context(running_server(directory))
-            url = url_of(directory)
-        cluster = await stack.enter_async_context(running_cluster(deployment(plan, args.engines, url)))
-        meter = CpuMeter()
-        outcomes = await LoadRun(cluster.address, ENGINE.model).run(turns)
-        used = meter.used_ratio()
-        seen = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
-    return Run(turns, outcomes, seen, used)
-
-
-def deployment(plan: Plan, engines: int, url: str = "") -> ClusterSettings:
-    """Return what a run needs; `url` is the shared stream's server."""
-    if plan.workers is None:
-        return ClusterSettings("envoy", engines, ENGINE, OVERRIDES, alone=ALONE)
-    overrides = {**OVERRIDES, "ext_proc": {"workers": plan.workers, "shared": {"url": url}}}
-    return ClusterSettings("apart", engines, ENGINE, overrides)
+    runs = [
+        await one_run(
+            plan, engines=args.engines, seconds=args.seconds, load=args.load, seed=args.seed + number
+        )
+        for number in range(DRIVES[plan.workload].repeats)
+    ]
+    return figures(plan, runs)
 
 
 def figures(plan: Plan, runs: Sequence[Run]) -> Figures:
@@ -269,7 +199,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the bench's options."""
     parser.add_argument("--workers", type=_numbers, default=(1, 2, 4), help="default 1,2,4")
     parser.add_argument("--workloads", type=_names, default=WORKLOADS, help=f"of {','.join(WORKLOADS)}")
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of each run (default 15)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="length of each run, on engines of speed 1 (default 15)"
+    )
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--load", type=float, default=1.0, help="factor of the usual rates (default 1)")
     parser.add_argument(

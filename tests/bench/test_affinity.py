@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.affinity import Figures, Plan, Run, deployment, figures, main, wanted_of
+from bench.affinity import Figures, figures, main, wanted_of
+from bench.affinity_run import Plan, Run, deployment
 from bench.prompts import WORKLOADS, WorkloadName, ideal, prompts
 from bench.stats import Outcome
 from simulator.workload import Message, Turn
