@@ -53,7 +53,7 @@ class SharedSettings(Strict):
     """Additions wait so long for company."""
     pending_blocks: Annotated[int, Field(ge=64, le=100_000_000)] = 100_000
     """Blocks that wait to be sent, at most; the oldest are dropped."""
-    blocks_per_second: Annotated[int, Field(ge=64, le=100_000_000)] = 200_000
+    blocks_per_second: Annotated[int, Field(ge=64, le=100_000_000)] = 100_000
     """Blocks of others that are taken over in a second, at most; what is late is skipped, oldest first."""
     tail_blocks: Annotated[int, Field(ge=0, le=100_000_000)] = 200_000
     """Blocks of the newest batches that a worker takes over at its start, about."""
