@@ -17,6 +17,7 @@ from fleet.names import (
     HEADER_ENDPOINT,
     HEADER_MATCHED,
     HEADER_PREFIX,
+    HEADER_PROTOCOL,
     HEADER_REASON,
     METADATA_ENDPOINT,
     METADATA_EXPECTED,
@@ -98,7 +99,8 @@ def room_of(sent: base_pb2.HeaderMap) -> Room:
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
         return Room(count, size)
-    told = {entry.key for entry in headers}
+    # Our own Envoy adds this one to every request, and removes it at the route: it is no reason to fail any.
+    told = {entry.key for entry in headers} - {HEADER_PROTOCOL}
     return Room(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
 
 

@@ -7,7 +7,7 @@ import pytest
 from ext_proc import exchange as exchange_module
 from ext_proc.exchange import Exchange, RouteRequest
 from ext_proc.pick import Pick, Reason
-from fleet.names import REMOVED_REQUEST_HEADERS, UPSTREAM_HEADERS
+from fleet.names import HEADER_PROTOCOL, REMOVED_REQUEST_HEADERS, UPSTREAM_HEADERS
 from tests.ext_proc.fake_envoy import (
     DUPLEX,
     FakeEnvoy,
@@ -94,6 +94,14 @@ def test_headers_of_a_pick_never_break_envoys_limits(mode: str, count: int, size
     assert seen.destination == PICK.endpoints[0]
     if fitting:
         assert seen.set_headers["x-gateway-destination-endpoint"] == b"10.0.0.1:8000"
+
+
+def test_what_our_own_envoy_adds_is_no_reason_to_fail_a_request_over_the_limits() -> None:
+    """Its protocol header is on every request; a removal would fail those that a client fills to the brim."""
+    exchange = Exchange(lambda _: PICK, body_limit=1000)
+    sent = [(f"x-{number}", b"v") for number in range(101)] + [(HEADER_PROTOCOL, b"HTTP/1.1")]
+    (reply,) = exchange.on_message(with_mode(headers_message(sent), "BUFFERED_PARTIAL"))
+    assert reply.request_headers.ByteSize() == 2, "an unchanged CONTINUE"
 
 
 @pytest.mark.parametrize("smuggled", [1, 2])
