@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from google.protobuf.message import DecodeError
 
 from ext_proc.decisions import PickDecisions
 from ext_proc.server_duty import Duty
@@ -112,7 +113,14 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         try:
             while not (self._closing and stream.may_leave):
                 stream.waits = True
-                message = await context.read()
+                try:
+                    message = await context.read()
+                except DecodeError as error:
+                    # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes.
+                    self.faults.note(error)
+                    for reply in stream.let_go():
+                        await context.write(reply)
+                    break
                 stream.waits = False
                 if message is _EOF:
                     break

@@ -11,7 +11,13 @@ import grpc
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
-from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode
+from tests.ext_proc.fake_envoy import (
+    DUPLEX,
+    body_message,
+    headers_message,
+    with_attributes,
+    with_mode,
+)
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat
 
@@ -159,6 +165,22 @@ async def test_a_fault_is_answered_and_the_next_request_on_the_connection_is_rou
     call.cancel()
     after.cancel()
     await link.idle()
+
+
+async def test_an_attribute_that_is_no_utf8_ends_the_stream_with_ok_and_logs_no_traceback(
+    link: Link, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client may send any bytes in a header; an error would fail its request where Envoy fails closed."""
+    message = with_attributes(whole_body(), request__path="/caf~")
+    method = link.channel.stream_stream("/envoy.service.ext_proc.v3.ExternalProcessor/Process")
+    for _ in range(3):
+        call = method()
+        await call.write(message.SerializeToString().replace(b"/caf~", b"/caf\xe9"))
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+    await link.idle()
+    assert not [record for record in caplog.records if record.exc_info]
+    assert link.stage.value("warmroute_ext_proc_faults_total", kind="DecodeError") == 3
 
 
 async def test_close_ends_open_streams_with_ok(link: Link) -> None:
