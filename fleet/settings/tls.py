@@ -1,0 +1,133 @@
+"""TLS: the services' own certificates, what is shown to them, and what Envoys' listeners and pools use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fleet.settings.address import is_local
+from fleet.settings.strict import Strict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleet.settings.model import Settings
+
+PemFile = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
+DnsName = Annotated[
+    str,
+    Field(
+        pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$",
+        max_length=253,
+    ),
+]
+
+
+class ServerTlsSettings(Strict):
+    """One of our addresses: its certificate, and whose clients may connect."""
+
+    certificate_file: PemFile
+    key_file: PemFile
+    client_ca_file: PemFile | None = None
+    """Clients must show a certificate that one of these has signed; None: anybody may connect."""
+
+
+class PeerTlsSettings(Strict):
+    """What a client of ours shows, and what it expects."""
+
+    certificate_file: PemFile
+    key_file: PemFile
+    ca_file: PemFile
+    """Who signs our services' certificates."""
+    server_name: DnsName = "warmroute"
+    """A DNS name that our services' certificates carry; it is checked wherever they listen."""
+
+
+class EnvoyTlsSettings(PeerTlsSettings):
+    """What Envoys show to xds_server and ext_proc: paths as Envoys see them."""
+
+    sds_file: PemFile | None = None
+    """A file on Envoys' hosts with what `warmroute bootstrap --sds` prints: then files may change there."""
+
+
+class TlsSettings(Strict):
+    """TLS of our own addresses. None: plaintext, on Unix sockets and loopback."""
+
+    xds: ServerTlsSettings | None = None
+    ext_proc: ServerTlsSettings | None = None
+    control: ServerTlsSettings | None = None
+    admin: ServerTlsSettings | None = None
+    envoy: EnvoyTlsSettings | None = None
+    workers: PeerTlsSettings | None = None
+    """What ext_proc workers that run apart show to `control.address`."""
+
+
+class ListenerTlsSettings(Strict):
+    """TLS towards clients; Envoys get the certificate from xds_server."""
+
+    certificate_file: PemFile
+    key_file: PemFile
+    ocsp_file: PemFile | None = None
+    """A DER file with the certificate's OCSP response; None: none is stapled."""
+
+
+class PoolTlsSettings(Strict):
+    """TLS towards a pool's engines; Envoys get the certificates from xds_server."""
+
+    ca_file: PemFile
+    sni: DnsName
+    """The name that engines are asked for, and that their certificates must carry."""
+    certificate_file: PemFile | None = None
+    key_file: PemFile | None = None
+    """A certificate to show to engines that want one."""
+    session_keys: Annotated[int, Field(ge=0, le=1000)] = 16
+    """Sessions that Envoy remembers to resume; 0: each handshake is a full one."""
+
+    @model_validator(mode="after")
+    def _key_with_certificate(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("allowed: certificate_file and key_file together, or neither")
+        return self
+
+
+Path = tuple[int | str, ...]
+
+
+def contradictions(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Path and text of what cannot be together."""
+    tls = settings.tls
+    for service in ("xds", "ext_proc"):
+        if getattr(tls, service) is not None and tls.envoy is None:
+            yield ("tls", service), "without tls.envoy no Envoy could connect; allowed: both or neither"
+    if tls.control is not None and tls.workers is None:
+        yield ("tls", "control"), "without tls.workers no worker could connect; allowed: both or neither"
+    admin, workers = tls.admin, settings.ext_proc.workers
+    if admin is not None and admin.client_ca_file is not None and workers > 1:
+        yield (
+            ("tls", "admin", "client_ca_file"),
+            f"allowed: none with ext_proc.workers = {workers}, whose parent asks them without one",
+        )
+    if keys_are_safe(settings):
+        return
+    text = "a key would cross plaintext; allowed: xds.address a Unix socket, or tls.xds"
+    yield from ((("listeners", i, "tls"), text) for i, held in enumerate(settings.listeners) if held.tls)
+    yield from ((("pools", i, "tls"), text) for i, held in enumerate(settings.pools) if held.tls)
+
+
+def keys_are_safe(settings: Settings) -> bool:
+    """Whether nobody but a permitted Envoy can read what xds_server sends."""
+    return settings.tls.xds is not None or settings.xds.address.startswith("unix:")
+
+
+def guarded(settings: Settings, path: str, address: str) -> str | None:
+    """What an exposed address lacks; None if its TLS is enough."""
+    service = path.partition(".")[0]
+    held: ServerTlsSettings | None = getattr(settings.tls, service)
+    if is_local(address):
+        return None
+    if held is None:
+        return f"a Unix socket or loopback, or tls.{service}, or allow_plaintext: true"
+    if service != "admin" and held.client_ca_file is None:
+        return f"a Unix socket or loopback, or tls.{service}.client_ca_file"
+    return None
