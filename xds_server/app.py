@@ -152,6 +152,7 @@ class XdsServer:
         if state is not None:
             self._keeper.stand_in(state.discovered)
             self._weigher.restore(state.membership, state.weights, state.unhealthy, self._clock())
+            self._sensing.doubt(state.unhealthy)
             self._standing.loaded(state)
         await self._operators.load()
         await self._keeper.start()

@@ -13,7 +13,7 @@ from xds_server.signals.scraper import Scraper
 from xds_server.skew.watch import SkewWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import grpc
     from prometheus_client import CollectorRegistry
@@ -83,6 +83,10 @@ class Sensing:
         self.scraper.update(membership)
         self._gpu_pages.update(membership)
         self._access_log.follow(pool.name for pool in membership.pools)
+
+    def doubt(self, addresses: Collection[str]) -> None:
+        """Hold these for hanging: they were unhealthy in the last good state (see `Collector.doubt`)."""
+        self._collector.doubt(addresses, self._clock())
 
     def loads(self, membership: Membership, now: float, weights: Mapping[str, int]) -> dict[str, Load]:
         """Return every endpoint's load, all sources joined; Envoys spread requests by `weights`."""

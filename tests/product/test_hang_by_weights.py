@@ -11,12 +11,16 @@ import aiohttp
 import pytest
 
 from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from bench.processes import warmroute
 from tests.product.conftest import Product
 
 ENGINE = EngineSettings(speed_up=20, blocks=8192)
 OVERRIDES = {"limits": {"drain_seconds": 0.5}}
 MOST_SECONDS = 8.0
 """Seven answers owed take under a second here, the page is missed after two; the rest is for a busy host."""
+
+KEPT_SECONDS = 6.0
+"""Of the ten until it is tried, some have passed when the server is ready."""
 
 
 class Load:
@@ -68,6 +72,39 @@ async def test_an_engine_that_hangs_is_left_by_weights_alone(page: str) -> None:
             async with asyncio.timeout(30):
                 while load.served[struck] < before + 20:
                     await asyncio.sleep(0.1)
+        finally:
+            loading.cancel()
+
+
+async def test_a_restart_forgets_no_engine_that_hangs() -> None:
+    """Killed and started anew, xds_server keeps it out although its page answers, until it is tried."""
+    async with (
+        running_cluster(ClusterSettings("apart", 4, ENGINE, OVERRIDES)) as cluster,
+        aiohttp.ClientSession() as session,
+    ):
+        product, struck = Product(cluster, session), cluster.engines[0]
+        await cluster.children["ext-proc"].stop(5.0)
+        load = Load(product)
+        loading = asyncio.create_task(load.run())
+        try:
+            async with asyncio.timeout(30):
+                while load.served[struck] < 20:
+                    await asyncio.sleep(0.1)
+            await _stop(product, "answers")
+            async with asyncio.timeout(30):
+                while await _unhealthy(product) != [struck]:
+                    await asyncio.sleep(0.1)
+            state = cluster.directory / "xds.sock.last-good"
+            async with asyncio.timeout(30):
+                while b'"unhealthy":true' not in state.read_bytes().replace(b" ", b""):
+                    await asyncio.sleep(0.1)
+            cluster.children["xds"].kill()
+            cluster.start("xds", warmroute("xds", str(cluster.settings_path)))
+            await cluster.wait_answer("xds", cluster.admin_address, "/readyz")
+            ready_at = time.monotonic()
+            while time.monotonic() < ready_at + KEPT_SECONDS:
+                assert await _unhealthy(product) == [struck]
+                await asyncio.sleep(0.1)
         finally:
             loading.cancel()
 

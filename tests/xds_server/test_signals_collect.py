@@ -288,3 +288,28 @@ def test_only_what_moved_is_built():
     world.page(addresses[7], queue_depth=2)
     after = world.loads()
     assert [address for address in addresses if after[address] is not before[address]] == [addresses[7]]
+
+
+def test_who_was_unhealthy_before_a_restart_is_told_once_at_most(caplog):
+    """It hangs on in the load and in the gauge, and the log was written before."""
+    world = World()
+    world.collector.doubt({B, "10.0.0.9:80"}, world.now)
+    world.membership = fleet(A, B, C, "10.0.0.4:80")
+    assert world.loads()[B].stalled is None, "it was followed before it was doubted"
+    world = World(A)
+    world.collector.doubt({B}, world.now)
+    world.membership = fleet(A, B)
+    with caplog.at_level(logging.INFO):
+        load = world.loads()[B]
+        assert load.stalled is not None
+        assert load.stalled.value == 1
+        assert world.metric("warmroute_stalled_endpoints") == 1
+        assert not caplog.records
+        world.served(B)
+        world.loads()
+    assert "no longer held for hanging" in caplog.text
+    world.now += 60
+    world.membership = fleet(A)
+    world.loads()
+    world.membership = fleet(A, B)
+    assert world.loads()[B].stalled is None, "that was long ago"

@@ -274,3 +274,30 @@ def test_slow_pages_make_no_stall():
             np.array([0.1]),
         )
         assert detector.step(seen, now, slow)[0] == 0
+
+
+def doubted(**fields: float) -> Engine:
+    engine = Engine(**fields)
+    engine.detector.doubt(np.array([0]), engine.now)
+    return engine
+
+
+@pytest.mark.parametrize("workers", [True, False])
+def test_who_was_unhealthy_before_a_restart_stays_so_though_its_page_answers(workers: bool) -> None:
+    """A hung engine's page may answer all the time; after the time of a half-open it is tried."""
+    engine = doubted(in_flight=0.0 if workers else nan)
+    verdicts = [engine.tick() for _ in range(round(AFTER * HALF_OPEN_FACTOR / TICK))]
+    assert verdicts == [1.0] * len(verdicts)
+    assert [engine.tick() for _ in range(2)][-1] != 1
+
+
+@pytest.mark.parametrize("sign", ["answer", "counter"])
+def test_evidence_ends_the_doubt_of_a_restart_at_once(sign: str) -> None:
+    engine = doubted()
+    for _ in range(8):
+        assert engine.tick() == 1
+    if sign == "answer":
+        assert engine.tick(1) == 0
+    else:
+        engine.progress += 1
+        assert min(engine.tick() for _ in range(4)) == 0

@@ -32,12 +32,12 @@ from xds_server.signals.joined import (
 from xds_server.signals.owed import Spread
 from xds_server.signals.rows import relaid, sources
 from xds_server.signals.served import ServedWindows, retrying_4xx
-from xds_server.signals.stall import Seen, StallDetector, Timing
+from xds_server.signals.stall import HALF_OPEN_FACTOR, Seen, StallDetector, Timing
 from xds_server.signals.traffic import TrafficColumns
 from xds_server.signals.trust import Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -88,6 +88,8 @@ class Collector:
         self._settings = settings
         self._served = ServedWindows(settings)
         self._weights = NO_WEIGHTS
+        self._doubted: frozenset[str] = frozenset()
+        self._doubted_until = 0.0
         self._clear()
         self.reconfigure(settings, pools)
 
@@ -111,6 +113,14 @@ class Collector:
             self._served = ServedWindows(settings)
             self._membership = None
         self._served.lenient = retrying_4xx(pools)
+
+    def doubt(self, addresses: Collection[str], now: float) -> None:
+        """Hold these for hanging that were unhealthy before a restart, until they give evidence or a trial.
+
+        Those who are not followed by the time of the trial are forgotten.
+        """
+        self._doubted = frozenset(addresses)
+        self._doubted_until = now + self._settings.stalled_after_seconds * HALF_OPEN_FACTOR
 
     def take(self, finished: Finished, now: float) -> None:
         """Take in a request that an Envoy has finished."""
@@ -158,6 +168,11 @@ class Collector:
         parts = (self._trust, self._stall, self._returning, self._traffic, self._events)
         for part in parts:
             part.relay(source)
+        if self._doubted and now < self._doubted_until:
+            doubted = [row for row, address in enumerate(addresses) if address in self._doubted]
+            rows = np.array([row for row in doubted if source[row] < 0], np.int64)
+            self._stall.doubt(rows, now)
+            self._events.expect(rows)
         known = source if self._served.members else np.full_like(source, -1)
         self._served.relay(addresses, known, now)
         busy_at = relaid(self._busy_at, source, now)

@@ -74,6 +74,10 @@ class EndpointEvents:
         self._stalled = relaid(self._stalled, source, False)
         self._distrusted = relaid(self._distrusted, source, False)
 
+    def expect(self, rows: IntArray) -> None:
+        """Take these for told that they hang: it was told before a restart."""
+        self._stalled[rows] = True
+
     def tell(self, endpoints: Sequence[Endpoint], stalled: FloatArray, trust: FloatArray) -> None:
         """Log and count each change once; `endpoints` are in the order of the rows."""
         hanging = stalled == 1.0

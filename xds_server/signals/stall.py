@@ -104,6 +104,14 @@ class StallDetector:
         for name in ("_least", "_settled"):
             setattr(self, name, relaid(getattr(self, name), source, 0.0))
 
+    def doubt(self, rows: IntArray, now: float) -> None:
+        """Hold newcomers for hanging, as before a restart, until they show life or are tried half open.
+
+        That their page answers is no sign: it may have done so all the time.
+        """
+        self._stalled[rows] = True
+        self._stalled_at[rows] = now
+
     def step(self, seen: Seen, now: float, timing: Timing) -> FloatArray:
         """Take in what is known and return 1 for who hangs, 0 for who does not, NaN where it is unknown."""
         known = np.isfinite(seen.in_flight)
@@ -130,7 +138,9 @@ class StallDetector:
 
     def _sign_of_life(self, seen: Seen, held: BoolArray, now: float, timing: Timing) -> BoolArray:
         has_counters = np.isfinite(seen.progress)
-        moved = has_counters & (seen.progress != self._progress)
+        # Of an engine in doubt the first page shows where its counters stand, and not that they move.
+        told_before = np.isfinite(self._progress) | ~self._stalled
+        moved = has_counters & told_before & (seen.progress != self._progress)
         completed = seen.answered > 0
         if not seen.listening:
             ended = np.isfinite(self._finished) & (seen.finished_total != self._finished)
