@@ -9,10 +9,12 @@ from pathlib import Path
 import yaml
 
 from fleet.endpoint import Locality
+from fleet.errors import SettingsError
 from fleet.settings import load_settings
 from fleet.settings.address import split_host_port
 from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.proxyless import grpc_bootstrap
+from xds_server.snapshot.tls import bootstrap_socket, sds_file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grpc", action="store_true", help="for gRPC's own xDS client: JSON for GRPC_XDS_BOOTSTRAP"
     )
+    parser.add_argument("--sds", action="store_true", help="print the file for tls.envoy.sds_file instead")
     parser.add_argument("--delta", action="store_true", help="incremental xDS instead of state of the world")
     parser.add_argument(
         "--admin",
@@ -45,10 +48,20 @@ def run(args: argparse.Namespace) -> int:
         SettingsError: the settings cannot be used.
     """
     settings = load_settings(args.settings)
+    shown = settings.tls.envoy if settings.tls.xds is not None else None
+    if args.sds:
+        if settings.tls.envoy is None:
+            raise SettingsError(["tls.envoy: missing; --sds prints the file that it names"])
+        print(yaml.safe_dump(sds_file(settings.tls.envoy), sort_keys=False), end="")
+        return 0
     address, place = settings.xds.address, Locality(args.region, args.zone, args.sub_zone)
     if args.grpc:
         told = grpc_bootstrap(
-            ads_address=address, node_id=args.node_id, node_cluster=args.node_cluster, locality=place
+            ads_address=address,
+            node_id=args.node_id,
+            node_cluster=args.node_cluster,
+            locality=place,
+            tls=shown,
         )
         print(json.dumps(told, indent=2))
         return 0
@@ -59,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         locality=place,
         delta=args.delta,
         admin_address=args.admin,
+        transport_socket=None if shown is None else bootstrap_socket(shown),
     )
     print(yaml.safe_dump(made, sort_keys=False, default_flow_style=False), end="")
     return 0

@@ -6,6 +6,11 @@ import argparse
 import socket
 import sys
 from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleet.settings import PeerTlsSettings
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +25,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", default="127.0.0.1:19100", metavar="HOST:PORT", help="the Prometheus page"
     )
+    for name, text in (
+        ("certificate", "certificate to show to --control, in PEM"),
+        ("key", "its key"),
+        ("ca", "who signs the certificate of --control; with it TLS is spoken"),
+    ):
+        parser.add_argument(f"--control-{name}", default="", metavar="FILE", help=text)
+    parser.add_argument(
+        "--control-name", default="warmroute", metavar="NAME", help="name in the certificate of --control"
+    )
     parser.add_argument("--interval", type=_seconds, default=1.0, help="seconds between two samples")
 
 
@@ -31,6 +45,14 @@ def run(args: argparse.Namespace) -> int:
     from fleet.settings.address import split_host_port  # noqa: PLC0415
     from gpu_agent.app import AgentConfig, serve  # noqa: PLC0415
 
+    given = (args.control_certificate, args.control_key, args.control_ca)
+    if any(given) and not all(given):
+        print(
+            "warmroute gpu-agent: --control-certificate, --control-key and --control-ca go together",
+            file=sys.stderr,
+        )
+        return 2
+
     try:
         split_host_port(args.listen)
         if args.control and not args.control.startswith("unix:"):
@@ -39,7 +61,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"warmroute gpu-agent: {error}", file=sys.stderr)
         return 2
     configure_logging()
-    return run_service(serve(AgentConfig(args.node, args.listen, args.control, args.interval)))
+    return run_service(serve(AgentConfig(args.node, args.listen, args.control, args.interval, _tls(args))))
+
+
+def _tls(args: argparse.Namespace) -> PeerTlsSettings | None:
+    from fleet.settings import PeerTlsSettings  # noqa: PLC0415
+
+    if not args.control_ca:
+        return None
+    return PeerTlsSettings(
+        certificate_file=str(Path(args.control_certificate).absolute()),
+        key_file=str(Path(args.control_key).absolute()),
+        ca_file=str(Path(args.control_ca).absolute()),
+        server_name=args.control_name,
+    )
 
 
 def _seconds(text: str) -> float:

@@ -12,10 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
+from fleet.credentials import hold_server
 from fleet.otlp_metrics import MetricPush
 from fleet.serving import StopSignals, configure_logging, run
 from fleet.store import FleetStore
 from fleet.telemetry import shut_down, tracer_provider
+from fleet.tls import Certificates
 from fleet.watch import SettingsWatch
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from fleet.admin import Query
     from fleet.settings import Settings
+    from fleet.tls import Held
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +62,16 @@ def run_service(
 async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Settings], Settings]) -> int:
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
+    certificates = Certificates(registry)
+    tls = hold_server(certificates, settings, "admin")
     provider = tracer_provider(settings.telemetry, role, registry)
-    parts = _parts(settings, role, store, registry, provider)
+    parts = _parts(settings, role, store, registry, provider, certificates)
     metrics = MetricPush(settings.telemetry, role, registry)
 
     def ready() -> bool:
         return not stop.requested and all(part.ready for part in parts)
 
-    admin = _admin(settings, role, parts, registry, ready)
+    admin = _admin(settings, role, parts, registry, ready, tls)
 
     async def apply(changed: Settings) -> None:
         for part in parts:
@@ -74,6 +79,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
 
     watched = SettingsWatch(path, settings, apply, registry, place)
     watch = asyncio.create_task(watched.run(), name="settings watch")
+    certificates.start()
     try:
         for part in parts:
             await part.start()
@@ -85,6 +91,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
         watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watch
+        await certificates.close()
         await admin.stop()
         for part in parts:
             await part.stop()
@@ -99,6 +106,7 @@ def _admin(
     parts: Sequence[Part],
     registry: CollectorRegistry,
     ready: Callable[[], bool],
+    tls: Held | None,
 ) -> AdminServer:
     """Make the admin server of all parts; a question that several answer gets one answer."""
     address = settings.admin.ext_proc_address if role == "ext-proc" else settings.admin.address
@@ -115,20 +123,32 @@ def _admin(
         queries=queries,
         actions={path: action for part in parts for path, action in part.actions().items()},
         access=Access(address, TokenFile(Path(token)) if token and address else None),
+        tls=tls,
     )
 
 
 def _parts(
-    settings: Settings, role: Role, store: FleetStore, registry: CollectorRegistry, provider: TracerProvider
+    settings: Settings,
+    role: Role,
+    store: FleetStore,
+    registry: CollectorRegistry,
+    provider: TracerProvider,
+    certificates: Certificates,
 ) -> list[Part]:
     # Imported by role: an ext_proc worker needs nothing of xds_server.
     parts: list[Part] = []
     if role in {"serve", "xds"}:
         from xds_server.app import XdsServer  # noqa: PLC0415
 
-        parts.append(XdsServer(settings, store, registry, provider, control=role == "xds"))
+        parts.append(
+            XdsServer(settings, store, registry, provider, control=role == "xds", certificates=certificates)
+        )
     if role in {"serve", "ext-proc"}:
         from ext_proc.app import ExtProcServer  # noqa: PLC0415
 
-        parts.append(ExtProcServer(settings, store, registry, provider, follow=role == "ext-proc"))
+        parts.append(
+            ExtProcServer(
+                settings, store, registry, provider, follow=role == "ext-proc", certificates=certificates
+            )
+        )
     return parts

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from prometheus_client import Gauge
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from fleet.admin import Query
     from fleet.admin_access import TokenFile
+    from fleet.tls import Held
 
 _LOOK_SECONDS: Final = 0.25
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
@@ -26,8 +29,13 @@ class WorkerAdmins:
     """`ready` tells of each worker whether it answers that it is. Without admin addresses nobody is."""
 
     def __init__(
-        self, addresses: Sequence[str], token: TokenFile | None, registry: CollectorRegistry
+        self,
+        addresses: Sequence[str],
+        token: TokenFile | None,
+        registry: CollectorRegistry,
+        tls: Held | None = None,
     ) -> None:
+        self._tls = tls
         self._addresses = tuple(addresses)
         self._token = token
         self.ready = [False] * len(self._addresses)
@@ -52,10 +60,22 @@ class WorkerAdmins:
         )
         return {"picks": picks[: query.limit]}
 
+    @property
+    def _scheme(self) -> str:
+        return "http" if self._tls is None else "https"
+
+    @property
+    def _ssl(self) -> aiohttp.Fingerprint | bool:
+        """The workers' certificate is our own, whatever name they are reached by and whoever signed it."""
+        if self._tls is None:
+            return True
+        leaf = x509.load_pem_x509_certificate(self._tls.material.certificate)
+        return aiohttp.Fingerprint(leaf.fingerprint(hashes.SHA256()))
+
     async def _is_ready(self, address: str) -> bool:
         assert self._session is not None
         try:
-            async with self._session.get(f"http://{address}/readyz") as response:
+            async with self._session.get(f"{self._scheme}://{address}/readyz", ssl=self._ssl) as response:
                 return response.status == 200
         except _TROUBLES:
             return False
@@ -67,9 +87,9 @@ class WorkerAdmins:
         params |= {"endpoint": query.endpoint} if query.endpoint else {}
         params |= {"request": query.request} if query.request else {}
         headers = {"authorization": f"Bearer {self._token.token.decode('latin-1')}"} if self._token else {}
-        url = f"http://{self._addresses[number]}/api/v1/decisions"
+        url = f"{self._scheme}://{self._addresses[number]}/api/v1/decisions"
         try:
-            async with self._session.get(url, params=params, headers=headers) as response:
+            async with self._session.get(url, params=params, headers=headers, ssl=self._ssl) as response:
                 told = msgspec.json.decode(await response.read()) if response.status == 200 else {}
         except _TROUBLES:
             return []

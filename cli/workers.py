@@ -21,8 +21,10 @@ from cli.backoff import Backoff
 from cli.worker_admin import WorkerAdmins
 from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
+from fleet.credentials import hold_server
 from fleet.serving import StopSignals, configure_logging, run
 from fleet.settings.replicas import worker_address, worker_admin_address
+from fleet.tls import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,7 +170,9 @@ async def _supervise(path: Path, settings: Settings) -> int:
     workers = Workers(path, settings, registry)
     address, token = settings.admin.ext_proc_address, settings.admin.token_file
     held = TokenFile(Path(token)) if token and address else None
-    admins = WorkerAdmins([worker.admin for worker in workers.workers], held, registry)
+    certificates = Certificates(registry)
+    tls = hold_server(certificates, settings, "admin")
+    admins = WorkerAdmins([worker.admin for worker in workers.workers], held, registry, tls)
 
     def shown() -> Mapping[str, Any]:
         return {
@@ -192,6 +196,7 @@ async def _supervise(path: Path, settings: Settings) -> int:
         {WORKERS_PATH: shown},
         queries={"/api/v1/decisions": [admins.decisions]},
         access=Access(address, held),
+        tls=tls,
     )
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, workers.pass_on, signal.SIGHUP)
@@ -200,6 +205,7 @@ async def _supervise(path: Path, settings: Settings) -> int:
     watching = asyncio.create_task(admins.run())
     try:
         await admin.start()
+        certificates.start()
         await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
         workers.stop()
         return await running
@@ -209,5 +215,6 @@ async def _supervise(path: Path, settings: Settings) -> int:
         for task in (stopped, watching):
             task.cancel()
         await asyncio.gather(stopped, watching, return_exceptions=True)
+        await certificates.close()
         await admin.stop()
         logger.info("all workers have stopped")

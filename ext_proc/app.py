@@ -16,7 +16,9 @@ from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
+from fleet.credentials import Dialler, grpc_server
 from fleet.serving import GrpcServer
+from fleet.tls import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.admin import Query
-    from fleet.settings import Settings
+    from fleet.settings import PeerTlsSettings, Settings
     from fleet.store import FleetStore
 
 
@@ -41,7 +43,14 @@ class ExtProcServer:
         *,
         follow: bool,
         clock: Callable[[], float] = time.monotonic,
+        certificates: Certificates | None = None,
     ) -> None:
+        """Who gives `certificates` looks after them; without, files are read once.
+
+        Raises:
+            SettingsError: certificate files cannot be used.
+        """
+        certificates = certificates or Certificates()
         self._settings = settings
         self._store = store
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -51,13 +60,25 @@ class ExtProcServer:
             self._router, provider.get_tracer("warmroute.ext_proc"), settings, registry, source=store
         )
         self._grpc = GrpcServer(
-            "ext_proc", settings.ext_proc.address, services=HEALTH_SERVICES, alive=LIVENESS_SERVICE
+            "ext_proc",
+            settings.ext_proc.address,
+            services=HEALTH_SERVICES,
+            alive=LIVENESS_SERVICE,
+            credentials=grpc_server(certificates, settings, "ext_proc"),
         )
         self._service.register(self._grpc.server)
         self._share = self._joined(settings, SharedMetrics.on(registry), clock)
         self._follower = (
             Follower(
-                settings.control.address, self._worker, store, self._router.traffic.snapshot, registry, clock
+                settings.control.address,
+                self._worker,
+                store,
+                self._router.traffic.snapshot,
+                registry,
+                clock,
+                Dialler.of(
+                    settings.control.address, _shown_to_control(settings), "tls.workers", certificates
+                ),
             )
             if follow
             else None
@@ -153,3 +174,7 @@ class ExtProcServer:
         while True:
             self._store.report(self._worker, self._router.traffic.snapshot())
             await asyncio.sleep(self._settings.xds.tick_seconds)
+
+
+def _shown_to_control(settings: Settings) -> PeerTlsSettings | None:
+    return settings.tls.workers if settings.tls.control is not None else None

@@ -17,8 +17,8 @@ import grpc
 from prometheus_client import Counter, Gauge
 
 from fleet.codec import decode_in_flight, decode_loads, decode_membership, encode_traffic
+from fleet.credentials import Dialler
 from fleet.errors import PeerError
-from fleet.serving import CHANNEL_OPTIONS
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:
@@ -81,8 +81,10 @@ class Follower:
         traffic: Callable[[], Iterable[Traffic]],
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
+        dialler: Dialler | None = None,
     ) -> None:
         self._address = address
+        self._dialler = dialler or Dialler(address)
         self._worker = worker
         self._store = store
         self._traffic = traffic
@@ -97,14 +99,15 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled."""
         backoff = FIRST_BACKOFF_SECONDS
-        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
-            stub = control_pb2_grpc.FleetControlStub(channel)
-            while True:
-                heard = await self._follow(stub)
-                self._connected.set(0)
-                self._breaks.inc()
-                backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
-                await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+        while True:
+            async with self._dialler.open() as channel:
+                stub = control_pb2_grpc.FleetControlStub(channel)
+                while not self._dialler.stale:
+                    heard = await self._follow(stub)
+                    self._connected.set(0)
+                    self._breaks.inc()
+                    backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                    await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
 
     async def _follow(self, stub: control_pb2_grpc.FleetControlStub) -> bool:
         """Follow one stream to its end; returns whether it told anything."""

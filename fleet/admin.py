@@ -12,6 +12,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 
 from fleet.admin_access import Access
+from fleet.credentials import http_server
 from fleet.errors import WarmrouteError
 from fleet.settings.address import split_host_port
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
+
+    from fleet.tls import Held
 
     View = Callable[[], Any]
     QueryView = Callable[["Query"], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
@@ -83,12 +86,17 @@ class AdminServer:
         queries: Mapping[str, Sequence[QueryView]] | None = None,
         actions: Mapping[str, Action] | None = None,
         access: Access | None = None,
+        tls: Held | None = None,
     ) -> None:
-        """`queries` are views that take parameters, merged where a path has several; `actions` take POST."""
+        """`queries` are views that take parameters, merged where a path has several; `actions` take POST.
+
+        Without `tls` it speaks plaintext.
+        """
         self._address = address
         self._registry = registry
         self._ready = ready
         self._access = access or Access(address)
+        self._tls = tls
         self._faults = Counter(
             "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
         )
@@ -130,8 +138,9 @@ class AdminServer:
             return
         host, port = split_host_port(self._address)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        logger.info("admin listens on %s", self._address)
+        context = None if self._tls is None else http_server(self._tls)
+        await web.TCPSite(self._runner, host, port, ssl_context=context).start()
+        logger.info("admin listens on %s%s", self._address, "" if self._tls is None else " with TLS")
 
     async def stop(self) -> None:
         """Close the listener and its connections."""

@@ -53,12 +53,24 @@ CHANNEL_OPTIONS: Final[Sequence[tuple[str, int]]] = (
 class GrpcServer:
     """A grpc.aio server on one address, with the gRPC health service (`Check` and `Watch`)."""
 
-    def __init__(self, name: str, address: str, *, services: Sequence[str] = (), alive: str = "") -> None:
-        """`services` are names that are as ready as the server (named ""); `alive` serves from the start."""
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        services: Sequence[str] = (),
+        alive: str = "",
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        """`services` are names that are as ready as the server (named ""); `alive` serves from the start.
+
+        Without `credentials` it speaks plaintext.
+        """
         self.name = name
         self.address = address
         self._services = ("", *services)
         self._alive = alive
+        self._credentials = credentials
         self.server = grpc.aio.server(options=SERVER_OPTIONS)
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -73,7 +85,10 @@ class GrpcServer:
         if self.address.startswith("unix:"):
             prepare_socket_directory(Path(self.address.removeprefix("unix:")))
         try:
-            self.server.add_insecure_port(self.address)
+            if self._credentials is None:
+                self.server.add_insecure_port(self.address)
+            else:
+                self.server.add_secure_port(self.address, self._credentials)
         except RuntimeError as error:
             # Only a started server can be stopped, and one that is not leaves a task behind.
             await self.server.start()
@@ -82,7 +97,7 @@ class GrpcServer:
         await self.server.start()
         if self.address.startswith("unix:"):
             _open_to_group(Path(self.address.removeprefix("unix:")))
-        logger.info("%s listens on %s", self.name, self.address)
+        logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._credentials else "")
 
     async def set_ready(self, *, ready: bool) -> None:
         """Tell health checkers whether to send new work here."""

@@ -30,6 +30,11 @@ RESTART_ONLY = (
     ("control", "address"),
     ("admin", "address"),
     ("admin", "ext_proc_address"),
+    ("tls", "xds"),
+    ("tls", "ext_proc"),
+    ("tls", "control"),
+    ("tls", "admin"),
+    ("tls", "workers"),
     ("limits", "xds_streams"),
     ("limits", "metrics_page_bytes"),
     ("telemetry", "traces"),
@@ -125,6 +130,10 @@ class SettingsWatch:
             return
         try:
             await self._apply(settings)
+        except SettingsError as error:
+            self._reloads.labels("refused").inc()
+            logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
+            return
         except Exception:  # the edge: a fault of ours while applying must not end the service
             self._reloads.labels("failed").inc()
             logger.exception("%s could not be applied", self._path)

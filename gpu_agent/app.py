@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from fleet.credentials import Dialler
 from fleet.serving import StopSignals
+from fleet.tls import Certificates
 from gpu_agent.metrics import AgentMetrics
 from gpu_agent.nvml import NvmlReader
 from gpu_agent.page import AgentServer, GpuCollector
@@ -21,6 +23,8 @@ from gpu_agent.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fleet.settings import PeerTlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +44,8 @@ class AgentConfig:
     control: str = ""
     """Empty: nobody is told."""
     interval_seconds: float = 1.0
+    tls: PeerTlsSettings | None = None
+    """What is shown to `control`; None: plaintext."""
 
 
 def load_pynvml() -> Any:
@@ -56,6 +62,7 @@ async def serve(
 
     Raises:
         OSError: the page's address cannot be bound.
+        SettingsError: certificate files cannot be used.
     """
     stop = StopSignals()
     registry = CollectorRegistry()
@@ -68,11 +75,14 @@ async def serve(
         newest, most = sampler.newest, FRESH_INTERVALS * max(1.0, config.interval_seconds)
         return not stop.requested and newest is not None and clock() - newest.sampled_at < most
 
+    certificates = Certificates(registry)
+    dialler = Dialler.of(config.control, config.tls, "tls.agent", certificates)
     server = AgentServer(config.listen, registry, lambda: sampler.newest, ready, reader.note_cuda_error)
     await server.start()
     tasks = [asyncio.create_task(sampler.run(), name="samples")]
     if config.control:
-        reporter = Reporter(config.control, config.node, sampler, metrics, clock)
+        tasks.append(asyncio.create_task(certificates.run(), name="certificates"))
+        reporter = Reporter(config.control, config.node, sampler, metrics, clock, dialler=dialler)
         tasks.append(asyncio.create_task(reporter.run(), name="reports"))
     try:
         return await _until_stopped(stop, reader, tasks)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from fleet.credentials import Dialler
 from fleet.gpu_codec import encode_report
-from fleet.serving import CHANNEL_OPTIONS
 from fleet.wire import gpu_pb2_grpc
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ class Reporter:
         metrics: AgentMetrics,
         clock: Callable[[], float],
         answer_seconds: float = ANSWER_SECONDS,
+        dialler: Dialler | None = None,
     ) -> None:
         self._address = address
+        self._dialler = dialler or Dialler(address)
         self._node = node
         self._sampler = sampler
         self._metrics = metrics
@@ -49,14 +51,15 @@ class Reporter:
     async def run(self) -> None:
         """Report until cancelled."""
         backoff = FIRST_BACKOFF_SECONDS
-        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
-            stub = gpu_pb2_grpc.GpuReportsStub(channel)
-            while True:
-                heard = await self._stream(stub)
-                self._metrics.connected.set(0)
-                self._metrics.breaks.inc()
-                backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
-                await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+        while True:
+            async with self._dialler.open() as channel:
+                stub = gpu_pb2_grpc.GpuReportsStub(channel)
+                while not self._dialler.stale:
+                    heard = await self._stream(stub)
+                    self._metrics.connected.set(0)
+                    self._metrics.breaks.inc()
+                    backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                    await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
 
     async def _stream(self, stub: gpu_pb2_grpc.GpuReportsStub) -> bool:
         """Report on one stream to its end; returns whether any report was taken."""

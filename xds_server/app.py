@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge
 
+from fleet.credentials import grpc_server
 from fleet.serving import GrpcServer
 from fleet.settings.membership import membership
 from fleet.store import FleetView
+from fleet.tls import Certificates
 from xds_server.control import ControlService
 from xds_server.discovery.csds import ClientStatusService
 from xds_server.discovery.progress import Progress
@@ -26,6 +28,7 @@ from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.last_good import LastGood
 from xds_server.snapshot.saver import Saver
+from xds_server.snapshot.secrets import Secrets
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.standing import Standing
 from xds_server.status import StatusViews
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
+    from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +59,11 @@ STATIC: Final = "static"
 
 
 class XdsServer:
-    """Everything of xds_server, started and stopped as one."""
+    """Everything of xds_server, started and stopped as one.
+
+    Who gives `certificates` looks after them; without, files are read once. Files that cannot be used raise
+    `SettingsError`.
+    """
 
     def __init__(
         self,
@@ -66,13 +74,16 @@ class XdsServer:
         *,
         control: bool,
         clock: Callable[[], float] = time.monotonic,
+        certificates: Certificates | None = None,
     ) -> None:
+        certificates = certificates or Certificates()
+        self._secrets = Secrets(certificates, settings)
         self._settings = settings
         self._store = store
         self._clock = clock
         self._ticker = Ticker(clock)
         self._keeper = EndpointKeeper(settings, registry, clock)
-        self._keeper.on_change = self._ticker.hurry
+        self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
         self._standing = Standing(registry)
@@ -101,15 +112,13 @@ class XdsServer:
             self._snapshots, registry, settings.limits.xds_streams, observer=progress
         )
         clients = ClientStatusService(self._discovery, progress)
-        self._grpc = GrpcServer("xds", settings.xds.address)
+        credentials = grpc_server(certificates, settings, "xds")
+        self._grpc = GrpcServer("xds", settings.xds.address, credentials=credentials)
         self._discovery.register(self._grpc.server)
         clients.register(self._grpc.server)
         ClientExposition(clients.clients).register(registry)
         self._sensing.register(self._grpc.server)
-        self._control = GrpcServer("control", settings.control.address) if control else None
-        if self._control is not None:
-            ControlService(store, registry, clock).register(self._control.server)
-            self._sensing.register_agents(self._control.server)
+        self._control = self._control_server(registry, certificates) if control else None
         self._updates = Counter(
             "warmroute_weight_updates_total", "Published weight updates", registry=registry
         )
@@ -124,9 +133,17 @@ class XdsServer:
         self._status = StatusViews(store, clients, registry, self._keeper.listed, self._standing.status)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
-        self._served: tuple[Roster, Mapping[str, int], frozenset[str]] | None = None
+        self._served: tuple[Roster, Mapping[str, int], frozenset[str], tuple[Resource, ...]] | None = None
         self._draining = False
         self._ticking: asyncio.Task[None] | None = None
+
+    def _control_server(self, registry: CollectorRegistry, certificates: Certificates) -> GrpcServer:
+        settings = self._settings
+        credentials = grpc_server(certificates, settings, "control")
+        server = GrpcServer("control", settings.control.address, credentials=credentials)
+        ControlService(self._store, registry, self._clock).register(server.server)
+        self._sensing.register_agents(server.server)
+        return server
 
     @property
     def ready(self) -> bool:
@@ -163,7 +180,8 @@ class XdsServer:
 
     async def apply(self, settings: Settings) -> None:
         """Take over changed settings; what cannot be built is refused with the old ones kept."""
-        build_snapshot(settings, membership(settings), {}, frozenset())
+        self._secrets.reconfigure(settings)
+        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=self._secrets.of(settings))
         self._settings = settings
         self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
@@ -250,9 +268,10 @@ class XdsServer:
         self._standing.on_last_good(self._keeper.standing_in() | self._weigher.restored)
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
         self._weights = {**update.weights, **kept} if kept else update.weights
-        wanted = (roster, self._weights, update.unhealthy)
+        secrets = self._secrets.of(roster.settings)
+        wanted = (roster, self._weights, update.unhealthy, secrets)
         if wanted != self._served:
-            if self._publish(roster, update):
+            if self._publish(roster, update, secrets):
                 self._operators.published(times, update, loads, now)
             self._served = wanted
         floor = self._sampling_ratio_floor
@@ -271,10 +290,10 @@ class XdsServer:
         self._roster = roster
         return roster
 
-    def _publish(self, roster: Roster, update: WeightUpdate) -> bool:
+    def _publish(self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...]) -> bool:
         """Set the snapshot; returns whether Envoys hear of it."""
         told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *told, roster.unheard)
+        snapshot = build_snapshot(roster.settings, *told, roster.unheard, secrets)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
         if not self._snapshots.set(snapshot, for_group):
             return False

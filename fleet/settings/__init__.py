@@ -16,6 +16,14 @@ from fleet.settings.signals import SignalSettings
 from fleet.settings.skew import SkewSettings
 from fleet.settings.sla import HealthCheckSettings, IdempotencySettings, SlaSettings
 from fleet.settings.telemetry import AdminSettings, TelemetrySettings
+from fleet.settings.tls import (
+    EnvoyTlsSettings,
+    ListenerTlsSettings,
+    PeerTlsSettings,
+    PoolTlsSettings,
+    ServerTlsSettings,
+    TlsSettings,
+)
 from fleet.settings.topology import LinkSettings, TopologySettings
 from fleet.settings.weights import (
     BalancedSettings,
@@ -35,6 +43,7 @@ __all__ = [
     "DiscoverySettings",
     "DnsDiscoverySettings",
     "EndpointSettings",
+    "EnvoyTlsSettings",
     "ExtProcSettings",
     "FaultSettings",
     "FileDiscoverySettings",
@@ -45,10 +54,14 @@ __all__ = [
     "LimitSettings",
     "LinkSettings",
     "ListenerSettings",
+    "ListenerTlsSettings",
     "P99Settings",
+    "PeerTlsSettings",
     "PickSettings",
     "PoolSettings",
+    "PoolTlsSettings",
     "PredictiveSettings",
+    "ServerTlsSettings",
     "Settings",
     "SignalSettings",
     "SilentZoneSettings",
@@ -56,6 +69,7 @@ __all__ = [
     "SlaSettings",
     "StabiliserSettings",
     "TelemetrySettings",
+    "TlsSettings",
     "TopologySettings",
     "WeightSettings",
     "XdsSettings",

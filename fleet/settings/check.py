@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet import sla
-from fleet.settings import replicas, topology
+from fleet.settings import replicas, tls, topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_timing(settings),
         *_topology(settings),
         *sla.contradictions(settings),
+        *tls.contradictions(settings),
     ]
 
 
@@ -110,16 +111,12 @@ def _too_many_endpoints(settings: Settings) -> Iterator[tuple[Path, str]]:
 
 
 def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
-    if settings.allow_plaintext:
-        for name, address in settings.exposed():
-            if name.startswith("admin.") and not settings.admin.token_file:
-                yield tuple(name.split(".")), f"{address!r}; allowed: loopback, or an admin.token_file"
-        return
     for path, address in settings.exposed():
-        yield (
-            tuple(path.split(".")),
-            f"{address!r}; allowed: a Unix socket or loopback, or allow_plaintext: true",
-        )
+        lacks = None if settings.allow_plaintext else tls.guarded(settings, path, address)
+        if lacks is None and path.startswith("admin.") and not settings.admin.token_file:
+            lacks = "loopback, or an admin.token_file"
+        if lacks is not None:
+            yield tuple(path.split(".")), f"{address!r}; allowed: {lacks}"
 
 
 def _plain_store(settings: Settings) -> Iterator[tuple[Path, str]]:

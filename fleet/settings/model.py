@@ -19,6 +19,7 @@ from fleet.settings.sla import IdempotencySettings
 from fleet.settings.strict import Seconds
 from fleet.settings.strict import Strict as _Strict
 from fleet.settings.telemetry import AdminSettings, TelemetrySettings
+from fleet.settings.tls import TlsSettings
 from fleet.settings.weights import WeightSettings
 
 
@@ -85,8 +86,9 @@ class Settings(_Strict):
     admin: AdminSettings = AdminSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     limits: LimitSettings = LimitSettings()
+    tls: TlsSettings = TlsSettings()
     allow_plaintext: bool = False
-    """Addresses beyond Unix sockets and loopback are refused without it: they carry no TLS yet."""
+    """Addresses beyond Unix sockets and loopback are refused without it or `tls`."""
 
     def exposed(self) -> list[tuple[str, str]]:
         """Return path and value of each service address that other hosts could reach."""

@@ -21,6 +21,7 @@ from fleet.settings import parse_settings
 from fleet.settings.load import ENVIRONMENT
 from fleet.store import FleetStore
 from fleet.telemetry import tracer_provider
+from fleet.tls import Certificates
 from fleet.watch import RESTART_ONLY, SettingsWatch
 from xds_server.app import XdsServer
 
@@ -160,6 +161,7 @@ async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Pat
     AdminServer("", registry, lambda: True, {})
     Workers(root / "none.yaml", settings, registry)
     WorkerAdmins((), None, registry)
+    Certificates(registry)
     told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", operations, flags=re.MULTILINE))
     assert told == set(exposed(registry))
     paths = {path for part in parts for path in (*part.views(), *part.queries(), *part.actions())}

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from envoy.service.discovery.v3 import discovery_pb2
 
-from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT
+from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ _MAX_KEPT: Final = 64
 _MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
 _MAX_REQUESTS: Final = 128
 _MAX_REQUEST_BYTES: Final = 32 * 1024
-_OTHER_TYPES: Final = tuple(type_url for type_url in RESOURCE_TYPES if type_url != TYPE_ENDPOINT)
+_OTHER_TYPES: Final = tuple(type_url for type_url in SERVED_TYPES if type_url != TYPE_ENDPOINT)
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,7 +1,7 @@
 """Rules over the types of one stream, shared by SotW and delta.
 
 Order
-    Make before break: clusters, their endpoints, listeners, routes; then what takes clusters and
+    Make before break: secrets, clusters, their endpoints, listeners, routes; then what takes clusters and
     endpoints away, once listeners and routes no longer name them.
 Warming
     Envoy warms a cluster that is new or changed and wants its assignment again, even an identical
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from envoy.config.cluster.v3 import cluster_pb2
 
-from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import SERVED_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ class Rules:
         """Return the first type that is to be told something, and what; None when there is none for now."""
         break_later = not self._let_go or self._refers_later(snapshot)
         hold = self._must_hold(snapshot)
-        for type_url in RESOURCE_TYPES:
+        for type_url in SERVED_TYPES:
             subscription = self._subscriptions.get(type_url)
             if subscription is None or (hold and type_url in _REFERRING):
                 continue

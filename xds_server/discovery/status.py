@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import Counter, Gauge
 
-from fleet.names import RESOURCE_TYPES
+from fleet.names import SERVED_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -99,7 +99,7 @@ def _status(group: list[Variant]) -> ClientStatus:
         subscriptions.update(machine.subscriptions)
     types = tuple(
         TypeStatus(type_url, held.sent_version, held.acked_version, held.nacked_version, held.error)
-        for type_url, held in ((kind, subscriptions.get(kind)) for kind in RESOURCE_TYPES)
+        for type_url, held in ((kind, subscriptions.get(kind)) for kind in SERVED_TYPES)
         if held is not None
     )
     client = newest.client
@@ -130,7 +130,7 @@ class DiscoveryMetrics:
 
         def by_type(name: str, text: str) -> Mapping[str, Counter]:
             counter = Counter(f"warmroute_xds_{name}", text, ["type"], registry=registry)
-            return {type_url: counter.labels(type_url.rpartition(".")[2]) for type_url in RESOURCE_TYPES}
+            return {type_url: counter.labels(type_url.rpartition(".")[2]) for type_url in SERVED_TYPES}
 
         def plain(name: str, text: str) -> Counter:
             return Counter(f"warmroute_xds_{name}", text, registry=registry)

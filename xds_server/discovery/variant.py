@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
-from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT
+from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
 from xds_server.discovery.client import Client, client_of
 from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
 from xds_server.discovery.rules import Rules
@@ -216,12 +216,12 @@ class Variant(ABC):
         not lose its clusters over it.
         """
         type_url: str = request.type_url or self._only_type or ""
-        if type_url in RESOURCE_TYPES and self._only_type in (None, type_url):
+        if type_url in SERVED_TYPES and self._only_type in (None, type_url):
             return type_url
         if self._only_type is None and type_url:
             self.unserved_requests += 1
             return None
-        allowed = ", ".join(RESOURCE_TYPES if self._only_type is None else (self._only_type,))
+        allowed = ", ".join(SERVED_TYPES if self._only_type is None else (self._only_type,))
         raise PeerError(f"type_url {type_url[:200]!r} is not served here, allowed: {allowed}")
 
     @staticmethod

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fleet.endpoint import Locality
 from fleet.names import ADS_CLUSTER
 from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _KEEPALIVE_INTERVAL: Final = "30s"
 _KEEPALIVE_TIMEOUT: Final = "10s"
@@ -22,6 +25,7 @@ def bootstrap(
     locality: Locality = Locality(),  # noqa: B008 - frozen
     delta: bool = False,
     admin_address: str = "",
+    transport_socket: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Build an Envoy bootstrap as plain data, ready to be printed as YAML.
 
@@ -32,6 +36,7 @@ def bootstrap(
         locality: where this Envoy stands; left out when empty.
         delta: incremental xDS instead of state of the world.
         admin_address: `ip:port` of Envoy's admin interface; empty leaves it out.
+        transport_socket: how to speak TLS to xds_server; None: plaintext.
     """
     made: dict[str, Any] = {
         "node": _node(node_id, node_cluster, locality),
@@ -45,7 +50,7 @@ def bootstrap(
             "lds_config": {"ads": {}, "resource_api_version": "V3"},
             "cds_config": {"ads": {}, "resource_api_version": "V3"},
         },
-        "static_resources": {"clusters": [_ads_cluster(ads_address)]},
+        "static_resources": {"clusters": [_ads_cluster(ads_address, transport_socket)]},
     }
     if admin_address:
         made["admin"] = {"address": _address(admin_address)}
@@ -74,13 +79,14 @@ def _node(node_id: str, node_cluster: str, locality: Locality) -> dict[str, Any]
     return node
 
 
-def _ads_cluster(address: str) -> dict[str, Any]:
+def _ads_cluster(address: str, transport_socket: Mapping[str, Any] | None) -> dict[str, Any]:
     keepalive = {"interval": _KEEPALIVE_INTERVAL, "timeout": _KEEPALIVE_TIMEOUT}
     endpoint = {"endpoint": {"address": _address(address)}}
     return {
         "name": ADS_CLUSTER,
         "type": _discovery(address),
         "connect_timeout": _CONNECT_TIMEOUT,
+        **({} if transport_socket is None else {"transport_socket": dict(transport_socket)}),
         "typed_extension_protocol_options": {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",

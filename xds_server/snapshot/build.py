@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fleet.errors import SnapshotError
+from fleet.names import TYPE_SECRET
 from xds_server.snapshot.clusters import clusters
 from xds_server.snapshot.consistency import check
 from xds_server.snapshot.endpoints import load_assignments
@@ -13,6 +14,7 @@ from xds_server.snapshot.listeners import listeners
 from xds_server.snapshot.proxyless import api_listeners
 from xds_server.snapshot.routes import routes
 from xds_server.snapshot.snapshot import Snapshot
+from xds_server.snapshot.tls import secret_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +31,7 @@ def build_snapshot(
     unhealthy: frozenset[str],
     draining: frozenset[str] = frozenset(),
     unheard: frozenset[str] = frozenset(),
+    secrets: tuple[Resource, ...] = (),
 ) -> Snapshot:
     """Build all resources: those of the settings once, endpoints and weights anew each time.
 
@@ -40,6 +43,7 @@ def build_snapshot(
         draining: addresses to mark DRAINING: they finish what they have begun and get nothing new.
         unheard: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy that
             has endpoints for them keeps these.
+        secrets: what TLS of listeners and pools refers to.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -48,8 +52,14 @@ def build_snapshot(
     if strangers := sorted(pool.name for pool in membership.pools if pool.name not in known):
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(strangers)}")
     snapshot = Snapshot.of(
-        [*_of_settings(_Same(settings)), *load_assignments(membership, weights, unhealthy, draining)]
+        [
+            *_of_settings(_Same(settings)),
+            *secrets,
+            *load_assignments(membership, weights, unhealthy, draining),
+        ]
     )
+    if missing := secret_names(settings) - snapshot.of_type(TYPE_SECRET).keys():
+        raise SnapshotError(f"secrets are referred to but missing: {', '.join(sorted(missing))}")
     check(snapshot, unheard)
     return snapshot
 

@@ -45,7 +45,7 @@ from envoy_data_plane.envoy.type.v3 import Percent
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
 from fleet.settings.replicas import worker_addresses
-from xds_server.snapshot import limits
+from xds_server.snapshot import limits, tls
 from xds_server.snapshot.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.proxyless import weighted_policy
 from xds_server.snapshot.snapshot import Resource
@@ -90,6 +90,7 @@ def _pool_cluster(pool: PoolSettings) -> Cluster:
         type=ClusterDiscoveryType.EDS,
         eds_cluster_config=ClusterEdsClusterConfig(eds_config=over_ads(_FIRST_ENDPOINTS_SECONDS)),
         connect_timeout=seconds(limits.connect_seconds(pool)),
+        transport_socket=tls.upstream(pool),
         load_balancing_policy=_pick_then_weights(),
         circuit_breakers=limits.circuit_breakers(pool, _no_circuit_breaking()),
         common_lb_config=limits.common_lb_config(
@@ -178,6 +179,7 @@ def _ext_proc_cluster(settings: Settings) -> Cluster:
         name=EXT_PROC_CLUSTER,
         type=_discovery(settings.ext_proc.address),
         connect_timeout=seconds(_HEALTH_TIMEOUT_SECONDS),
+        transport_socket=tls.ext_proc_socket(settings),
         # One address a worker: with one port for all, each of Envoy's few connections would stick to one.
         load_assignment=_assignment(EXT_PROC_CLUSTER, worker_addresses(settings.ext_proc)),
         circuit_breakers=_no_circuit_breaking(),

@@ -39,7 +39,7 @@ from xds_server.snapshot.extension import extension, packed
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
-    from fleet.settings import PoolSettings, Settings
+    from fleet.settings import PeerTlsSettings, PoolSettings, Settings
 
 _RING_ENTRIES: Final = 4096
 """What gRPC's clients allow a ring by default. A share of s is then off by about sqrt(s / 4096)."""
@@ -69,6 +69,7 @@ def grpc_bootstrap(
     node_id: str,
     node_cluster: str,
     locality: Locality = Locality(),  # noqa: B008 - frozen
+    tls: PeerTlsSettings | None = None,
 ) -> dict[str, Any]:
     """Build a bootstrap of gRPC as plain data, ready to be JSON: for `GRPC_XDS_BOOTSTRAP`.
 
@@ -77,6 +78,7 @@ def grpc_bootstrap(
         node_id: this client's own name.
         node_cluster: what the clients of one use have in common.
         locality: where this client stands; left out when empty.
+        tls: the files with which to speak TLS; None: plaintext.
     """
     node: dict[str, Any] = {"id": node_id, "cluster": node_cluster}
     if locality != Locality():
@@ -87,7 +89,7 @@ def grpc_bootstrap(
         }
     server = {
         "server_uri": ads_address,
-        "channel_creds": [{"type": "insecure"}],
+        "channel_creds": [_channel_credentials(tls)],
         "server_features": ["xds_v3"],
     }
     return {
@@ -95,6 +97,18 @@ def grpc_bootstrap(
         "node": node,
         "client_default_listener_resource_name_template": f"{GRPC_LISTENER_PREFIX}%s",
     }
+
+
+def _channel_credentials(tls: PeerTlsSettings | None) -> dict[str, Any]:
+    """Source: gRFC A65, mTLS credentials in the xDS bootstrap file."""
+    if tls is None:
+        return {"type": "insecure"}
+    files = {
+        "certificate_file": tls.certificate_file,
+        "private_key_file": tls.key_file,
+        "ca_certificate_file": tls.ca_file,
+    }
+    return {"type": "tls", "config": files}
 
 
 def _api_listener(pool: PoolSettings, settings: Settings) -> Listener:

@@ -30,7 +30,7 @@ class Resource:
     type_url: str
     version: str
     """Hash of the serialised bytes: equal content, equal version, in every replica and every run."""
-    body: any_pb2.Any
+    body: any_pb2.Any = field(repr=False)
 
     @classmethod
     def of(cls, name: str, type_url: str, serialised: bytes) -> Resource:

@@ -1,0 +1,122 @@
+"""Certificates made on the spot, for tests and benches: an authority and what it signs."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import ocsp
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EARLIER: Final = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate with its key, and where both are in PEM."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+    certificate_file: Path
+    key_file: Path
+
+
+class Authority:
+    """Signs certificates into a folder, where its own is `NAME-ca.crt`."""
+
+    def __init__(self, directory: Path, name: str = "test") -> None:
+        self._directory = directory
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        basic = x509.BasicConstraints(ca=True, path_length=None)
+        builder = _builder(self._name, self._name, self._key.public_key(), days=30)
+        self.certificate = builder.add_extension(basic, critical=True).sign(self._key, hashes.SHA256())
+        self.file = directory / f"{name}-ca.crt"
+        self.file.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str, *names: str, days: float = 7, responder: str = "") -> Issued:
+        """Sign a certificate for DNS names and IP addresses, for both sides of a connection.
+
+        It goes to `NAME.crt` and `NAME.key`, each moved into place. `responder` is the URL for OCSP.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = _builder(subject, self._name, key.public_key(), days=days).add_extension(
+            usage, critical=False
+        )
+        if names:
+            alternatives = x509.SubjectAlternativeName([_general(entry) for entry in names])
+            builder = builder.add_extension(alternatives, critical=False)
+        if responder:
+            where = x509.AccessDescription(
+                AuthorityInformationAccessOID.OCSP, x509.UniformResourceIdentifier(responder)
+            )
+            builder = builder.add_extension(x509.AuthorityInformationAccess([where]), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        made = Issued(certificate, key, self._directory / f"{name}.crt", self._directory / f"{name}.key")
+        # The chain goes along, as OCSP responders and clients want to know who signed.
+        chain = certificate.public_bytes(serialization.Encoding.PEM) + self.file.read_bytes()
+        _put(made.key_file, _pem(key))
+        _put(made.certificate_file, chain)
+        return made
+
+    def staple(self, certificate: x509.Certificate, *, hours: float = 1) -> bytes:
+        """Sign an OCSP response that says `good`."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = ocsp.OCSPResponseBuilder().add_response(
+            cert=certificate,
+            issuer=self.certificate,
+            algorithm=hashes.SHA256(),
+            cert_status=ocsp.OCSPCertStatus.GOOD,
+            this_update=now - _EARLIER,
+            next_update=now + datetime.timedelta(hours=hours),
+            revocation_time=None,
+            revocation_reason=None,
+        )
+        signed = builder.responder_id(ocsp.OCSPResponderEncoding.HASH, self.certificate).sign(
+            self._key, hashes.SHA256()
+        )
+        return signed.public_bytes(serialization.Encoding.DER)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: float
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _put(path: Path, content: bytes) -> None:
+    new = path.with_suffix(path.suffix + ".new")
+    new.write_bytes(content)
+    new.replace(path)

@@ -1,0 +1,155 @@
+"""Held certificates as gRPC and aiohttp want them: servers take over new ones with the next handshake."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+import grpc
+
+from fleet.serving import CHANNEL_OPTIONS
+from fleet.tls import Files
+
+if TYPE_CHECKING:
+    from fleet.settings import PeerTlsSettings, ServerTlsSettings, Settings
+    from fleet.tls import Certificates, Held, Material
+
+logger = logging.getLogger(__name__)
+
+
+def server_files(settings: ServerTlsSettings) -> Files:
+    """The files of one of our addresses."""
+    return Files(
+        settings.certificate_file, settings.key_file, settings.client_ca_file, ca_field="client_ca_file"
+    )
+
+
+def hold_server(certificates: Certificates, settings: Settings, service: str) -> Held | None:
+    """Hold what the settings name for a service; None: it speaks plaintext.
+
+    Raises:
+        SettingsError: the files cannot be used.
+    """
+    section: ServerTlsSettings | None = getattr(settings.tls, service)
+    if section is None:
+        return None
+    return certificates.hold(service, f"tls.{service}", server_files(section))
+
+
+def grpc_server(
+    certificates: Certificates, settings: Settings, service: str
+) -> grpc.ServerCredentials | None:
+    """Credentials of one of our gRPC services; None: it speaks plaintext.
+
+    Raises:
+        SettingsError: the files cannot be used.
+    """
+    held = hold_server(certificates, settings, service)
+    return held and server_credentials(held)
+
+
+def server_credentials(held: Held) -> grpc.ServerCredentials:
+    """Credentials that follow what is held; with authorities clients must show a certificate."""
+    given = held.material
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        """Called before each handshake, on a thread of gRPC's; None: as before."""
+        nonlocal given
+        newest = held.material
+        if newest is given:
+            return None
+        given = newest
+        return _configuration(newest)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(given), fetch, require_client_authentication=bool(given.ca)
+    )
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key, material.certificate)], root_certificates=material.ca or None
+    )
+
+
+class Dialler:
+    """Opens channels to one address, each with the newest certificates; without any in plaintext."""
+
+    def __init__(self, address: str, held: Held | None = None, server_name: str = "") -> None:
+        """`server_name` is what the server's certificate must carry, wherever it listens."""
+        self.address = address
+        self._held = held
+        self._server_name = server_name
+        self._given = None if held is None else held.material
+
+    @classmethod
+    def of(
+        cls, address: str, settings: PeerTlsSettings | None, path: str, certificates: Certificates
+    ) -> Dialler:
+        """Hold the files that the settings name at `path`.
+
+        Raises:
+            SettingsError: they cannot be used.
+        """
+        if settings is None:
+            return cls(address)
+        files = Files(settings.certificate_file, settings.key_file, settings.ca_file)
+        use = path.rpartition(".")[2]
+        return cls(address, certificates.hold(use, path, files), settings.server_name)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a new channel would have other certificates than the newest one."""
+        return self._held is not None and self._held.material is not self._given
+
+    def open(self) -> grpc.aio.Channel:
+        """Open a channel."""
+        if self._held is None:
+            return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        given = self._given = self._held.material
+        return grpc.aio.secure_channel(
+            self.address,
+            grpc.ssl_channel_credentials(given.ca, given.key, given.certificate),
+            options=(*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", self._server_name)),
+        )
+
+
+def http_server(held: Held) -> ssl.SSLContext:
+    """Context of an HTTP server that follows what is held, from one handshake to the next.
+
+    Raises:
+        OSError: the files cannot be used.
+    """
+    newest = http_context(held.files)
+
+    def renew() -> None:
+        nonlocal newest
+        try:
+            newest = http_context(held.files)
+        except OSError as error:
+            logger.error("certificates of %s from before stay in force: %s", held.use, error)
+
+    def choose(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        # Called at each handshake, also of clients that name no server.
+        handshake.context = newest
+
+    held.on_change.append(renew)
+    context = http_context(held.files)
+    context.sni_callback = choose
+    return context
+
+
+def http_context(files: Files) -> ssl.SSLContext:
+    """Make the context of an HTTP server.
+
+    Raises:
+        OSError: the files cannot be used.
+    """
+    assert files.certificate_file is not None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(files.certificate_file, files.key_file)
+    if files.ca_file is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
