@@ -112,12 +112,8 @@ class XdsServer:
             self._snapshots, registry, settings.limits.xds_streams, observer=progress
         )
         clients = ClientStatusService(self._discovery, progress)
-        credentials = grpc_server(certificates, settings, "xds")
-        self._grpc = GrpcServer("xds", settings.xds.address, credentials=credentials)
-        self._discovery.register(self._grpc.server)
-        clients.register(self._grpc.server)
         ClientExposition(clients.clients).register(registry)
-        self._sensing.register(self._grpc.server)
+        self._grpc = self._xds_server(clients, certificates)
         self._control = self._control_server(registry, certificates) if control else None
         self._updates = Counter(
             "warmroute_weight_updates_total", "Published weight updates", registry=registry
@@ -136,6 +132,14 @@ class XdsServer:
         self._served: tuple[Roster, Mapping[str, int], frozenset[str], tuple[Resource, ...]] | None = None
         self._draining = False
         self._ticking: asyncio.Task[None] | None = None
+
+    def _xds_server(self, clients: ClientStatusService, certificates: Certificates) -> GrpcServer:
+        credentials = grpc_server(certificates, self._settings, "xds")
+        server = GrpcServer("xds", self._settings.xds.address, credentials=credentials)
+        self._discovery.register(server.server)
+        clients.register(server.server)
+        self._sensing.register(server.server)
+        return server
 
     def _control_server(self, registry: CollectorRegistry, certificates: Certificates) -> GrpcServer:
         settings = self._settings
