@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from prometheus_client import Gauge
@@ -25,7 +24,7 @@ from ext_proc.subset import subset
 from ext_proc.traffic import Token, TrafficCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry
@@ -59,11 +58,11 @@ class Router:
         self.sessions = Sessions(
             settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
         )
-        self._pools = Pools(source, settings, self.warmth, self.traffic, clock)
+        self.pools = Pools(source, settings, self.warmth, self.traffic, clock)
         self._sent = Sent()
         self._serials = count(1)
         blocks = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
-        blocks.set_function(lambda: sum(self.warmth.held(address) for address in self._pools.addresses))
+        blocks.set_function(lambda: sum(self.warmth.held(address) for address in self.pools.addresses))
         nbytes = Gauge("warmroute_prefix_index_bytes", "Memory of the prefix index", registry=registry)
         nbytes.set_function(lambda: self.warmth.index_nbytes)
         sessions = Gauge("warmroute_sessions", "Sessions whose endpoint is remembered", registry=registry)
@@ -71,13 +70,13 @@ class Router:
 
     def route(self, request: RouteRequest) -> Pick:
         """Choose for one request: the one function that reads as its sentence."""
-        if not self._pools.follow():
+        if not self.pools.follow():
             return Pick.none(Reason.NO_FLEET)
         told = read(request, self.settings, self._clock)
         if isinstance(told, Unreadable):
             return Pick.none(Reason(told.value))
         prompt = told.prompt
-        pool = self._pools.find(request.cluster, prompt.model)
+        pool = self.pools.find(request.cluster, prompt.model)
         if pool is None:
             return Pick.none(Reason.NO_POOL)
         if not pool.shape.addresses:
@@ -93,7 +92,7 @@ class Router:
             return Pick.refuse(Reason.SHED, refusal)
         asks = inquiry(request, self.settings, pool, model, prompt)
         kv = self._asked_of_kv(asks, told.body)
-        question = self._question(asks, kv, explain=request.explain)
+        question = self.question(asks, kv, explain=request.explain)
         pick = picks.pick(question)
         if pick.endpoints:
             pick = self._recorded(pick, asks, question, kv)
@@ -103,7 +102,7 @@ class Router:
 
     def follow(self) -> bool:
         """Take over the newest view of the fleet; False as long as there is none."""
-        return self._pools.follow()
+        return self.pools.follow()
 
     def sampling_floor(self) -> float:
         """The least share of requests to trace now, as the fleet's view tells."""
@@ -113,18 +112,18 @@ class Router:
     def started(self, pick: Pick) -> Token:
         """Count a request that is on its way to the first endpoint of its pick."""
         token = self.traffic.started(pick.endpoints[0])
-        self._pools.note_in_flight(token.address)
+        self.pools.note_in_flight(token.address)
         return token
 
     def finished(self, token: Token) -> None:
         """Count it off, however it ended."""
         self.traffic.finished(token)
-        self._pools.note_in_flight(token.address)
+        self.pools.note_in_flight(token.address)
 
     def served(self, pick: Pick | None, address: str) -> None:
         """Hear who served a request, where a gateway tells: that one is warm for its prompt now."""
         blocks = self._sent.take(0 if pick is None else pick.serial)
-        if pick is not None and blocks and address != pick.endpoints[0] and address in self._pools:
+        if pick is not None and blocks and address != pick.endpoints[0] and address in self.pools:
             self.warmth.record(address, blocks)
 
     def reconfigure(self, settings: Settings) -> None:
@@ -138,7 +137,7 @@ class Router:
         other = (pick.block_bytes, pick.forget_after_seconds) != (was.block_bytes, was.forget_after_seconds)
         if outgrown or other:
             self.warmth = _warmth(settings, self.warmth.on_added)
-        self._pools.reconfigure(settings, self.warmth)
+        self.pools.reconfigure(settings, self.warmth)
 
     def status(self) -> dict[str, Any]:
         """What the admin server shows: endpoints with their traffic and index size. No request's content."""
@@ -153,7 +152,7 @@ class Router:
                 }
                 for address in pool.shape.addresses
             }
-            for pool in self._pools
+            for pool in self.pools
         }
 
     def _refusal(self, request: RouteRequest, picks: Composition) -> Refusal | None:
@@ -180,13 +179,11 @@ class Router:
             salt=prompt.salt,
         )
 
-    def _question(self, asks: Inquiry, kv: Asked | None, *, explain: bool) -> Question:
+    def question(self, asks: Inquiry, kv: Asked | None = None, *, explain: bool = False) -> Question:
         """Put all that is known beside a prompt."""
         now, blocks, text, warmth = self._clock(), asks.blocks, asks.prompt.text, self.warmth
         matched = self._matched(asks, kv)
-        had: Sequence[str] = ()
-        if text and not matched.any():
-            had = warmth.had(leading_key(text, asks.identity, LEADING_BYTES))
+        key = leading_key(text, asks.identity, LEADING_BYTES) if text and not matched.any() else b""
         return Question(
             asks.leading_hash,
             blocks,
@@ -194,17 +191,18 @@ class Router:
             matched,
             now,
             explain,
-            partial(_counts, warmth, now),
+            _Counts(warmth, now),
             self.sessions.endpoint(asks.session, now) if asks.session else "",
             asks.adapter,
-            had,
+            key,
+            warmth.had(key) if key else (),
         )
 
     def _matched(self, asks: Inquiry, kv: Asked | None) -> NDArray[np.int64]:
         """Return how many leading blocks each of a pool's endpoints holds."""
         pool, blocks = asks.pool, asks.blocks
         if kv is None or self._kv is None:
-            return self._pools.column(pool).matched(blocks)
+            return self.pools.column(pool).matched(blocks)
         matched = np.zeros(len(pool.shape.addresses), np.int64)
         position = pool.shape.position
         for address, held in self._kv.merged(kv, self.warmth.matched(blocks), len(blocks)).items():
@@ -218,9 +216,10 @@ class Router:
         asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now)
         if blocks:
             warmth.record(first, blocks)
-            warmth.asked(blocks, now)
-        if asks.prompt.text and not question.matched.any():
-            warmth.record_leading(leading_key(asks.prompt.text, asks.identity, LEADING_BYTES), first)
+            matched = question.matched
+            warmth.asked(blocks, now, {int(matched.min()), int(matched.max())})
+        if question.leading_key:
+            warmth.record_leading(question.leading_key, first)
         if kv is not None and self._kv is not None:
             self._kv.sent(first, kv)
         # A session does not follow a trial: nobody knows yet whether that one can be relied on.
@@ -232,10 +231,20 @@ class Router:
         return pick
 
 
-def _counts(warmth: Warmth, now: float, blocks: Sequence[int]) -> NDArray[np.float64]:
-    """Return how many requests shared each run of leading blocks within the window."""
-    counts: NDArray[np.float64] = warmth.popularity(blocks, now) * WINDOW_SECONDS
-    return counts
+class _Counts(NamedTuple):
+    """What was asked for lately, as a question carries it along."""
+
+    warmth: Warmth
+    now: float
+
+    def at(self, blocks: Sequence[int], depth: int) -> float:
+        """Return how many requests shared the run up to the block at `depth`."""
+        return self.warmth.popularity_at(blocks, depth, self.now) * WINDOW_SECONDS
+
+    def runs(self, blocks: Sequence[int], also: Collection[int]) -> NDArray[np.float64]:
+        """Return it for each block."""
+        counts: NDArray[np.float64] = self.warmth.popularity(blocks, self.now, also) * WINDOW_SECONDS
+        return counts
 
 
 def _warmth(settings: Settings, on_added: Callable[[str, list[int]], None] | None) -> Warmth:

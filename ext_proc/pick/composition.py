@@ -41,7 +41,7 @@ class Composition:
         settings = scene.settings
         self.candidates = scene.candidates
         self.scores = Scores(scene, settings.scorers)
-        self._forecaster = Forecaster(scene)
+        self.forecaster = Forecaster(scene)
         self._backlog = scene.backlog
         self._apart_share = scene.apart_share
         self._first = PICKERS[settings.picker]
@@ -56,9 +56,9 @@ class Composition:
         candidates = self.candidates
         if not candidates.load_known and not self._may_pick_blind and not self._knows(question):
             return Pick.none(Reason.NO_SIGNAL, question.prefix)
-        forecast = self._forecaster.of(question)
+        forecast = self.forecaster.of(question)
         cost = self.scores.cost(question, forecast)
-        order = self._choose(Offer(question, forecast, cost, self._apart_share))
+        order = self.choose(Offer(question, forecast, cost, self._apart_share))
         considered = comparison(candidates.addresses, order, cost, forecast, explain=question.explain)
         if candidates.trials and (tried := self._due_trial(question.now)) is not None:
             return self._trial(*tried, order, question, considered)
@@ -77,7 +77,7 @@ class Composition:
 
     def waits(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return for each candidate the predicted wait in seconds and the engine's queue, NaN if unknown."""
-        wait = self._forecaster.queue(now) + self._forecaster.load()
+        wait = self.forecaster.queue(now) + self.forecaster.load()
         return wait, self.candidates.signal("queue_depth")
 
     def _knows(self, question: Question) -> bool:
@@ -110,13 +110,13 @@ class Composition:
             reason=Reason.WARM if held else Reason.COLD,
             matched_share=held / len(question.blocks) if held else 0.0,
             prefix=question.prefix,
-            cold_seconds=cold_bytes * float(self._forecaster.seconds_per_byte.mean()),
+            cold_seconds=cold_bytes * float(self.forecaster.seconds_per_byte.mean()),
             candidates=len(candidates.addresses),
             trial=True,
             considered=considered,
         )
 
-    def _choose(self, offer: Offer) -> list[int]:
+    def choose(self, offer: Offer) -> list[int]:
         """Positions, best first, with fallbacks in other fault domains."""
         order = self._first(offer, self.candidates, self._wanted)
         if not self.candidates.domains or self._apart(order):

@@ -96,10 +96,15 @@ class Forecaster:
         if question.counts is None or not blocks or count == 1:
             return None
         total = self._demand.at(question.now)
-        # What is asked for no more than the lightest endpoint's fair share cannot be in excess.
-        if total * self._workers < count or question.counts(blocks[:1])[0] <= total * self._least_share:
+        # The most that is asked of what anybody lacks: no more than the lightest endpoint's fair share, and
+        # nothing can be in excess.
+        by_all = int(matched.min())
+        if by_all >= len(blocks) or total * self._workers < count:
             return None
-        counts, total = question.counts(blocks) * self._workers, total * self._workers
+        if question.counts.at(blocks, by_all) <= total * self._least_share:
+            return None
+        counts = question.counts.runs(blocks, (by_all, int(matched.max()))) * self._workers
+        total *= self._workers
         each = prices(self._cold_price, counts, total, matched, self._shares)
         left = priced_bytes(each, self._cold_price, self._block_bytes, question.text_bytes)
         priced: NDArray[np.float64] = left[matched] * self.seconds_per_byte

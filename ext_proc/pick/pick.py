@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -118,6 +118,18 @@ class Pick:
         return cls((), reason, prefix=prefix, refusal=refusal)
 
 
+class Counts(Protocol):
+    """How often runs of leading blocks were asked for lately."""
+
+    def at(self, blocks: Sequence[int], depth: int) -> float:
+        """Return how many requests shared the run up to the block at `depth`, from 0."""
+        ...
+
+    def runs(self, blocks: Sequence[int], also: Collection[int]) -> NDArray[np.float64]:
+        """Return it for each block, at depths `also` exactly: where what is held changes."""
+        ...
+
+
 class Question(NamedTuple):
     """One prompt, as filters, scorers and pickers see it."""
 
@@ -131,14 +143,15 @@ class Question(NamedTuple):
     now: float
     explain: bool = False
     """Whether the pick should tell of more endpoints than it names."""
-    counts: Callable[[Sequence[int]], NDArray[np.float64]] | None = None
-    """Tells for each of some leading blocks how many requests shared the run up to it lately."""
+    counts: Counts | None = None
     session: str = ""
     """The endpoint of the session's last request; empty: none is known."""
     adapter: str = ""
     """What an engine may have to load first; empty: nothing."""
+    leading_key: bytes = b""
+    """Digest of the prompt's leading part, where nobody is known to hold any of it; else empty."""
     had: Sequence[str] = ()
-    """Endpoints that had the leading part of the prompt some time ago."""
+    """Endpoints that had that part some time ago."""
 
     @property
     def prefix(self) -> str:

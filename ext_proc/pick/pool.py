@@ -66,6 +66,11 @@ class PoolState:
         self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
         self._bound.clear()
 
+    @property
+    def columns(self) -> LoadColumns | None:
+        """The newest tick's loads; None before the first."""
+        return self._columns
+
     def bound(self, model: str, subset: Subset | None = None) -> Composition | None:
         """Return what picks among those that serve `model` and are allowed; None when there is nobody."""
         key = self._key(model), subset

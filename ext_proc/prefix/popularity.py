@@ -5,19 +5,21 @@ whose counts decay: a request counts 1 at its arrival and exp(-age / average) la
 itself. Instead of shrinking all counts, newer requests weigh more, and the sketch is scaled back at times.
 
 Runs are counted at the depths of `_DEPTHS` only, at most a quarter apart, so a prompt of 512 blocks costs as
-much as one of 28; a depth between counts as the one before it. What is told errs upwards, by collisions.
+much as one of 28; a depth between counts as the one before it, unless it is counted as well (`also`): where
+what is held changes, the caller wants to know exactly. What is told errs upwards, by collisions.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from bisect import bisect_left
+from itertools import accumulate, pairwise
 from math import exp
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +32,10 @@ def _depths(most: int) -> tuple[int, ...]:
     while found[-1] < most:
         found.append(max(found[-1] + 1, found[-1] * 5 // 4))
     return tuple(found)
+
+
+def _with(depths: tuple[int, ...], also: Collection[int], last: int) -> list[int]:
+    return [*depths, *(depth for depth in {*also}.difference(depths) if 0 <= depth < last)]
 
 
 _DEPTHS: Final = _depths(1 << 20)
@@ -56,18 +62,11 @@ class Popularity:
         """Bytes of the sketch."""
         return int(self._counts.nbytes)
 
-    def count(self, blocks: Sequence[int], now: float) -> None:
-        """Note one request for a prompt of these blocks, at `now` in seconds."""
-        cells, mask, second, weight, last = (
-            self._cells,
-            self._mask,
-            self._second,
-            self._weight(now),
-            len(blocks),
-        )
-        for depth in _DEPTHS:
-            if depth >= last:
-                return
+    def count(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> None:
+        """Note one request for a prompt of these blocks, at `now` in seconds; at depths `also`, too."""
+        cells, mask, second, weight = self._cells, self._mask, self._second, self._weight(now)
+        depths = _DEPTHS[: bisect_left(_DEPTHS, len(blocks))]
+        for depth in _with(depths, also, len(blocks)) if also else depths:
             block = blocks[depth]
             one, two = block & mask, second + (block >> 32 & mask)
             counted, other = cells[one], cells[two]
@@ -80,28 +79,44 @@ class Popularity:
                 if counted < other:
                     cells[one] = other
 
-    def rates(self, blocks: Sequence[int], now: float) -> NDArray[np.float64]:
+    def rates(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> NDArray[np.float64]:
         """Return for each block how many requests a second share the run up to it, whatever follows it.
 
         Decayed over `average_seconds`, over all requests that were counted, repeated ones too: they are load
-        like others. Never rises with depth.
+        like others. Never rises with depth. At depths `also` what was counted there is told, as far as it
+        lies between what the depths before and behind it tell: those are counted always.
         """
-        cells, mask, second, last = self._cells, self._mask, self._second, len(blocks)
-        weight = self._weight(now)
-        found: list[float] = []
-        least = float("inf")
-        for depth in _DEPTHS:
-            if depth >= last:
-                break
-            block = blocks[depth]
-            one, two = cells[block & mask], cells[second + (block >> 32 & mask)]
-            if one < least:
-                least = one
-            if two < least:
-                least = two
-            found.append(least)
+        weight, last = self._weight(now), len(blocks)
+        depths = _DEPTHS[: bisect_left(_DEPTHS, last)]
+        found = [self._counted(blocks[depth]) for depth in depths]
+        found = list(accumulate(found, min))
+        widths = _WIDTHS[: len(depths)]
+        if also:
+            told = dict(zip(depths, found, strict=True))
+            for depth in sorted({*also}.difference(told)):
+                if 0 <= depth < last:
+                    place = bisect_left(depths, depth)
+                    behind = found[place] if place < len(found) else 0.0
+                    told[depth] = min(max(self._counted(blocks[depth]), behind), found[place - 1])
+            merged = sorted(told)
+            # Of several between two depths, none tells more than the one before it.
+            found = list(accumulate((told[depth] for depth in merged), min))
+            widths = np.diff([*merged, last])
         rates = np.array(found, np.float64) / (weight * self._average_seconds)
-        return rates.repeat(_WIDTHS[: len(found)])[:last]
+        return rates.repeat(widths)[:last]
+
+    def rate_at(self, blocks: Sequence[int], depth: int, now: float) -> float:
+        """Return as `rates` does with `depth` in `also`, of that block alone, up to what collisions add."""
+        weight, counted = self._weight(now), self._counted(blocks[depth])
+        place = bisect_left(_DEPTHS, depth)
+        if _DEPTHS[place] < len(blocks):
+            counted = max(counted, self._counted(blocks[_DEPTHS[place]]))
+        return counted / (weight * self._average_seconds)
+
+    def _counted(self, block: int) -> float:
+        cells, mask = self._cells, self._mask
+        one, two = cells[block & mask], cells[self._second + (block >> 32 & mask)]
+        return min(one, two)
 
     def _weight(self, now: float) -> float:
         age = (now - self._since) / self._average_seconds

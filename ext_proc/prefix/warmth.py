@@ -96,13 +96,19 @@ class Warmth:
 
     # Popularity.
 
-    def asked(self, blocks: Sequence[int], now: float) -> None:
-        """Count one request for a prompt, once, wherever it goes."""
-        self._popularity.count(blocks, now)
+    def asked(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> None:
+        """Count one request for a prompt, once, wherever it goes; at depths `also` exactly."""
+        self._popularity.count(blocks, now, also)
 
-    def popularity(self, blocks: Sequence[int], now: float) -> NDArray[np.float64]:
+    def popularity(
+        self, blocks: Sequence[int], now: float, also: Collection[int] = ()
+    ) -> NDArray[np.float64]:
         """Return for each block the requests a second, of this worker, that share the run up to it."""
-        return self._popularity.rates(blocks, now)
+        return self._popularity.rates(blocks, now, also)
+
+    def popularity_at(self, blocks: Sequence[int], depth: int, now: float) -> float:
+        """Return the same for one block alone."""
+        return self._popularity.rate_at(blocks, depth, now)
 
     # Who is there.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from ext_proc.pick.adapters import MOST, Adapters
 from ext_proc.pick.demand import Demand, priced_bytes, prices
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.forecast import Forecast
-from ext_proc.pick.pickers.offer import Offer
+from ext_proc.pick.pickers.offer import Offer, smallest
 from ext_proc.pick.pool import WINDOW_SECONDS
 from ext_proc.pick.scene import Fleet
 from ext_proc.pick.scorers.leading import LEADING_BYTES, WORTH
@@ -31,6 +31,9 @@ from fleet.settings.picks import (
     SessionSettings,
 )
 from fleet.settings.pools import LocalitySettings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
 
 NOW = 100.0
 ONLY: dict[str, PickSettings] = {
@@ -86,7 +89,7 @@ def seconds(name: ScorerName, loads: list[Load], asked: Question, *ends: dict[st
 def scored(state: PoolState, asked: Question) -> list[float]:
     picks = state.bound("m")
     assert picks is not None
-    return picks.scores.cost(asked, picks._forecaster.of(asked)).tolist()
+    return picks.scores.cost(asked, picks.forecaster.of(asked)).tolist()
 
 
 # Filters.
@@ -273,6 +276,19 @@ def test_who_had_the_beginning_counts_as_holding_some_of_it() -> None:
 # The price of cold work.
 
 
+class Asked:
+    """How often a prompt's runs were asked for."""
+
+    def __init__(self, counts: list[float]) -> None:
+        self.counts = np.array(counts)
+
+    def at(self, _blocks: Sequence[int], depth: int) -> float:
+        return float(self.counts[depth])
+
+    def runs(self, _blocks: Sequence[int], _also: Collection[int]) -> np.ndarray:
+        return self.counts
+
+
 def test_what_is_asked_for_within_its_holders_fair_share_costs_the_full_price() -> None:
     shares = np.full(4, 0.25)
     each = prices(3.0, np.array([25.0, 5.0]), 100.0, np.array([2, 0, 0, 0]), shares)
@@ -318,8 +334,7 @@ def test_a_hot_prefix_is_priced_lower_and_a_conversation_behind_it_is_not() -> N
     state = state_of([told(queue_depth=0)] * 4, ONLY["first_token"])
     for _ in range(100):
         state.demand("m").add(NOW)
-    counts = np.array([100.0] * 4 + [1.0] * 4)
-    asked = question(4, {1: 8, 2: 4}, counts=lambda blocks: counts[: len(blocks)])
+    asked = question(4, {1: 8, 2: 4}, counts=Asked([100.0] * 4 + [1.0] * 4))
     all_cold, warm, system_only, _ = scored(state, asked)
     assert warm == 0
     assert system_only == pytest.approx(3 * 4 * BLOCK_SECONDS)
@@ -374,6 +389,23 @@ def test_nobody_who_holds_less_than_the_cheapest_is_as_good() -> None:
         offer = offered([1.0, 1.01, 1.02], [3, 2, 3], [3.0] * 3)
         asked = offer.question._replace(blocks=[seed * 7919 + n for n in range(8)])
         assert first_by("rendezvous", offer._replace(question=asked), 1)[0] in {0, 2}
+
+
+def test_no_endpoint_stands_twice_where_a_near_one_holds_less() -> None:
+    offer = offered([1.0, 1.01, 1.02, 1.03, 9.0], [3, 2, 3, 2, 0], [3.0] * 5)
+    for count in range(1, 6):
+        order = first_by("rendezvous", offer, count)
+        assert len(order) == len(set(order)) == count
+        assert set(order[:2]) <= {0, 2}
+        assert order[2:] == [1, 3, 4][: max(0, count - 2)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 16])
+@pytest.mark.parametrize("size", [5, 128, 129, 500])
+def test_the_smallest_are_found_in_order_and_equal_ones_by_position(size: int, count: int) -> None:
+    column = np.random.default_rng(size).integers(0, 20, size).astype(float)
+    wanted = column.argsort(kind="stable")[:count].tolist()
+    assert smallest(column, count).tolist() == wanted
 
 
 def test_prompts_that_share_what_all_hold_are_spread_by_what_follows_it() -> None:

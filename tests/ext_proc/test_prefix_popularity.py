@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +99,38 @@ def test_rates_never_rise_with_depth_and_never_fall_short(asks: list[tuple[int, 
 def test_an_average_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="average_seconds 0"):
         Popularity(0)
+
+
+def test_where_a_conversation_leaves_its_system_prompt_is_told_exactly_when_counted_there() -> None:
+    """Between the depths that are counted always, a quarter of a prompt would look as hot as the rest."""
+    popularity, system = Popularity(), fresh(260)
+    for _ in range(300):
+        popularity.count(system + fresh(40), 5.0, {0, 260})
+    own = system + fresh(40)
+    popularity.count(own, 5.0, {0, 260})
+    exact, coarse = (popularity.rates(own, 5.0, also) for also in ((0, 260), ()))
+    assert coarse[270] == pytest.approx(301 / 30, rel=1e-3)
+    assert exact[:260].tolist() == pytest.approx([301 / 30] * 260, rel=1e-3)
+    assert exact[260:].tolist() == pytest.approx([1 / 30] * 40, rel=1e-3)
+    assert popularity.rate_at(own, 260, 5.0) == pytest.approx(1 / 30, rel=1e-3)
+
+
+def test_a_depth_that_was_not_counted_is_no_less_than_the_next_one_that_always_is() -> None:
+    """Else a prompt would look cold for half a minute whenever the edge of what is held moves."""
+    popularity = Popularity()
+    prompt = fresh(400)
+    for _ in range(300):
+        popularity.count(prompt, 5.0)
+    for depth in (13, 100, 300):
+        assert popularity.rate_at(prompt, depth, 5.0) == pytest.approx(10.0, rel=1e-3)
+        assert popularity.rates(prompt, 5.0, (depth,)).tolist() == pytest.approx([10.0] * 400, rel=1e-3)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60), st.sets(st.integers(-3, 70), max_size=4))
+def test_rates_never_rise_with_depth_wherever_they_are_asked_for(blocks: list[int], also: set[int]) -> None:
+    popularity = Popularity(cells_log2=6)
+    for size in range(1, len(blocks) + 1):
+        popularity.count(blocks[:size], 1.0, also)
+    rates = popularity.rates(blocks, 1.0, also)
+    assert rates.size == len(blocks)
+    assert (np.diff(rates) <= 1e-12).all()

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ext_proc.pick.pick import Question
 
 _PARTITION_FROM: Final = 128
-"""From this many candidates on, partial sorting is the faster one."""
+"""From this many candidates on, not to sort all of them is faster."""
+_FEW: Final = 4
+"""So many are found fastest one after the other."""
 
 
 class Offer(NamedTuple):
@@ -30,5 +32,12 @@ def smallest(column: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     """Positions of the `count` smallest, ascending; equal ones in the order of position."""
     if column.size <= max(_PARTITION_FROM, 2 * count):
         return column.argsort(kind="stable")[:count]
-    chosen = np.sort(np.argpartition(column, count)[:count])
-    return chosen[column[chosen].argsort(kind="stable")]
+    if count <= _FEW:
+        left, found = column.copy(), np.empty(count, np.intp)
+        for place in range(count):
+            found[place] = lowest = left.argmin()
+            left[lowest] = np.inf
+        return found
+    # All that are as small as the largest of them: which of those that are equal is said by their position.
+    chosen = np.flatnonzero(column <= np.partition(column, count - 1)[count - 1])
+    return chosen[column[chosen].argsort(kind="stable")[:count]]

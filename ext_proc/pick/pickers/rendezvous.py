@@ -37,7 +37,9 @@ def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
     lowest = cost.item(best)
     cold_slack = (COLD_SLACK + APART_SLACK * offer.apart_share) * forecast.priced.item(best)
     slack = max(TIE_SHARE * abs(lowest), cold_slack)
-    near = np.flatnonzero((cost <= lowest + slack) & (forecast.matched >= forecast.matched[best]))
+    near = np.flatnonzero(cost <= lowest + slack)
+    if near.size > 1:
+        near = near[forecast.matched[near] >= forecast.matched[best]]
     order: list[int]
     if near.size > 1:
         hashed = offer.question.next_hash(forecast.matched.item(best))
@@ -46,6 +48,6 @@ def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
     else:
         order = [best]
     if len(order) < count:
-        # Everybody near stands before the others in the order of cost.
-        order += smallest(cost, near.size + count - len(order))[near.size :].tolist()
+        others = [position for position in smallest(cost, count).tolist() if position not in order]
+        order += others[: count - len(order)]
     return order

@@ -1,0 +1,279 @@
+"""What one pick costs, in parts, by the number of endpoints and the length of the prompt.
+
+A pool of engines at work. Every prompt begins with a system prompt of half its blocks, which every engine
+holds, then comes a conversation, of which one engine holds all but the last message: there is no more to look
+up, to price and to compare than that. In microseconds, every step after the one before it as in service, of
+each step the best of some rounds:
+
+- decode: body to prompt; hash: prompt to blocks; look_up: who holds how many of them;
+- pick: from there to the order of endpoints; record: what it changes for later ones;
+- choice: look_up, pick and record together, which is what could depend on the number of endpoints;
+- score, choose, considered: the parts of pick once more: what it takes and costs on each endpoint, the order,
+  what is kept to explain it;
+- route: a whole request, from its body to its record;
+- tick: what is done once for all requests between two looks at the loads; filter is part of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from bench import report
+from ext_proc.inquiry import Read, inquiry, read
+from ext_proc.pick.considered import comparison
+from ext_proc.pick.filters import filtered
+from ext_proc.pick.pickers.offer import Offer
+from ext_proc.pick.scene import Fleet
+from ext_proc.request import RouteRequest
+from ext_proc.routing import Router
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.pick_table import PickTable
+from fleet.settings import parse_settings
+from fleet.store import FleetStore, FleetView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.report import Wanted
+    from ext_proc.inquiry import Inquiry
+    from ext_proc.pick import Composition, PoolState, Question
+
+PROMPTS: Final = 64
+"""Conversations that take turns, so that no cache of the processor holds just one."""
+ROUNDS: Final = 12
+REQUESTS_EACH: Final = 64
+"""Of the pool's requests lately, for each endpoint."""
+_MOST_RATIO: Final = 3.0
+_MOST_MICROSECONDS: Final = 150.0
+_SETTINGS: Final = """
+pools: [{name: p, models: [m], endpoints: [{address: "127.0.0.1:8000"}]}]
+listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
+"""
+
+
+class World:
+    """A router over a fleet at work, and requests for it. Time stands still."""
+
+    def __init__(self, endpoints: int, blocks: int, seed: int = 7) -> None:
+        self.draw = random.Random(seed)
+        self.now = 1000.0
+        self.settings = parse_settings(_SETTINGS, environ={})
+        ends = tuple(Endpoint(f"10.{n >> 8}.{n & 255}.1:8000", "p", ("m",)) for n in range(endpoints))
+        self.membership = Membership((Pool("p", ends),))
+        self.store = FleetStore()
+        self.router = Router(self.store, self.settings, CollectorRegistry(), lambda: self.now)
+        self.publish()
+        self.router.follow()
+        found = self.router.pools.find("p", "m")
+        assert found is not None
+        self.pool: PoolState = found
+        size = self.settings.ext_proc.pick.block_bytes
+        system = self._text(blocks // 2 * size)
+        talks = [self._text((blocks - blocks // 2 - 1) * size) for _ in range(PROMPTS)]
+        talks_known = [self._asks(request_of(system + talk)) for talk in talks]
+        for number, end in enumerate(ends):
+            known = talks_known[number % PROMPTS]
+            held = known.blocks if number < PROMPTS else known.blocks[: blocks // 2]
+            self.router.warmth.record(end.address, held)
+            for _ in range(self.draw.randrange(1, 8)):
+                self.router.traffic.started(end.address)
+                self.router.pools.note_in_flight(end.address)
+        self.requests = [request_of(system + talk + self._text(size)) for talk in talks]
+        self.publish()
+        self.router.follow()
+        for _ in range(REQUESTS_EACH * endpoints):
+            # Others that begin alike: their conversations are theirs.
+            self.router.warmth.asked(talks_known[0].blocks[: blocks // 2], self.now, (blocks // 2 - 1,))
+            self.pool.demand("m").add(self.now)
+
+    def publish(self) -> None:
+        """Publish loads of this moment, as they come from xds_server: in columns."""
+        loads = {address: self._load() for address in self.membership.by_address}
+        table = PickTable.of(self.membership.addresses, loads)
+        weights = dict.fromkeys(loads, 1000)
+        self.store.publish(FleetView(self.membership, weights, loads, table=table))
+
+    def picks(self) -> Composition:
+        """Return what picks in this tick."""
+        bound = self.pool.bound("m")
+        assert bound is not None
+        return bound
+
+    def read(self, request: RouteRequest) -> Read:
+        """Read a request's body."""
+        told = read(request, self.settings, lambda: self.now)
+        assert isinstance(told, Read)
+        return told
+
+    def record(self, asks: Inquiry, question: Question, address: str) -> None:
+        """Note a pick."""
+        self.pool.note("m", address, 0.01, "", self.now)
+        self.router.warmth.record(address, asks.blocks)
+        held = question.matched
+        self.router.warmth.asked(asks.blocks, self.now, {int(held.min()), int(held.max())})
+
+    def _asks(self, request: RouteRequest) -> Inquiry:
+        return inquiry(request, self.settings, self.pool, "m", self.read(request).prompt)
+
+    def _load(self) -> Load:
+        told = {
+            "queue_depth": float(self.draw.randrange(3)),
+            "running": float(self.draw.randrange(1, 8)),
+            "memory_used_ratio": self.draw.uniform(0.2, 0.9),
+            "prefill_tokens_per_second": self.draw.uniform(15e3, 25e3),
+            "trust_ratio": 1.0,
+            "reachable": 1.0,
+        }
+        return Load(**{name: Signal(value, self.now, "bench") for name, value in told.items()})
+
+    def _text(self, size: int) -> str:
+        return self.draw.randbytes(size // 2 + 1).hex()[:size]
+
+
+def request_of(text: str) -> RouteRequest:
+    """Return a chat request."""
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}
+    return RouteRequest(json.dumps(body).encode(), complete=True, cluster="p")
+
+
+class Stopwatch:
+    """Times of steps that follow each other, request after request, as they do in service.
+
+    What a step costs depends on what ran before it: repeated by itself it finds all it needs in the
+    processor's caches, and seems to cost half. Of each request and step the best of the rounds counts.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._best = {name: [float("inf")] * PROMPTS for name in names}
+        self._at = 0.0
+        self._item = 0
+
+    def begin(self, item: int) -> None:
+        """Begin with a request."""
+        self._item, self._at = item, time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """End a step, and begin the next one."""
+        best, now = self._best[name], time.perf_counter()
+        best[self._item] = min(best[self._item], now - self._at)
+        self._at = time.perf_counter()
+
+    def means(self) -> dict[str, float]:
+        """Return the mean over all requests, in microseconds."""
+        return {f"{name}_us": round(sum(best) / len(best) * 1e6, 2) for name, best in self._best.items()}
+
+
+def measure(endpoints: int, blocks: int) -> dict[str, Any]:
+    """Return the figures of one fleet and length of prompts."""
+    world = World(endpoints, blocks)
+    watch = Stopwatch("route", "decode", "hash", "look_up", "score", "choose", "considered", "pick", "record")
+    ticks = Stopwatch("tick", "filter")
+    gc.collect()
+    gc.disable()
+    for number in range(ROUNDS):
+        for item, request in enumerate(world.requests):
+            _steps(world, watch, item, request)
+        for item in range(PROMPTS if number < 2 else 4):
+            ticks.begin(item)
+            _tick(world)
+            ticks.lap("tick")
+            _filter(world)
+            ticks.lap("filter")
+    gc.enable()
+    parts = {**watch.means(), **ticks.means()}
+    choice = sum(parts[name] for name in ("look_up_us", "pick_us", "record_us"))
+    told = {"endpoints": endpoints, "blocks": blocks, "body_bytes": len(world.requests[0].body)}
+    return {**told, "choice_us": round(choice, 2), **parts}
+
+
+def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> None:
+    picks = world.picks()
+    watch.begin(item)
+    world.router.route(request)
+    watch.lap("route")
+    told = world.read(request)
+    watch.lap("decode")
+    asks = inquiry(request, world.settings, world.pool, "m", told.prompt)
+    watch.lap("hash")
+    question = world.router.question(asks)
+    watch.lap("look_up")
+    pick = picks.pick(question)
+    watch.lap("pick")
+    world.record(asks, question, pick.endpoints[0])
+    watch.lap("record")
+    forecast = picks.forecaster.of(question)
+    cost = picks.scores.cost(question, forecast)
+    watch.lap("score")
+    order = picks.choose(Offer(question, forecast, cost))
+    watch.lap("choose")
+    comparison(picks.candidates.addresses, order, cost, forecast, explain=False)
+    watch.lap("considered")
+
+
+def _tick(world: World) -> None:
+    view = world.store.view
+    assert view is not None
+    world.store.publish(FleetView(view.membership, view.weights, view.loads, table=view.table))
+    world.router.follow()
+    world.picks()
+
+
+def _filter(world: World) -> None:
+    columns, settings = world.pool.columns, world.settings.ext_proc.pick
+    assert columns is not None
+    filtered(Fleet(world.pool.shape, columns, settings, "m"), settings.filters)
+
+
+def wanted_of(runs: Sequence[dict[str, Any]]) -> Iterator[Wanted]:
+    """Hold the largest fleet against the smallest, and against its target."""
+    for blocks in sorted({run["blocks"] for run in runs}):
+        alike = sorted((run for run in runs if run["blocks"] == blocks), key=lambda run: run["endpoints"])
+        least, most = alike[0], alike[-1]
+        name = f"choice_{most['endpoints']}_endpoints_{blocks}_blocks"
+        yield report.at_most(f"{name}_us", most["choice_us"], _MOST_MICROSECONDS)
+        if len(alike) > 1:
+            over = report.ratio(most["choice_us"], least["choice_us"])
+            yield report.at_most(f"{name}_over_{least['endpoints']}_endpoints", over, _MOST_RATIO)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the bench's options."""
+    parser.add_argument("--endpoints", type=_numbers, default=(10, 100, 1000), help="default 10,100,1000")
+    parser.add_argument("--blocks", type=_numbers, default=(32, 512), help="of a prompt (default 32,512)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the bench; the exit status tells whether all targets are met."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pick", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments(parser)
+    args = parser.parse_args(given)
+    runs = []
+    for blocks in args.blocks:
+        for endpoints in args.endpoints:
+            run = measure(endpoints, blocks)
+            report.progress("  ".join(f"{name} {value}" for name, value in run.items()))
+            runs.append(run)
+    return report.finish({"runs": runs}, list(wanted_of(runs)), as_json=args.json)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if all(part.isascii() and part.isdigit() and 2 <= int(part) <= 2048 for part in parts):
+        return tuple(int(part) for part in parts)
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: numbers from 2 to 2,048, with commas between")
+
+
+if __name__ == "__main__":
+    sys.exit(report.command(main))
