@@ -29,6 +29,7 @@ BENCHES: Final = {
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
     "affinity": "hit ratio and balance with several workers, shared and not, on real prompts",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
+    "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
     "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
