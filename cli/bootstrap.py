@@ -14,7 +14,7 @@ from fleet.settings import load_settings
 from fleet.settings.address import split_host_port
 from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.proxyless import grpc_bootstrap
-from xds_server.snapshot.tls import bootstrap_socket, sds_file
+from xds_server.snapshot.tls import SDS_FILES, bootstrap_socket, sds_file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grpc", action="store_true", help="for gRPC's own xDS client: JSON for GRPC_XDS_BOOTSTRAP"
     )
-    parser.add_argument("--sds", action="store_true", help="print the file for tls.envoy.sds_file instead")
+    parser.add_argument("--sds", choices=SDS_FILES, help="print this file of tls.envoy.sds_directory instead")
     parser.add_argument("--delta", action="store_true", help="incremental xDS instead of state of the world")
     parser.add_argument(
         "--admin",
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     shown = settings.tls.envoy if settings.tls.xds is not None else None
     if args.sds:
         if settings.tls.envoy is None:
-            raise SettingsError(["tls.envoy: missing; --sds prints the file that it names"])
-        print(yaml.safe_dump(sds_file(settings.tls.envoy), sort_keys=False), end="")
+            raise SettingsError(["tls.envoy: missing; --sds prints files of its sds_directory"])
+        print(yaml.safe_dump(sds_file(settings.tls.envoy, args.sds), sort_keys=False), end="")
         return 0
     address, place = settings.xds.address, Locality(args.region, args.zone, args.sub_zone)
     if args.grpc:

@@ -47,8 +47,8 @@ class PeerTlsSettings(Strict):
 class EnvoyTlsSettings(PeerTlsSettings):
     """What Envoys show to xds_server and ext_proc: paths as Envoys see them."""
 
-    sds_file: PemFile | None = None
-    """A file on Envoys' hosts with what `warmroute bootstrap --sds` prints: then files may change there."""
+    sds_directory: PemFile | None = None
+    """Where Envoys have the two files that `warmroute bootstrap --sds` prints: then they may rotate."""
 
 
 class TlsSettings(Strict):

@@ -26,9 +26,8 @@ _SOCKET: Final = "envoy.transport_sockets.tls"
 _UPSTREAM: Final = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 _SECRET: Final = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 - a type
 
-# Names of secrets have a slash, which no name of a cluster or listener for Envoy has.
-CLIENT_CERTIFICATE: Final = "warmroute/client"
-SERVICE_AUTHORITIES: Final = "warmroute/authorities"
+SDS_FILES: Final = ("warmroute-client", "warmroute-authorities")
+"""Names of the secrets on Envoys' own hosts; those that we send have a slash."""
 
 
 def listener_certificate(listener: str) -> str:
@@ -105,37 +104,29 @@ def bootstrap_socket(tls: EnvoyTlsSettings) -> dict[str, Any]:
     return {"name": _SOCKET, "typed_config": {"@type": _UPSTREAM, **_context(tls)}}
 
 
-def sds_file(tls: EnvoyTlsSettings) -> dict[str, Any]:
-    """What `tls.envoy.sds_file` holds, as plain data: paths, which Envoy watches."""
-    certificate, authorities = _client_certificate(tls), {"trusted_ca": {"filename": tls.ca_file}}
-    return {
-        "resources": [
-            {
-                "@type": _SECRET,
-                "name": CLIENT_CERTIFICATE,
-                "tls_certificate": {**certificate, "watched_directory": _directory(tls.certificate_file)},
-            },
-            {
-                "@type": _SECRET,
-                "name": SERVICE_AUTHORITIES,
-                "validation_context": {
-                    **authorities,
-                    **_name_check(tls),
-                    "watched_directory": _directory(tls.ca_file),
-                },
-            },
-        ]
-    }
+def sds_file(tls: EnvoyTlsSettings, name: str) -> dict[str, Any]:
+    """What the file `NAME.yaml` of `tls.envoy.sds_directory` holds, as plain data.
+
+    Envoy watches the folders that it names, and refuses a file with two secrets.
+    """
+    if name == SDS_FILES[0]:
+        watched = {"watched_directory": _directory(tls.certificate_file)}
+        secret = {"tls_certificate": {**_client_certificate(tls), **watched}}
+    else:
+        watched = {"watched_directory": _directory(tls.ca_file)}
+        authorities = {"trusted_ca": {"filename": tls.ca_file}}
+        secret = {"validation_context": {**authorities, **_name_check(tls), **watched}}
+    return {"resources": [{"@type": _SECRET, "name": name, **secret}]}
 
 
 def _context(tls: EnvoyTlsSettings) -> dict[str, Any]:
     common: dict[str, Any] = {"alpn_protocols": ["h2"]}
-    if tls.sds_file is None:
+    if tls.sds_directory is None:
         common["tls_certificates"] = [_client_certificate(tls)]
         common["validation_context"] = {"trusted_ca": {"filename": tls.ca_file}, **_name_check(tls)}
     else:
-        common["tls_certificate_sds_secret_configs"] = [_by_file(CLIENT_CERTIFICATE, tls.sds_file)]
-        common["validation_context_sds_secret_config"] = _by_file(SERVICE_AUTHORITIES, tls.sds_file)
+        common["tls_certificate_sds_secret_configs"] = [_by_file(SDS_FILES[0], tls.sds_directory)]
+        common["validation_context_sds_secret_config"] = _by_file(SDS_FILES[1], tls.sds_directory)
     return {"common_tls_context": common, "sni": tls.server_name}
 
 
@@ -152,8 +143,8 @@ def _name_check(tls: EnvoyTlsSettings) -> dict[str, Any]:
     return {"match_typed_subject_alt_names": [wanted]}
 
 
-def _by_file(name: str, path: str) -> dict[str, Any]:
-    source = {"path": path, "watched_directory": _directory(path)}
+def _by_file(name: str, directory: str) -> dict[str, Any]:
+    source = {"path": f"{directory.rstrip('/')}/{name}.yaml", "watched_directory": {"path": directory}}
     return {"name": name, "sds_config": {"path_config_source": source, "resource_api_version": "V3"}}
 
 
