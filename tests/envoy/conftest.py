@@ -547,7 +547,7 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
                 "address": free_address(),
                 "pool": pool,
                 "show_decision": name != "quiet",
-                "large_body_bytes": 4 * 1024 * 1024 if name == "roomy" else 262_144,
+                "large_body_bytes": 4 * 1024 * 1024 if name == "roomy" else 1_048_576,
             }
             for name, pool in listener.items()
         ],

@@ -11,7 +11,7 @@ import time
 import aiohttp
 import pytest
 
-LARGE = 262_144
+LARGE = 1_048_576
 
 
 def _json_of(size: int) -> bytes:
