@@ -85,11 +85,15 @@ class Site:
         self.settings = parse_settings(self.file.read_text())
         self.certificates = Certificates()
         self.subjects: list[Any] = []
-        store = FleetStore()
-        given = [(self.settings, store, CollectorRegistry(), TracerProvider()) for _ in range(2)]
-        self.xds = XdsServer(*given[0], control=False, certificates=self.certificates)
-        self.ext_proc = ExtProcServer(*given[1], follow=False, certificates=self.certificates)
+        self.store = FleetStore()
+        self.xds = self.new_xds()
+        given = self.settings, self.store, CollectorRegistry(), TracerProvider()
+        self.ext_proc = ExtProcServer(*given, follow=False, certificates=self.certificates)
         self.runner: web.AppRunner | None = None
+
+    def new_xds(self) -> XdsServer:
+        given = self.settings, self.store, CollectorRegistry(), TracerProvider()
+        return XdsServer(*given, control=False, certificates=self.certificates)
 
     def staple(self) -> None:
         (self.directory / "front.ocsp").write_bytes(self.authority.staple(self.front))
@@ -255,13 +259,21 @@ async def test_a_certificate_rotates_under_load_and_no_request_fails(
 async def test_envoys_own_certificate_rotates_with_the_authority_of_ours(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A new authority for all: what is connected goes on, and the listener's secret still comes."""
+    """A new authority for all: what is connected goes on, and who connects anew has the new certificates."""
     async with EnvoyProcess(prepared(site, capsys=capsys), directory=site.directory):
         await until_shown(site, site.front.serial_number)
         new = Authority(site.directory)
         new.issue("warmroute", "warmroute")
         new.issue("envoy")
         site.authority = new
+        site.front = new.issue("front", "front.test").certificate
+        site.staple()
+        await site.certificates.look()
+        await until_shown(site, site.front.serial_number)
+        # Another xds_server at the same address: both sides know each other by the new authority only.
+        await site.xds.stop()
+        site.xds = site.new_xds()
+        await site.xds.start()
         site.front = new.issue("front", "front.test").certificate
         site.staple()
         await site.certificates.look()
