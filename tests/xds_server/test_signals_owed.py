@@ -8,7 +8,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from xds_server.signals.owed import ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
+from xds_server.signals.owed import EJECTED_SECONDS, ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
 from xds_server.signals.stall import BLIND_FACTOR, HALF_OPEN_FACTOR, Seen, StallDetector, Timing
 
 TICK = 0.25
@@ -37,6 +37,7 @@ class Pool:
         self.progress = np.full(COUNT, 100.0)
         self.page = np.column_stack((np.full(COUNT, nan), np.full(COUNT, nan), np.full(COUNT, -inf)))
         self.in_flight = np.full(COUNT, nan)
+        self.faults = np.zeros(COUNT, np.int64)
 
     def tick(self, only: int | None = None) -> np.ndarray:
         self.now += TICK
@@ -63,6 +64,7 @@ class Pool:
                 np.zeros(COUNT, np.int64),
                 answered,
                 np.zeros(COUNT, np.int64) if self.sessions else answered,
+                self.faults,
             ),
         )
         return self.detector.step(seen, self.now, TIMING)
@@ -138,6 +140,18 @@ def test_where_most_of_a_pool_is_silent_requests_are_not_spread_by_weights() -> 
         assert not (pool.tick(only=2) == 1).any()
 
 
+def test_an_engine_that_envoy_keeps_away_from_after_a_refusal_is_not_held_for_hanging() -> None:
+    """It is back and idle, because Envoy has not tried it again yet."""
+    pool = Pool()
+    pool.work(10)
+    pool.faults[0] = 2
+    pool.tick()
+    pool.faults[0] = 0
+    pool.hung = {0}
+    pool.work(EJECTED_SECONDS - 1)
+    assert pool.found(10) is not None, "that excuses nobody for ever"
+
+
 def test_long_answers_are_waited_for() -> None:
     """What has taken half a minute may take so again: counters that stand say nothing before."""
     pool = Pool(duration=30.0)
@@ -197,12 +211,11 @@ def test_requests_by_weight_beside_idle_workers_are_seen_too() -> None:
 def test_debts_follow_their_endpoints_and_pools_are_apart() -> None:
     owed = Owed()
     owed.relay(np.array([-1, -1, -1]))
-    spread = Spread(
-        np.array([0.5, 0.5, 1.0]), np.array([0, 0, 1]), np.array([0, 40, 0]), np.array([0, 40, 0])
-    )
+    answered, none = np.array([0, 40, 0]), np.zeros(3, np.int64)
+    spread = Spread(np.array([0.5, 0.5, 1.0]), np.array([0, 0, 1]), answered, answered, none)
     owed.add(spread, np.array([False, True, False]), 5.0)
     assert owed.since.tolist() == [5.0, inf, inf]
     nobody = np.zeros(3, np.bool_)
-    assert owed.enough(spread, nobody).tolist() == [True, False, False], f"{ENOUGH_OF_IDLE:g} of 20"
+    assert owed.enough(spread, nobody, 5.0).tolist() == [True, False, False], f"{ENOUGH_OF_IDLE:g} of 20"
     owed.relay(np.array([2, 0]))
     assert owed.since.tolist() == [inf, 5.0]

@@ -230,7 +230,7 @@ class Collector:
             pages[:, BUSY],
             pages[:, READ_AT],
             duration,
-            Spread(self._shares, self._pools, recent.by_weight, recent.drawn),
+            Spread(self._shares, self._pools, recent.by_weight, recent.drawn, recent.faults),
         )
         timing = Timing(
             settings.stalled_after_seconds,

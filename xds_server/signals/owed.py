@@ -8,7 +8,8 @@ against the engine too: a page that has fallen silent, or one that tells of requ
 An engine whose page tells of nothing, or that has no page, may be idle, so there it takes more. First, 20: an
 engine with one answer a second would pass 7 by chance every quarter of an hour. Second, only requests without
 a session count, for those of one session stay on one engine and are no draws of their own. Third, most of the
-pool has answered: where it has not, requests are not spread by weights at all.
+pool has answered: where it has not, requests are not spread by weights at all. Fourth, none has failed there
+lately: Envoy sends nothing to an endpoint for a while that refused its connections.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
 
 ENOUGH: Final = 7.0
 ENOUGH_OF_IDLE: Final = 20.0
+EJECTED_SECONDS: Final = 15.0
+"""After a fault Envoy may keep away for so long: ten seconds at the most, and what ends afterwards."""
 _MOST: Final = 0.5
 
 
@@ -35,6 +38,8 @@ class Spread(NamedTuple):
     """Answers to the end of requests without a pick."""
     drawn: IntArray
     """Those of them that had no session either."""
+    faults: IntArray
+    """Requests that failed there."""
 
 
 class Owed:
@@ -45,23 +50,26 @@ class Owed:
         """When the first of it was due; +inf: it owes nothing."""
         self._answers: FloatArray = np.empty(0)
         self._draws: FloatArray = np.empty(0)
+        self._failed_at: FloatArray = np.empty(0)
 
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`); newcomers owe nothing."""
         self.since = relaid(self.since, source, np.inf)
         self._answers = relaid(self._answers, source, 0.0)
         self._draws = relaid(self._draws, source, 0.0)
+        self._failed_at = relaid(self._failed_at, source, -np.inf)
 
     def add(self, spread: Spread | None, paid: BoolArray, now: float) -> None:
         """Add what the pools have answered; `paid` says who owes nothing after that."""
         if spread is not None:
             self._answers = self._answers + spread.shares * _of_pool(spread.answered, spread.pools)
             self._draws = self._draws + spread.shares * _of_pool(spread.drawn, spread.pools)
+            self._failed_at = np.where(spread.faults > 0, now, self._failed_at)
         self._answers = np.where(paid, 0.0, self._answers)
         self._draws = np.where(paid, 0.0, self._draws)
         self.since = np.where(self._answers > 0, np.minimum(self.since, now), np.inf)
 
-    def enough(self, spread: Spread | None, suspect: BoolArray) -> BoolArray:
+    def enough(self, spread: Spread | None, suspect: BoolArray, now: float) -> BoolArray:
         """Whose silence is no chance; `suspect` says against whom something else speaks."""
         result: BoolArray = suspect & (self._answers >= ENOUGH)
         silent = self._draws >= ENOUGH_OF_IDLE
@@ -69,7 +77,7 @@ class Owed:
             share = _of_pool(spread.shares * silent, spread.pools) / np.maximum(
                 _of_pool(spread.shares, spread.pools), np.finfo(np.float64).tiny
             )
-            result |= silent & (share <= _MOST)
+            result |= silent & (share <= _MOST) & (now - self._failed_at >= EJECTED_SECONDS)
         return result
 
 

@@ -120,7 +120,7 @@ class StallDetector:
         life = self._sign_of_life(seen, held, now, timing)
         self._owed.add(seen.spread, life | self._stalled, now)
         page_lost = np.isfinite(seen.page_at) & (now - seen.page_at >= _missed(timing))
-        some = held | self._owed.enough(seen.spread, page_lost | (seen.busy > 0))
+        some = held | self._owed.enough(seen.spread, page_lost | (seen.busy > 0), now)
         self._begun_at = np.where(some & ~held, self._owed.since, self._begun_at)
         self._idle_at = np.where(some, np.inf, np.minimum(self._idle_at, now))
         self._note_page(seen, held)
