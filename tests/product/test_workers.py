@@ -13,6 +13,7 @@ import pytest
 
 from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 from bench.load import LoadRun
+from bench.stream_server import running_server, url_of
 from fleet.names import EXT_PROC_CLUSTER
 from simulator.workload import Span, WorkloadSettings, workload
 
@@ -26,9 +27,9 @@ RATE = 25.0
 
 
 @contextlib.asynccontextmanager
-async def deployment() -> AsyncIterator[Cluster]:
+async def deployment(url: str = "") -> AsyncIterator[Cluster]:
     overrides = {
-        "ext_proc": {"workers": WORKERS},
+        "ext_proc": {"workers": WORKERS, "shared": {"url": url}},
         "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
         "limits": {"drain_seconds": 3.0},
     }
@@ -169,6 +170,38 @@ async def test_workers_end_with_their_parent_however_it_ends() -> None:
         parent.signal(signal.SIGTERM)
         await parent.wait_for_end(20.0)
         assert await gone(pids)
+
+
+async def test_with_a_shared_index_one_prompt_warms_every_worker_and_one_that_is_new(tmp_path: Path) -> None:
+    async with running_server(tmp_path), deployment(url_of(tmp_path)) as cluster:
+        turns = workload(
+            WorkloadSettings(duration_seconds=1.0, rate_per_second=1.0, tenants=1, turns=Span(1, 1))
+        )
+        outcomes = await LoadRun(cluster.address, cluster.settings.engine.model).run(turns[:1])
+        assert failures(outcomes) == set()
+        counts: list[int] = []
+
+        async def all_warm() -> bool:
+            counts[:] = [await held(cluster, entry["admin"]) for entry in await workers(cluster)]
+            return min(counts) > 0
+
+        await until(all_warm)
+        assert len(set(counts)) == 1
+        before = (await workers(cluster))[0]
+        os.kill(before["pid"], signal.SIGKILL)
+
+        async def renewed() -> bool:
+            told = (await workers(cluster))[0]
+            return bool(told["ready"]) and told["pid"] not in (None, before["pid"])
+
+        await until(renewed)
+        assert await held(cluster, before["admin"]) == counts[0]
+
+
+async def held(cluster: Cluster, admin: str) -> int:
+    """Blocks in a worker's index."""
+    told = await cluster.get_json(admin, "/api/v1/picks") or {}
+    return sum(entry["index_blocks"] for pool in told.values() for entry in pool.values())
 
 
 async def answered(outcomes: list[Outcome], count: int) -> bool:
