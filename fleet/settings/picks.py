@@ -105,7 +105,8 @@ class PickSettings(Strict):
     """Who may be chosen at all, in this order."""
     scorers: tuple[ScorerSettings, ...] = (
         ScorerSettings(name="first_token"),
-        ScorerSettings(name="decode_load"),
+        # A request in flight delays all those that run beside it, not only the one that comes.
+        ScorerSettings(name="decode_load", weight=2.0),
         ScorerSettings(name="memory"),
         ScorerSettings(name="trust"),
         ScorerSettings(name="pace"),

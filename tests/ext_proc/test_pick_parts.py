@@ -256,7 +256,7 @@ def test_a_session_takes_its_bonus_off_its_last_endpoint_and_nothing_where_that_
 def test_a_session_moves_when_staying_costs_more_than_its_bonus_and_goes_back() -> None:
     settings = PickSettings(sessions=SessionSettings(bonus_seconds=0.05))
     state = state_of([told(queue_depth=0)] * 2, settings)
-    for in_flight, stays in ((0, True), (4, True), (40, False), (4, True)):
+    for in_flight, stays in ((0, True), (2, True), (40, False), (2, True)):
         state.backlog.set_in_flight("h:1", in_flight, NOW)
         picks = state.bound("m")
         assert picks is not None
