@@ -44,6 +44,8 @@ _FAIR_AGAIN: Final = 0.8
 """Of the fair share: what a window of so few requests can tell from it."""
 
 _FROZEN_SHARE: Final = 0.02
+_SLOW_SHARE: Final = 0.5 / ENGINES
+"""Of the requests that go by weights, to an engine that is ten times slower: half the fair share."""
 _HEALTHY_RATE: Final = 0.9
 _HALF_SHARE_SECONDS: Final = 5.0
 
@@ -147,6 +149,9 @@ def wanted_of(results: Sequence[dict[str, Any]]) -> list[Wanted]:
         name = result["fault"]
         if name == "frozen":
             wanted.append(report.at_most(f"{name}_share_after_3s", result["share_after_3s"], _FROZEN_SHARE))
+        if name == "slow_x10":
+            figure = "weighted_share_after_3s"
+            wanted.append(report.at_most(f"{name}_{figure}", result[figure], _SLOW_SHARE))
         if name == "status_429":
             marks = result["marked_unhealthy"] + ((result["least_trust_ratio"] or 1.0) < 1.0)
             wanted.append(report.exactly(f"{name}_marks", marks, 0))

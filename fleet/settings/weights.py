@@ -18,6 +18,9 @@ class HeadroomSettings(Strict):
     latency: NotNegative = 0.3
     safe_queue: Positive = 32.0
     reference_latency_seconds: Seconds = 2.0
+    slow_ratio: Annotated[float, Field(ge=1, le=1000)] | None = 3.0
+    """Times of what is usual in the pool that count as full latency too, however short; None: only the
+    reference counts."""
 
     @model_validator(mode="after")
     def _something_counts(self) -> Self:

@@ -73,6 +73,7 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
         "weighted_half_share_again_seconds": 1.0,
         "least_trust_ratio": 1.0,
         "marked_unhealthy": False,
+        "weighted_share_after_3s": 0.05,
     }
     return {"fault": name, **good, **more}
 
@@ -83,6 +84,7 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
         (result_of("frozen"), set()),
         (result_of("frozen", share_after_3s=0.03), {"frozen_share_after_3s"}),
         (result_of("slow_x10", share_after_3s=0.2), set()),
+        (result_of("slow_x10", weighted_share_after_3s=0.2), {"slow_x10_weighted_share_after_3s"}),
         (result_of("slow_x10", healthy_rate_ratio=0.8), {"slow_x10_healthy_rate_ratio"}),
         (
             result_of("killed", picked_half_share_again_seconds=None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from fleet.load import Load, Signal
 from fleet.settings import HeadroomSettings, WeightSettings
-from xds_server.weights.columns import Columns, fill_unknown
+from xds_server.weights.columns import Columns, Peers, fill_unknown
 from xds_server.weights.headroom import FLOOR_RATIO, reason, scores
 from xds_server.weights.strategies import STRATEGIES
 
@@ -28,6 +29,54 @@ def score(*loads: Load) -> list[float]:
 def test_the_score_is_the_documented_formula() -> None:
     (found,) = score(load(0.5, 16, 1.0))
     assert found == pytest.approx(1 / (0.4 * 0.5 + 0.3 * 16 / 32 + 0.3 * 1.0 / 2.0))
+
+
+def at(p50: float | None, p99: float | None) -> Load:
+    """An engine with a little load, and these times to its first token."""
+    held = [None if value is None else Signal(value, 0.0, "test") for value in (p50, p99)]
+    return replace(load(0.1, 1), latency_p50_seconds=held[0], latency_p99_seconds=held[1])
+
+
+def formula(p99: float) -> float:
+    return 1 / (0.4 * 0.1 + 0.3 * 1 / 32 + 0.3 * p99 / 2.0)
+
+
+@pytest.mark.parametrize("size", [2, 4, 5])
+def test_an_engine_that_is_slower_than_its_peers_counts_as_slow_however_short_its_latency(size: int) -> None:
+    """Ten times 10 ms is nothing against a reference of 2 s, and a tenth of what its peers can do."""
+    *peers, slow = score(*[at(0.006, 0.01)] * (size - 1), at(0.06, 0.1))
+    assert peers == pytest.approx([formula(0.01)] * (size - 1))
+    assert slow < peers[0] / 4
+
+
+def test_the_formula_stands_where_no_engine_is_much_slower_than_the_pool() -> None:
+    """Up to one and a half times; a fast one among slow ones makes none of these slow."""
+    even = [(0.05, 0.2), (0.06, 0.25), (0.07, 0.3), (0.05, 0.21)]
+    assert score(*(at(*times) for times in even)) == pytest.approx([formula(p99) for _, p99 in even])
+    mixed = [(0.005, 0.02), *[(0.05, 0.2)] * 3]
+    assert score(*(at(*times) for times in mixed)) == pytest.approx([formula(p99) for _, p99 in mixed])
+
+
+def test_a_long_prompt_makes_no_engine_slow() -> None:
+    """It is in the P99 for a while, and not in the P50."""
+    found = score(at(0.05, 1.5), *[at(0.05, 0.1)] * 3)
+    assert found == pytest.approx([formula(1.5), *[formula(0.1)] * 3])
+
+
+def test_slowness_is_measured_by_what_is_known_and_can_be_switched_off() -> None:
+    assert score(at(None, 0.1), at(None, 0.01), at(None, 0.01))[0] < formula(0.01) / 4
+    one, unknown = score(at(0.1, None), at(None, None))
+    assert one == unknown, "without a P99 nothing counts"
+    off = HeadroomSettings(slow_ratio=None)
+    assert scores(Columns.of([at(0.06, 0.1), at(0.006, 0.01)]), off).tolist() == pytest.approx(
+        [formula(0.1), formula(0.01)]
+    )
+
+
+def test_the_reason_says_how_slow_an_engine_is() -> None:
+    peers = Columns.of([at(0.006, 0.01)] * 3).peers()
+    assert reason(at(0.06, 0.1), SETTINGS, peers) == "p99 0.1 s, 10 x the pool's"
+    assert reason(at(0.006, 0.01), SETTINGS, peers) == "memory 0.10"
 
 
 def test_each_signal_is_cut_off_at_its_reference() -> None:
@@ -88,4 +137,4 @@ def test_every_strategy_of_the_settings_is_registered_and_equal_without_signals(
         assert found.shape == (4,)
         assert len(set(found.tolist())) == 1
         assert (found > 0).all()
-        assert strategy.reason(load(), settings) == "unknown"
+        assert strategy.reason(load(), settings, Peers()) == "unknown"

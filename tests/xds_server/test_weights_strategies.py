@@ -14,7 +14,7 @@ from fleet.load import Load, Signal
 from fleet.settings import WeightSettings
 from fleet.settings.weights import BalancedSettings, P99Settings, PredictiveSettings
 from xds_server.weights import balanced, p99, predictive
-from xds_server.weights.columns import Columns, as_strategies_see
+from xds_server.weights.columns import Columns, Peers, as_strategies_see
 from xds_server.weights.stabiliser import Stabiliser
 from xds_server.weights.strategies import STRATEGIES
 
@@ -166,7 +166,7 @@ def test_reasons_name_the_signal_that_takes_most() -> None:
     assert p99.reason(busy, P99Settings()) == "p99 0.2 s"
     assert p99.reason(busy, P99Settings(baseline_seconds=0.1)) == "p99 0.2 s, 2 x baseline"
     for strategy in STRATEGIES.values():
-        assert strategy.reason(Load(), WeightSettings()) == "unknown"
+        assert strategy.reason(Load(), WeightSettings(), Peers()) == "unknown"
 
 
 @pytest.mark.parametrize(

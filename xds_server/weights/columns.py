@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf, nan
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,13 @@ _MOST: Final = 1e12
 _MEMORY, _QUEUE, _RUNNING, _IN_FLIGHT = range(4)
 _REACHABLE: Final = 7
 _GPU_MEMORY, _WAITING, _FAULTY = range(len(_FIELDS) - 1, len(_FIELDS) + 2)
+
+
+class Peers(NamedTuple):
+    """What is usual in a pool: the lower median of the known, which of two is the better; NaN is unknown."""
+
+    latency_p50_seconds: float = nan
+    latency_p99_seconds: float = nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,10 @@ class Columns:
         result: BoolArray = none_runs & (self.waiting <= 0)
         return result
 
+    def peers(self) -> Peers:
+        """Return what is usual among these."""
+        return Peers(_lower_median(self.latency_p50_seconds), _lower_median(self.latency_p99_seconds))
+
     def _row(self, number: int) -> FloatArray:
         row: FloatArray = self.table[number]
         return row
@@ -189,6 +200,11 @@ def as_strategies_see(load: Load, memory: Memory) -> Load:
     if chosen is load.memory_used_ratio and queue is load.queue_depth:
         return load
     return replace(load, memory_used_ratio=chosen, queue_depth=queue)
+
+
+def _lower_median(column: FloatArray) -> float:
+    known = np.sort(column[np.isfinite(column)])
+    return float(known[(known.size - 1) // 2]) if known.size else nan
 
 
 def _chosen(memory: Memory, kv: FloatArray, gpu: FloatArray) -> FloatArray:

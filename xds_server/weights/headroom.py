@@ -3,17 +3,27 @@
 Memory counts against its capacity, the queue (with requests of ours that the engine does not tell of yet)
 against a safe queue, P99 against a reference latency, each cut off at 1. The factors are settings with these
 defaults.
+
+An engine that is slow may be far below the reference all the same: ten times 0.1 s is half of 2 s, where its
+peers have a twentieth. So latency counts at least as much as the engine is slower than its peers: nothing up
+to half of `slow_ratio` times what is usual in the pool, in full from `slow_ratio` times on. Its P50 and its
+P99 must both be so much higher, because a P99 is a few requests, and long prompts among them are no fault of
+the engine. Where no engine is much slower than others, and with `slow_ratio: null`, the formula stands as it
+is.
 """
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from xds_server.weights.columns import fill_unknown
+from xds_server.weights.columns import Peers, fill_unknown
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from fleet.load import Load
     from fleet.settings import HeadroomSettings
     from xds_server.weights.columns import Columns, FloatArray
@@ -22,24 +32,47 @@ FLOOR_RATIO: Final = 0.05
 """The sum in the denominator is at least this share of its largest possible value. An idle endpoint would
 divide by zero, and differences among nearly idle ones are noise: the best score is 20 times the worst."""
 
+_LEAST_SECONDS: Final = 1e-6
+_MOST_SECONDS: Final = 1e12
+"""A page may tell any number; ratios must not overflow."""
+_NOBODY: Final = Peers()
 _LONG: Final = 1e6
 """From here on a count is told with two digits: a page may tell any number."""
 
 
 def scores(columns: Columns, settings: HeadroomSettings) -> FloatArray:
     """Return one score an endpoint, above 0, higher for more headroom. Unknown is the peers' mean."""
+    latency = fill_unknown(columns.latency_p99_seconds) / settings.reference_latency_seconds
+    slow = slowness(columns.latency_p50_seconds, columns.latency_p99_seconds, columns.peers(), settings)
     used = (
         settings.memory * np.clip(fill_unknown(columns.memory_used_ratio), 0.0, 1.0)
         + settings.queue * np.clip(fill_unknown(columns.waiting) / settings.safe_queue, 0.0, 1.0)
-        + settings.latency
-        * np.clip(fill_unknown(columns.latency_p99_seconds) / settings.reference_latency_seconds, 0.0, 1.0)
+        + settings.latency * np.maximum(np.clip(latency, 0.0, 1.0), slow)
     )
     full = settings.memory + settings.queue + settings.latency
     result: FloatArray = full / np.maximum(used, FLOOR_RATIO * full)
     return result
 
 
-def reason(load: Load, settings: HeadroomSettings) -> str:
+def slowness(p50: npt.ArrayLike, p99: npt.ArrayLike, peers: Peers, settings: HeadroomSettings) -> FloatArray:
+    """Return how much slower than its peers each endpoint is, in [0, 1]; 0 where that is unknown.
+
+    P50 and P99 are in seconds, NaN is unknown; the smaller of what the two say counts.
+    """
+    if settings.slow_ratio is None:
+        return np.zeros(np.shape(p99))
+    times = np.fmin(_times(p50, peers.latency_p50_seconds), _times(p99, peers.latency_p99_seconds))
+    result: FloatArray = np.clip(2.0 * np.nan_to_num(times) / settings.slow_ratio - 1.0, 0.0, 1.0)
+    return result
+
+
+def _times(latency: npt.ArrayLike, usual: float) -> FloatArray:
+    seconds = np.asarray(latency, dtype=np.float64)
+    result: FloatArray = np.minimum(seconds, _MOST_SECONDS) / np.maximum(usual, _LEAST_SECONDS)
+    return result
+
+
+def reason(load: Load, settings: HeadroomSettings, peers: Peers = _NOBODY) -> str:
     """Name the known signal that takes most of an endpoint's headroom: `memory 0.93`, `queue 41`, ..."""
     parts: list[tuple[float, str]] = []
     if (memory := load.memory_used_ratio) is not None:
@@ -50,7 +83,12 @@ def reason(load: Load, settings: HeadroomSettings) -> str:
         parts.append((settings.queue * share, f"queue {told}"))
     if (latency := load.latency_p99_seconds) is not None:
         share = min(latency.value / settings.reference_latency_seconds, 1.0)
-        parts.append((settings.latency * share, f"p99 {latency.value:.2g} s"))
+        p50 = nan if load.latency_p50_seconds is None else load.latency_p50_seconds.value
+        slow = float(slowness(p50, latency.value, peers, settings))
+        told = f"p99 {latency.value:.2g} s"
+        if slow > share:
+            told += f", {float(_times(latency.value, peers.latency_p99_seconds)):.2g} x the pool's"
+        parts.append((settings.latency * max(share, slow), told))
     if not parts:
         return "unknown"
     taken, text = max(parts, key=lambda part: part[0])

@@ -161,7 +161,12 @@ class PoolWeights:
             addresses, scores, now, factors.but_the_zone(), factors.silent_zone, columns.idle()
         )
         self._appraisal = Appraisal(
-            scores, factors, memory, self._stabiliser.shares, self._stabiliser.held_back
+            scores,
+            factors,
+            memory,
+            self._stabiliser.shares,
+            self._stabiliser.held_back,
+            columns,
         )
         if shares is not None:
             self._shares = dict(zip(addresses, shares.tolist(), strict=True))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fleet.load import Load
     from fleet.settings import WeightSettings
-    from xds_server.weights.columns import BoolArray, FloatArray
+    from xds_server.weights.columns import BoolArray, Columns, FloatArray
     from xds_server.weights.faults import FaultFactors
 
 
@@ -53,6 +53,8 @@ class Appraisal:
     held_back: BoolArray
     """Who counts as the mean because it is new or claims to be idle."""
 
+    columns: Columns
+
     def factors_of(self, row: int, slow_start: float | None) -> Mapping[str, float]:
         """Return what lowers the weight of one endpoint beside its load."""
         factors = dict(self.factors.named(row))
@@ -62,11 +64,12 @@ class Appraisal:
 
     def reason(self, row: int, load: Load, slow_start: float | None, settings: WeightSettings) -> str:
         """Say what decides the weight of one endpoint; `load` holds its fresh signals."""
+        seen = as_strategies_see(load, settings.memory)
         return (
             self._fault(row, load)
             or (None if slow_start is None else f"slow start {slow_start:.2f}")
             or ("neutral" if self.held_back[row] else None)
-            or STRATEGIES[settings.strategy].reason(as_strategies_see(load, settings.memory), settings)
+            or STRATEGIES[settings.strategy].reason(seen, settings, self.columns.peers())
         )
 
     def _fault(self, row: int, load: Load) -> str | None:
