@@ -8,8 +8,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import Counter, Gauge
-
 from fleet.credentials import grpc_server
 from fleet.serving import GrpcServer
 from fleet.settings.membership import membership
@@ -32,7 +30,8 @@ from xds_server.snapshot.secrets import Secrets
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.standing import Standing
 from xds_server.status import StatusViews
-from xds_server.ticker import Ticker
+from xds_server.tick_metrics import TickMetrics
+from xds_server.ticker import Ticker, idle_seconds
 from xds_server.weigh import Weigher, WeightUpdate
 
 if TYPE_CHECKING:
@@ -51,10 +50,6 @@ logger = logging.getLogger(__name__)
 FIRST_SYNC_MOST_SECONDS: Final = 5.0
 """Envoys wait for the first full sync; one engine or source that hangs must not keep them waiting longer."""
 FIRST_SYNC_STEP_SECONDS: Final = 0.05
-IDLE_SECONDS: Final = 1.0
-"""Without any change the signals still age, ramps go on and drains end."""
-IDLE_SHARE: Final = 0.25
-"""Of the time after which a signal is stale: those who pick read ages as the newest tick has told them."""
 STATIC: Final = "static"
 
 
@@ -115,17 +110,7 @@ class XdsServer:
         ClientExposition(clients.clients).register(registry)
         self._grpc = self._xds_server(clients, certificates)
         self._control = self._control_server(registry, certificates) if control else None
-        self._updates = Counter(
-            "warmroute_weight_updates_total", "Published weight updates", registry=registry
-        )
-        self._faults = Counter(
-            "warmroute_tick_faults_total", "Ticks that failed by our fault", registry=registry
-        )
-        self._blind = Gauge(
-            "warmroute_blind_pools",
-            "Pools without any fresh signal, whose weights are therefore equal",
-            registry=registry,
-        )
+        self._metrics = TickMetrics.of(registry)
         self._status = StatusViews(store, clients, registry, self._keeper.listed, self._standing.status)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
@@ -226,7 +211,7 @@ class XdsServer:
                     await self._announce_ready()
                 failing = False
             except Exception:  # the edge of a tick: what Envoys hold stays in force
-                self._faults.inc()
+                self._metrics.faults.inc()
                 if not failing:
                     logger.exception("ticks fail from here on; Envoys keep what they have")
                 failing = True
@@ -236,8 +221,7 @@ class XdsServer:
         tick_seconds = self._settings.xds.tick_seconds
         if self._control is not None or any(self._store.in_flight().values()):
             return tick_seconds  # Workers hear with it what is in flight elsewhere, and an engine may hang.
-        stale_after = self._settings.signals.stale_after_seconds
-        return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after))
+        return idle_seconds(tick_seconds, self._settings.signals.stale_after_seconds)
 
     async def _first_sync(self) -> None:
         """Wait until every source is heard, everybody was probed and scraped once, or the time is over."""
@@ -268,7 +252,7 @@ class XdsServer:
         overrides = self._operators.overrides()
         update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now), overrides)
         times.computed()
-        self._blind.set(len(update.blind_pools))
+        self._metrics.blind.set(len(update.blind_pools))
         self._standing.on_last_good(self._keeper.standing_in() | self._weigher.restored)
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
         self._weights = {**update.weights, **kept} if kept else update.weights
@@ -303,7 +287,7 @@ class XdsServer:
             return False
         self._saver.offer(self._state(roster, update), roster.settings)
         if update.changed:
-            self._updates.inc()
+            self._metrics.updates.inc()
         return True
 
     def _state(self, roster: Roster, update: WeightUpdate) -> LastGood:

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
 
 COALESCE_SECONDS: Final = 0.05
 """Changes of the membership that come together, such as a pool's probes, make one update."""
+IDLE_SECONDS: Final = 1.0
+"""Without any change the signals still age, ramps go on and drains end."""
+IDLE_SHARE: Final = 0.25
+"""Of the time after which a signal is stale: those who pick read ages as the newest tick has told them."""
+
+
+def idle_seconds(tick_seconds: float, stale_after_seconds: float) -> float:
+    """Return after how long without any change there is a tick all the same."""
+    return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after_seconds))
 
 
 class Ticker:

@@ -151,7 +151,7 @@ async def test_a_reload_that_cannot_be_built_is_refused(
     running = await world.start()
     await until(lambda: running.server.ready)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise SnapshotError("cannot be built")
 
     with monkeypatch.context() as patch:
