@@ -32,7 +32,7 @@ async def test_no_timeout_cuts_a_stream(world):
     dump = await world.envoy.config_dump()
     text = json.dumps(dump)
     routes = [route for route in _found(dump, "route") if isinstance(route, dict) and "cluster" in route]
-    assert len(routes) >= 4 * len(world.settings.listeners)
+    assert len(routes) >= 3 * len(world.settings.listeners)
     assert {route["timeout"] for route in routes} == {"0s"}
     assert set(_found(dump, "stream_idle_timeout")) == {"3600s"}
     for name in ("max_stream_duration", "request_timeout", "max_connection_duration"):

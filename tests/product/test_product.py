@@ -47,7 +47,7 @@ async def test_a_conversation_stays_where_its_prefix_is(product: Product) -> Non
 
 
 async def test_a_large_body_finds_its_prefix_too(product: Product) -> None:
-    """Beyond the ordinary size only the leading part is read, and it is enough."""
+    """Of a long body ext_proc inspects the leading bytes only, and they are enough."""
     prompt = words(45_000, 77)
     first = await product.chat(prompt)
     again = await product.chat(prompt + " and more")

@@ -41,14 +41,13 @@ from fleet.names import (
     DESTINATION_NAMESPACE,
     EXT_PROC_CLUSTER,
     EXT_PROC_FILTER,
-    HEADER_PROTOCOL,
     METADATA_NAMESPACE,
     REMOVED_REQUEST_HEADERS,
     SESSION_TAG,
     TYPE_LISTENER,
 )
 from xds_server.snapshot import limits, tls
-from xds_server.snapshot.extension import address_of, extension, over_ads, overwriting, packed, seconds
+from xds_server.snapshot.extension import address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
@@ -99,7 +98,6 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
                 EarlyHeaderMutation(
                     mutations=[
                         *(HeaderMutation(remove=name) for name in REMOVED_REQUEST_HEADERS),
-                        HeaderMutation(append=overwriting(HEADER_PROTOCOL, "%PROTOCOL%")),
                     ]
                 ),
             )

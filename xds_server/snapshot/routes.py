@@ -1,8 +1,8 @@
 """Routes: they decide, from a request's headers, what of it ext_proc gets to read.
 
-In order: upgrades (nothing), ordinary JSON (the whole body in one message), large JSON and JSON of unknown
-length over HTTP/1.1 (its leading part; nothing when trailers are announced), all else (nothing). Whatever
-ext_proc does not read goes by weights.
+In order: upgrades (nothing), JSON of a known and ordinary length (the whole body in one message), all else
+(nothing). Whatever ext_proc does not read goes by weights: every way of showing it a part of a body while the
+rest is on its way stalls or doubles some bodies in Envoy 1.40 (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ from envoy_data_plane.envoy.config.route.v3 import (
 )
 from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import BufferPerRoute
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
-    ExtProcOverrides,
     ExtProcPerRoute,
-    ProcessingMode,
-    ProcessingModeBodySendMode,
-    ProcessingModeHeaderSendMode,
 )
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 from envoy_data_plane.envoy.type.v3 import Int64Range
@@ -36,7 +32,6 @@ from fleet.names import (
     HEADER_ATTEMPTS,
     HEADER_ENDPOINT,
     HEADER_MATCHED,
-    HEADER_PROTOCOL,
     HEADER_REASON,
     HEADER_SERVED,
     METADATA_NAMESPACE,
@@ -76,7 +71,6 @@ def _route_configuration(
         request_headers_to_add=[
             overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
-        request_headers_to_remove=[HEADER_PROTOCOL],
         response_headers_to_add=_decision(listener),
     )
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
@@ -84,9 +78,6 @@ def _route_configuration(
 
 def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> list[Route]:
     action = _action(listener, pool, settings)
-    # What is beyond the connection's buffer cannot be sent again anyway, and without retries Envoy 1.40 keeps
-    # nothing of a body that it could send twice when ext_proc dies in the middle of it.
-    once = _action(listener, pool, settings, retries=False)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
@@ -95,23 +86,11 @@ def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) 
     ordinary = HeaderMatcher(
         name="content-length", range_match=Int64Range(start=0, end=listener.large_body_bytes)
     )
-    # Envoy 1.40 sends a body twice where ext_proc releases a leading part, the route has retries, and
-    # trailers end the request (envoyproxy/envoy issue 45470).
-    no_trailers = HeaderMatcher(name="trailer", present_match=True, invert_match=True)
-    # HTTP/2 senders need not announce trailers, so without a length anything may follow. Of HTTP/1.1
-    # senders Envoy drops the trailers.
-    long = HeaderMatcher(name="content-length", present_match=True)
-    http_1 = HeaderMatcher(name=HEADER_PROTOCOL, string_match=StringMatcher(exact="HTTP/1.1"))
     untouched = {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
-    # The buffer filter must stay off here. Behind ext_proc's leading part it would lift the limit while
-    # the request is paused at the old one, and Envoy 1.40 then never reads the rest.
-    leading_part = {EXT_PROC_FILTER: _leading_part(), BUFFER_FILTER: _unbuffered()}
     return [
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
         _route("upgrade", [upgrade], action, untouched),
         _route("json", [*is_json, ordinary], action, {}),
-        _route("large-json", [*is_json, long, no_trailers], once, leading_part),
-        _route("chunked-json", [*is_json, http_1, no_trailers], action, leading_part),
         _route("other", [], action, untouched),
     ]
 
@@ -125,35 +104,20 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
     )
 
 
-def _action(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, *, retries: bool = True
-) -> RouteAction:
+def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> RouteAction:
     session = RouteActionHashPolicyHeader(header_name=listener.session_header)
     return RouteAction(
         cluster=pool.name,
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
         hash_policy=[RouteActionHashPolicy(header=session)],
-        retry_policy=limits.retry_policy(pool, settings) if retries else None,
-        hedge_policy=limits.hedge_policy(pool, settings) if retries else None,
+        retry_policy=limits.retry_policy(pool, settings),
+        hedge_policy=limits.hedge_policy(pool, settings),
     )
 
 
 def _unbuffered() -> Any:
     return packed(BufferPerRoute(disabled=True))
-
-
-def _leading_part() -> Any:
-    """Headers first, because they hold the request until the leading part is answered."""
-    mode = ProcessingMode(
-        request_header_mode=ProcessingModeHeaderSendMode.SEND,
-        response_header_mode=ProcessingModeHeaderSendMode.SKIP,
-        request_body_mode=ProcessingModeBodySendMode.BUFFERED_PARTIAL,
-        response_body_mode=ProcessingModeBodySendMode.NONE,
-        request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
-        response_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
-    )
-    return packed(ExtProcPerRoute(overrides=ExtProcOverrides(processing_mode=mode)))
 
 
 def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:
