@@ -99,7 +99,7 @@ def room_of(sent: base_pb2.HeaderMap) -> Room:
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
         return Room(count, size)
-    # Our own Envoy adds this one to every request, and removes it at the route: it is no reason to fail any.
+    # An older configuration of ours adds this one to every request: it is no reason to fail any.
     told = {entry.key for entry in headers} - {HEADER_PROTOCOL}
     return Room(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
 

@@ -40,7 +40,7 @@ HEADER_IDEMPOTENCY: Final = "x-warmroute-idempotency-key"
 # What clients call their requests by themselves; it passes on as it is.
 CLIENT_KEY_HEADER: Final = "idempotency-key"
 
-# Envoy's own note to its routes of how a request came; it goes no further.
+# What configurations before this one noted for their own routes.
 HEADER_PROTOCOL: Final = "x-warmroute-protocol"
 
 UPSTREAM_HEADERS: Final[dict[str, str]] = {

@@ -192,12 +192,12 @@ async def test_a_clients_errors_end_its_stream_and_no_other(
 async def test_a_type_that_nobody_serves_costs_an_ads_client_nothing(
     xds: SimpleNamespace, serve: Any, variant: str
 ) -> None:
-    """An Envoy that also asks for secrets here keeps its clusters; the question stays unanswered."""
+    """An Envoy that also asks for runtime layers here keeps its clusters; the question stays unanswered."""
     running = await serve()
     running.store.set(everything(xds))
     client = running.connect(variant, "ads")
     request = client.peer.ask(TYPE_CLUSTER)
-    request.type_url = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+    request.type_url = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
     await client.call(TYPE_CLUSTER).write(request)
     await client.ask(TYPE_CLUSTER)
     await client.hear(TYPE_CLUSTER)
