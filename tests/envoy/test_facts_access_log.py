@@ -178,7 +178,7 @@ async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds):
         usual = await ask(world, 100)
         await world.eventually(lambda: len(log.requests) >= 100, "entries arrive")
         await world.xds_server.stop(None)
-        assert await ask(world, 100) < 3 * usual, "gone"
+        assert await ask(world, 100) < 10 * usual, "gone"
         process = await listener_process(world.settings.xds.address)
         try:
             heard = asyncio.create_task(process.stdout.readline())
@@ -187,11 +187,11 @@ async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds):
                     await ask(world, 1)
                     await asyncio.sleep(0.1)
             process.send_signal(signal.SIGSTOP)
-            assert await ask(world, 100) < 3 * usual, "frozen"
+            assert await ask(world, 100) < 10 * usual, "frozen"
             async with asyncio.timeout(60):
                 while not (await dropped(world)):
                     await asyncio.gather(*(ask(world, 20) for _ in range(8)))
-            assert await ask(world, 100) < 3 * usual, "frozen for long"
+            assert await ask(world, 100) < 10 * usual, "frozen for long"
             process.send_signal(signal.SIGCONT)
             (last,) = (await world.post()).upstream("x-request-id")
             async with asyncio.timeout(20):
