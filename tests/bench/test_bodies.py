@@ -54,10 +54,14 @@ def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -
     real = body_fuzz.Exchange.on_message
 
     def shorter(self: body_fuzz.Exchange, message: object) -> list[object]:
-        replies = real(self, message)
-        for reply in replies:
-            reply.request_body.response.body_mutation.streamed_response.body = b"x"
-        return replies
+        changed = []
+        for reply in real(self, message):
+            # A copy: replies that say nothing are one object for all.
+            copied = type(reply)()
+            copied.CopyFrom(reply)
+            copied.request_body.response.body_mutation.streamed_response.body = b"x"
+            changed.append(copied)
+        return changed
 
     monkeypatch.setattr(body_fuzz.Exchange, "on_message", shorter)
     _, broken = play_batch(seed=11, begin=0, end=20)
