@@ -44,8 +44,8 @@ _FAIR_AGAIN: Final = 0.8
 """Of the fair share: what a window of so few requests can tell from it."""
 
 _FROZEN_SHARE: Final = 0.02
-_SLOW_SHARE: Final = 0.5 / ENGINES
-"""Of the requests that go by weights, to an engine that is ten times slower: half the fair share."""
+_SLOW_SHARE: Final = 0.6 / ENGINES
+"""Of requests by weights, to an engine ten times slower: 0.6 of the fair share, on the way down too."""
 _HEALTHY_RATE: Final = 0.9
 _HALF_SHARE_SECONDS: Final = 5.0
 

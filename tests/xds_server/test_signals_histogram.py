@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds_server.signals.histogram import (
+    ENOUGH_FOR_MEDIAN,
     ENOUGH_OBSERVATIONS,
     CounterWindow,
     Growth,
@@ -204,3 +205,13 @@ def test_the_estimated_variance_is_near_the_true_one(lengths: list[float]) -> No
     found = bucket_variance(bounds, counts)
     assert found is not None
     assert abs(found**0.5 - pvariance(lengths) ** 0.5) <= 50 + 1e-6
+
+
+def test_a_median_forgets_sooner_than_a_tail() -> None:
+    """An engine that was slow gets little: a few fast answers show in its median, and in its P99 later."""
+    window, last = HistogramWindow(30.0), 20 + ENOUGH_FOR_MEDIAN // 2
+    for second in range(last + 1):
+        fast = float(max(0, second - 19))
+        window.observe(buckets(fast, second + 1.0, second + 1.0, second + 1.0), float(second))
+    assert window.quantile(0.5, last) <= 0.1
+    assert window.quantile(0.99, last) > 0.1

@@ -22,6 +22,9 @@ _FINE_STEPS: Final = 30
 ENOUGH_OBSERVATIONS: Final = 20
 """So many of the newest observations are a quantile's basis; the window's older ones are left out. Fewer
 make it jump, more make an engine that was slow and is not any more pay for it longer."""
+ENOUGH_FOR_MEDIAN: Final = 5
+"""The same of quantiles up to a half, which rest on the middle of them and not on the last: an engine that
+gets little, because it was slow, shows sooner that it is fast again."""
 
 
 class _Snapshot(NamedTuple):
@@ -117,10 +120,11 @@ class HistogramWindow:
     def quantile(self, q: float, now: float) -> float | None:
         """Quantile `q` (0 to 1) of the newest observations in the window; None without any.
 
-        The newest slices of the window that hold `ENOUGH_OBSERVATIONS`, or all of it: under load the answer
-        is a second or two old, and what an engine did before counts only while little else is known.
+        The newest slices of the window that hold `ENOUGH_OBSERVATIONS` (`ENOUGH_FOR_MEDIAN`), or all of it:
+        under load the answer is a second or two old, and what an engine did before counts only while little
+        else is known.
         """
-        held = self._window.growth(now, ENOUGH_OBSERVATIONS)
+        held = self._window.growth(now, ENOUGH_OBSERVATIONS if q > 0.5 else ENOUGH_FOR_MEDIAN)
         return None if held is None else bucket_quantile(q, self._bounds, held.deltas)
 
     def variance(self, now: float) -> float | None:
