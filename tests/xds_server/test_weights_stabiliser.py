@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import exp, nan
+from math import exp, log, nan
 
 import numpy as np
 import pytest
@@ -164,3 +164,20 @@ def test_a_clock_that_stands_still_or_jumps_is_no_fault() -> None:
     shares = stabiliser.step(["a", "b"], [3.0, 1.0], 1e9)
     assert shares is not None
     assert shares.tolist() == pytest.approx([0.75, 0.25])
+
+
+def test_an_endpoint_that_is_well_again_is_not_taken_for_noise() -> None:
+    """It fell to a sixth for long; an even share is more than twice that, so it is followed at once."""
+    stabiliser = Stabiliser(StabiliserSettings(minimum_interval_seconds=0.0, dead_band_ratio=0.0))
+    addresses = list("abcd")
+    stabiliser.step(addresses, [1.0] * 4, 0.0)
+    for tick in range(1, 49):
+        stabiliser.step(addresses, [1 / 6, 1.0, 1.0, 1.0], tick * TICK)
+    fallen = float(stabiliser.shares[0])
+    assert fallen == pytest.approx(1 / 19, rel=0.2)
+    ticks = 0
+    while stabiliser.shares[0] < 0.125:
+        ticks += 1
+        stabiliser.step(addresses, [1.0] * 4, 12.0 + ticks * TICK)
+    at_once = -3.0 * log((0.25 - 0.125) / (0.25 - fallen))
+    assert ticks * TICK <= at_once + 2 * TICK

@@ -40,6 +40,8 @@ _SURE: Final = 0.6
 _SLOWEST: Final = 4.0
 _CALM: Final = 0.02
 """Below it there is no noise to speak of."""
+_DOUBLE: Final = 1.0
+"""A target further above the share, relative to it, is a change at once: noise is not so large."""
 _LEAST: Final = 1e-9
 _NO_SHARES: Final = np.zeros(0)
 
@@ -182,7 +184,7 @@ class Stabiliser:
         """Move the shares by load towards the targets by 1 - exp(-dt / tau): the same for any tick.
 
         The less the way there is always to the same side, the longer is tau (Trigg and Leach's tracking
-        signal): a step is followed at once, noise hardly.
+        signal): a step is followed at once, noise hardly. More than twice the share is no noise.
         """
         if fresh:
             self._load, self._restless_at = targets, self._stepped_at
@@ -196,7 +198,8 @@ class Stabiliser:
         self._drift = self._drift + beta * (apart - self._drift)
         self._unrest = self._unrest + beta * (np.abs(apart) - self._unrest)
         sure = np.maximum(np.abs(self._drift) / np.maximum(self._unrest, _LEAST), _LEAST)
-        slower = np.where(self._unrest > _CALM, np.clip((_SURE / sure) ** 2, 1.0, _SLOWEST), 1.0)
+        noisy = (self._unrest > _CALM) & (apart <= _DOUBLE)
+        slower = np.where(noisy, np.clip((_SURE / sure) ** 2, 1.0, _SLOWEST), 1.0)
         moved = before + self._alpha(elapsed / slower) * (targets - before)
         floor = self.settings.floor_share / max(1, before.size)
         fastest = np.maximum(np.maximum(before, floor) * self._rise(elapsed), _LEAST)
