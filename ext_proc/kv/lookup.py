@@ -135,11 +135,6 @@ class KvLookup:
         """Take note that the request goes to an endpoint, which must soon tell the blocks it fills."""
         self.view.expect(address, asked.keys)
 
-    def exact_endpoints(self, pool: str) -> frozenset[str]:
-        """Return the endpoints of a pool of which all that they hold is known."""
-        self._look()
-        return self._whole.get(pool, frozenset())
-
     def _reach(self, address: str) -> int:
         """Return the tokens that one more block would take."""
         return max((tracker.slot.block_tokens for tracker in self.view.trackers(address)), default=0) or 1

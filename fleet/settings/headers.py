@@ -27,6 +27,12 @@ def _header(name: str) -> str:
     return name
 
 
+def _header_or_none(name: str) -> str:
+    return _header(name) if name else name
+
+
 HeaderName = Annotated[str, AfterValidator(_header)]
 """A header that clients send and that routing reads. Names that could never work are refused: Envoy ignores
 what is done to its own, and ours are removed from whatever clients send."""
+OptionalHeaderName = Annotated[str, AfterValidator(_header_or_none)]
+"""The same, or empty: there is none."""

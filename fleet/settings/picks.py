@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fleet.settings.headers import OptionalHeaderName
 from fleet.settings.pools import LocalitySettings
 from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
 
@@ -15,7 +16,6 @@ ScorerName = Literal[
 ]
 PickerName = Literal["rendezvous", "cheapest"]
 Priority = Annotated[int, Field(ge=-1000, le=1000)]
-Header = Annotated[str, Field(pattern=r"^[a-z0-9-]*$", max_length=128)]
 
 _MUST: Final = frozenset({"model", "subset"})
 
@@ -87,7 +87,7 @@ class AdmissionSettings(Strict):
     """One with more requests waiting in the engine is, too."""
     shed_below: Priority = 0
     """Requests of a lower priority are refused. Who names none has priority 0."""
-    priority_header: Header = ""
+    priority_header: OptionalHeaderName = ""
     """Carries a request's priority, a whole number; empty: none does."""
     tenant_priorities: dict[str, Priority] = Field(default_factory=dict)
     """By what `tenant_header` says, for requests without a priority of their own."""
@@ -123,7 +123,7 @@ class PickSettings(Strict):
     admission: AdmissionSettings = AdmissionSettings()
     locality: LocalitySettings = LocalitySettings()
     """Where the Envoys stand that ask this worker; empty: everywhere alike."""
-    tenant_header: Header = ""
+    tenant_header: OptionalHeaderName = ""
     """Names the tenant that a request is from; empty: none does."""
     tenants_apart: bool = False
     """Engines keep tenants' prefixes apart, so they are not warm for each other."""

@@ -42,3 +42,22 @@ def test_names_that_could_never_work_are_refused(name: str) -> None:
     """Envoy ignores what is done to its own, and ours are removed from whatever clients send."""
     with pytest.raises(SettingsError, match="session_header"):
         parse_settings(TEXT.format(name=name))
+
+
+PICK = (
+    "pools: [{{name: p}}]\n"
+    "listeners: [{{name: l, address: '127.0.0.1:1', pool: p}}]\n"
+    "ext_proc: {{pick: {{tenant_header: {name}, admission: {{priority_header: {name}}}}}}}\n"
+)
+
+
+@pytest.mark.parametrize("name", ["''", "x_tenant.id", "x-gateway-priority"])
+def test_headers_of_picks_are_the_same_kind_of_name_or_none(name: str) -> None:
+    pick = parse_settings(PICK.format(name=name)).ext_proc.pick
+    assert {pick.tenant_header, pick.admission.priority_header} == {name.strip("'")}
+
+
+@pytest.mark.parametrize("name", ["x-envoy-priority", "host", "':path'", "X-Tenant", "te"])
+def test_headers_of_picks_that_could_never_work_are_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="tenant_header"):
+        parse_settings(PICK.format(name=name))
