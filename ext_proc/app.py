@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ext_proc.follower import Follower
+from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
@@ -56,8 +57,14 @@ class ExtProcServer:
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._kv = KvEvents(settings, store, registry, clock)
         self._router = Router(store, settings, registry, clock, self._kv.lookup)
+        self._keys = Idempotency(settings, registry, clock, self._worker)
         self._service = ExtProcService(
-            self._router, provider.get_tracer("warmroute.ext_proc"), settings, registry, source=store
+            self._router,
+            provider.get_tracer("warmroute.ext_proc"),
+            settings,
+            registry,
+            source=store,
+            keys=self._keys,
         )
         self._grpc = GrpcServer(
             "ext_proc",
@@ -136,6 +143,7 @@ class ExtProcServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._service.close(self._settings.limits.drain_seconds / 2)
+        await self._keys.close()
         await self._grpc.stop(0.2)
 
     def _joined(self, settings: Settings, metrics: SharedMetrics, clock: Callable[[], float]) -> Share | None:

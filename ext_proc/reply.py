@@ -38,6 +38,7 @@ PIECE_BYTES: Final = 62 * 1024
 """Largest piece of an echoed body: Envoy's limit on a streamed body reply is 64 KiB."""
 
 _ERRORS: Final = {
+    409: ("conflict_error", "duplicate_request"),
     429: ("rate_limit_error", "overloaded"),
     503: ("server_error", "no_endpoint_ready"),
 }
@@ -237,6 +238,8 @@ def _set_metadata(reply: pb.ProcessingResponse, pick: Pick) -> None:
         ours[METADATA_PREFIX].string_value = pick.prefix
     if pick.trace:
         ours[METADATA_TRACE].string_value = pick.trace
+    for key, text in pick.told:
+        ours[key].string_value = text
     if pick.endpoints:
         ours[METADATA_ENDPOINT].string_value = pick.endpoints[0]
         ours[METADATA_MATCHED].string_value = f"{pick.matched_share:.2f}"

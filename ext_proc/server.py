@@ -13,6 +13,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from google.protobuf.message import DecodeError
 
 from ext_proc.decisions import PickDecisions
+from ext_proc.idempotency.guard import Idempotency
 from ext_proc.server_duty import Duty
 from ext_proc.server_metrics import Faults, Metrics
 from ext_proc.server_stream import ExchangeStream, Rules
@@ -58,12 +59,14 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         wall: Callable[[], float] = time.time,
         source: ViewSource | None = None,
         on_served: Callable[[str], None] = lambda _address: None,
+        keys: Idempotency | None = None,
     ) -> None:
         """`settings` are those to start with; `reconfigure` takes over others.
 
         `draw` is uniform in [0, 1), `wall` tells Unix seconds. `source` is the fleet's view, for gateways
         that must be told an endpoint even where nothing is picked. `on_served` hears the address that served
-        a request, where a gateway tells it.
+        a request, where a gateway tells it. `keys` knows which requests are in flight; by default it is this
+        service's own.
         """
         self.router = router
         self.clock = clock
@@ -74,6 +77,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         self.rules = Rules.of(settings)
         self.duty = Duty(source or _Unknown(), draw)
         self.on_served = on_served
+        self.keys = keys or Idempotency(settings, registry, clock, "alone")
         self._streams = 0
         self.metrics.streams.set_function(lambda: self._streams)
         self._closing = False
@@ -93,6 +97,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         """Take over changed settings."""
         self.decisions.resize(settings.limits.decisions)
         self.rules = Rules.of(settings)
+        self.keys.reconfigure(settings)
 
     def admit(self) -> bool:
         """Count a stream in; False when it is over the limit and goes unrouted."""
@@ -124,7 +129,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                 stream.waits = False
                 if message is _EOF:
                     break
-                for reply in stream.on_message(message):
+                for reply in await stream.replies(message):
                     await context.write(reply)
         except asyncio.CancelledError:
             # Our own close: ending with OK tells Envoy to go on without us, an error would fail the request.

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ext_proc import spans
 from ext_proc.exchange import Exchange
+from ext_proc.idempotency.guard import DUPLICATE
 from ext_proc.pick import Pick, Reason
+from ext_proc.reply import refusal_reply
 from ext_proc.request import Reads
 from ext_proc.server_metrics import Served
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
     from opentelemetry.trace import Span
 
+    from ext_proc.idempotency.store import Claim
     from ext_proc.request import RouteRequest
     from ext_proc.server import ExtProcService
     from ext_proc.traffic import Token
@@ -41,8 +44,9 @@ class Rules(NamedTuple):
     def of(cls, settings: Settings) -> Rules:
         """Look it up."""
         sessions = [listener.session_header for listener in settings.listeners]
+        keys = settings.ext_proc.idempotency.headers
         return cls(
-            Reads([*sessions, *settings.ext_proc.pick.headers]),
+            Reads([*sessions, *settings.ext_proc.pick.headers, *keys]),
             settings.limits.body_bytes,
             settings.limits.ext_proc_streams,
             settings.ext_proc.clear_route_cache,
@@ -55,7 +59,9 @@ class Rules(NamedTuple):
 class ExchangeStream:
     """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
 
-    __slots__ = ("_asked", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span", "_token", "waits")
+    __slots__ = (
+        "_asked", "_claim", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span", "_token", "waits",
+    )  # fmt: skip
 
     def __init__(self, service: ExtProcService) -> None:
         self._service = service
@@ -64,6 +70,8 @@ class ExchangeStream:
         self._pick_seconds = 0.0
         self._asked: RouteRequest | None = None
         self._in_duty = False
+        self._claim: Claim | None = None
+        """To be the one request of its kind in flight, where duplicates are refused."""
         self.waits = False
         """Whether the transport waits for a message: everything is said then."""
         rules = service.rules
@@ -96,6 +104,18 @@ class ExchangeStream:
             self._tell(pick)
         return replies
 
+    async def replies(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """As `on_message`; where workers share what is in flight, the others are asked before it is said."""
+        unclaimed = self._claim is None
+        replies = self.on_message(message)
+        claim, keys = self._claim, self._service.keys
+        if claim is None or not unclaimed or not keys.asks_others or await keys.confirm(claim):
+            return replies
+        # Already counted as a pick, whose request ends here.
+        self._finish()
+        self._service.metrics.picks[Reason.DUPLICATE].inc()
+        return [refusal_reply(DUPLICATE)]
+
     @property
     def may_leave(self) -> bool:
         """Whether the stream may end now without harm to the request."""
@@ -116,9 +136,15 @@ class ExchangeStream:
     def close(self) -> None:
         """End it: whatever was counted as in flight is no more."""
         self._service.leave()
+        self._finish()
+
+    def _finish(self) -> None:
         token, self._token = self._token, None
         if token is not None:
             self._service.router.finished(token)
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self._service.keys.end(claim)
 
     def _route(self, request: RouteRequest) -> Pick:
         service = self._service
@@ -129,7 +155,14 @@ class ExchangeStream:
         if span is not None:
             request = request._replace(explain=True)
         try:
+            mark = service.keys.mark(request)
+            if mark is not None and service.keys.refuses(mark):
+                self._claim = service.keys.begin(mark)
+                if self._claim is None:
+                    return Pick.refuse(Reason.DUPLICATE, DUPLICATE)
             pick = service.router.route(request)
+            if mark is not None:
+                pick = replace(pick, told=tuple(mark.told.items()))
             if span is not None:
                 pick = replace(pick, trace=spans.traceparent_of(span))
             if request.subset is not None or service.rules.name_always:

@@ -39,6 +39,8 @@ class Mark(NamedTuple):
     streams: bool
     told: Mapping[str, str]
     """Key to text of our metadata namespace: what Envoy is told of it."""
+    named: bool
+    """Whether the client has given it a key of its own."""
 
 
 class Metrics(NamedTuple):
@@ -113,6 +115,7 @@ class Idempotency:
         if not held.enabled or request.headers_only or request.content_encoding:
             return None
         headers = request.headers
+        client_key = headers.get(CLIENT_KEY_HEADER, "")
         told = asked(
             # Without headers Envoy's routes have let only POST through.
             headers.get(METHOD, "POST"),
@@ -121,13 +124,13 @@ class Idempotency:
             self._paths,
             complete=request.complete,
             tenant=headers.get(self._tenant_header, "").strip(),
-            client_key=headers.get(CLIENT_KEY_HEADER, ""),
+            client_key=client_key,
         )
         if told is None or (told.streams and not held.streaming):
             return None
         self._metrics.keys.inc()
         beside = self._retries_of(request.cluster)[told.streams]
-        return Mark(told.key, told.streams, {METADATA_IDEMPOTENCY: told.key, **beside})
+        return Mark(told.key, told.streams, {METADATA_IDEMPOTENCY: told.key, **beside}, bool(client_key))
 
     def begin(self, mark: Mark) -> Claim | None:
         """Return the claim of a request that begins; None: it is a duplicate, and refused with `DUPLICATE`.
@@ -142,8 +145,13 @@ class Idempotency:
         return claim
 
     def refuses(self, mark: Mark) -> bool:
-        """Whether a request may be refused as a duplicate: never one for a stream."""
-        return self._settings.duplicates == "reject" and not mark.streams
+        """Whether a request may be refused as a duplicate: never one for a stream.
+
+        Two requests that are equal, but that no client has named, may both be meant: they are duplicates only
+        where the settings say so in so many words.
+        """
+        refused = self._settings.duplicates
+        return not mark.streams and (refused == "reject" or (refused == "named" and mark.named))
 
     @property
     def asks_others(self) -> bool:

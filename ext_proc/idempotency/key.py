@@ -13,6 +13,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Container
 
+MOST_BODY_BYTES: Final = 1024 * 1024
+"""Of a body that gets a key. Digest and reading take some three milliseconds for that much, and all other
+requests of the worker wait for them."""
 _DIGEST_BYTES: Final = 16
 _LENGTH_BYTES: Final = 8
 
@@ -65,9 +68,15 @@ def asked(
     """Return the key of a request that may be repeated; None for any other.
 
     It may if it only computes: a POST to one of `paths` (without the query), whose body came whole and asks
-    for nothing to be kept or to go on in the background. A coded body cannot be read and has no key.
+    for nothing to be kept or to go on in the background. A coded body cannot be read and has no key, and one
+    of more than `MOST_BODY_BYTES` has none either.
     """
-    if not complete or not body or method != "POST" or path.partition("?")[0] not in paths:
+    if (
+        not complete
+        or not 0 < len(body) <= MOST_BODY_BYTES
+        or method != "POST"
+        or path.partition("?")[0] not in paths
+    ):
         return None
     try:
         told = _BODY.decode(body)

@@ -51,6 +51,8 @@ class Reason(StrEnum):
     """Picked by its session and by load: the body cannot be read before the headers have to leave."""
     SHED = "shed"
     """Refused: every endpoint is past its limit, and the request is not of those that go first."""
+    DUPLICATE = "duplicate"
+    """Refused: the same request is in flight."""
 
 
 class Considered(NamedTuple):
@@ -104,6 +106,8 @@ class Pick:
     """W3C traceparent of the span of a request that is traced."""
     refusal: Refusal | None = None
     """The answer that the client gets instead; there are no endpoints then."""
+    told: tuple[tuple[str, str], ...] = ()
+    """What else Envoy is told of the request: key to text of our metadata namespace."""
     serial: int = 0
     """Counts the picks of a worker; 0: there is nothing to be remembered of it."""
 

@@ -70,8 +70,9 @@ class IdempotencySettings(Strict):
         "/v1/embeddings",
     )
     """Only requests to these have no effect but their answer, and get a key."""
-    duplicates: Literal["pass", "reject"] = "pass"
-    """`reject`: while a request is in flight, another one with its key is answered 409."""
+    duplicates: Literal["pass", "named", "reject"] = "pass"
+    """While a request is in flight, another one with its key is answered 409: `named`, if its client has sent
+    an `idempotency-key`; `reject`, whether or not."""
     entries: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
     """Keys in flight that a worker remembers, at most; beyond that nothing is rejected."""
     expiry_seconds: Seconds = 600.0

@@ -205,7 +205,7 @@ def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
 def refuses_duplicates(settings: Settings) -> bool:
     """Whether ext_proc may answer in an engine's place, because a request's twin is in flight."""
     keys = settings.ext_proc.idempotency
-    return keys.enabled and keys.duplicates == "reject"
+    return keys.enabled and keys.duplicates != "pass"
 
 
 def may_answer(settings: Settings) -> bool:
