@@ -14,7 +14,7 @@ import json
 import shutil
 import socket
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,8 @@ class Engines:
         """Addresses that cut the connection in the middle of a request."""
         self.delays: dict[str, float] = {}
         """Address to the seconds that it takes to answer."""
+        self.newest: deque[tuple[str, CIMultiDict[str]]] = deque(maxlen=32)
+        """Who was asked, and with which headers, the newest last: also what was answered with an error."""
 
     async def start(self) -> None:
         app = web.Application(client_max_size=1 << 30)
@@ -122,6 +124,7 @@ class Engines:
         body = await request.read()
         address = self._address(request)
         self.served[address] += 1
+        self.newest.append((address, CIMultiDict(request.headers)))
         await asyncio.sleep(self.delays.get(address, 0))
         if address in self.resets:
             assert request.transport is not None

@@ -1,0 +1,219 @@
+"""Keys of requests that may be repeated, and duplicates in flight: a real worker behind the real Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
+
+from bench.stream_server import running_server, url_of
+from ext_proc.app import ExtProcServer
+from ext_proc.idempotency.key import idempotency_key
+from ext_proc.idempotency.shared import SharedFlights
+from fleet.names import HEADER_IDEMPOTENCY
+from fleet.settings.membership import membership
+from fleet.store import FleetStore, FleetView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.envoy.conftest import World
+
+PATH = "/v1/chat/completions"
+BODY = {"model": "m", "messages": [{"role": "user", "content": "how are you?"}]}
+A_WHILE_SECONDS = 0.4
+SLA = {
+    "first_token_p95_seconds": 5.0,
+    "tolerated_error_ratio": 0.15,
+    "base_round_trip_seconds": 0.02,
+    "repeats": "keyed",
+}
+
+
+def may_refuse(settings: dict[str, Any]) -> None:
+    """Let Envoy take a 409 from ext_proc, and repeat what has a key."""
+    settings["ext_proc"]["idempotency"] = {"enabled": True, "duplicates": "reject"}
+    settings["limits"] = {"drain_seconds": 0.5}
+    for pool in settings["pools"]:
+        if pool["name"] == "retrying":
+            pool.pop("retry_on")
+            pool["sla"] = SLA
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def made(worlds: Any) -> AsyncIterator[World]:
+    async with worlds(adapt=may_refuse) as made:
+        yield made
+        assert not made.ads.nacks
+
+
+@contextlib.asynccontextmanager
+async def worker(world: World, **keys: Any) -> AsyncIterator[CollectorRegistry]:
+    """Put a worker of the product in the stand-in's place, and give its metrics."""
+    for held in (world.engines.statuses, world.engines.resets, world.engines.delays, world.engines.newest):
+        held.clear()
+    ours = world.settings.ext_proc
+    changed = ours.model_copy(update={"idempotency": ours.idempotency.model_copy(update=keys)})
+    settings = world.settings.model_copy(update={"ext_proc": changed})
+    store, registry = FleetStore(), CollectorRegistry()
+    store.publish(FleetView(membership(settings), {}, {}, 0))
+    server = ExtProcServer(settings, store, registry, TracerProvider(), follow=False)
+    await world.ext_proc.kill()
+    await world.ext_proc_health(healthy=False)
+    await server.start()
+    try:
+        await world.ext_proc_health(healthy=True)
+        # Envoy's workers hear of it a moment after its main thread.
+        await world.eventually(lambda: answered(world, registry), "asked")
+        yield registry
+    finally:
+        await server.stop()
+        await world.ext_proc_health(healthy=False)
+        await world.ext_proc.start()
+        await world.ext_proc_health(healthy=True)
+
+
+async def answered(world: World, registry: CollectorRegistry) -> bool:
+    assert (await world.post({"prompt": "x"}, listener="marked", path="/v1/other")).status == 200
+    return sum(picks(registry).values()) > 0
+
+
+def picks(registry: CollectorRegistry) -> dict[str, float]:
+    """Reason to how many picks had it, of those that are no zero."""
+    family = next(held for held in registry.collect() if held.name == "warmroute_picks")
+    return {
+        sample.labels["reason"]: sample.value
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.value
+    }
+
+
+async def at_once(world: World, bodies: list[Any], headers: list[dict[str, str]] | None = None) -> list[Any]:
+    """Ask the slow pool for all of these at the same time."""
+    world.engines.delays.update(dict.fromkeys(world.pools["marked"], A_WHILE_SECONDS))
+    told = headers or [{} for _ in bodies]
+    asked = zip(bodies, told, strict=True)
+    return await asyncio.gather(
+        *(world.post(body, listener="marked", path=PATH, headers=held) for body, held in asked)
+    )
+
+
+def statuses(answers: list[Any]) -> list[int]:
+    return sorted(answer.status for answer in answers)
+
+
+async def test_engines_see_the_key_at_the_first_try_and_at_the_retry(made: World) -> None:
+    """The same in both, made of method, path, tenant and body; the client's own passes on beside it."""
+    headers = {"idempotency-key": "theirs", HEADER_IDEMPOTENCY: "forged"}
+    key = idempotency_key("POST", PATH, json.dumps(BODY).encode(), "", "theirs")
+    async with worker(made):
+        refusing = made.pools["retrying"][0]
+        made.engines.statuses[refusing] = 503
+
+        async def repeated() -> bool:
+            made.engines.newest.clear()
+            answer = await made.post(BODY, listener="retrying", path=PATH, headers=headers)
+            assert answer.status == 200
+            return answer.headers["x-warmroute-attempts"] == "2"
+
+        await made.eventually(repeated, "a retry")
+        (first, first_headers), (second, second_headers) = made.engines.newest
+        assert first == refusing
+        assert second != refusing
+        for held in (first_headers, second_headers):
+            assert held.getall(HEADER_IDEMPOTENCY) == [key]
+            assert held.getall("idempotency-key") == ["theirs"]
+
+
+async def test_a_duplicate_in_flight_is_told_to_come_back(made: World) -> None:
+    async with worker(made) as registry:
+        answers = await at_once(made, [BODY] * 3)
+        assert statuses(answers) == [200, 409, 409]
+        for answer in answers:
+            if answer.status == 409:
+                assert answer.seen["error"]["code"] == "duplicate_request"
+                assert answer.headers["Retry-After"] == "1"
+        assert picks(registry)["duplicate"] == 2
+        assert registry.get_sample_value("warmroute_duplicates_total") == 2
+        await made.eventually(
+            lambda: registry.get_sample_value("warmroute_idempotency_in_flight") == 0, "ended"
+        )
+        assert statuses(await at_once(made, [BODY])) == [200]
+
+
+async def test_what_clients_tell_apart_is_no_duplicate(made: World) -> None:
+    """By their key, by a field of the body, or because it is a stream."""
+    async with worker(made) as registry:
+        named = [{"idempotency-key": name} for name in "abc"]
+        answers = await at_once(made, [BODY] * 3, named)
+        answers += await at_once(made, [{**BODY, "seed": seed} for seed in range(3)])
+        answers += await at_once(made, [{**BODY, "stream": True}] * 3)
+        assert set(statuses(answers)) == {200}
+        streamed = [held for _, held in made.engines.newest][-3:]
+        assert not [held for held in streamed if HEADER_IDEMPOTENCY in held], "off for streams by default"
+        assert registry.get_sample_value("warmroute_idempotency_keys_total") == 6
+
+
+async def test_equal_requests_that_no_client_has_named_are_all_served(made: World) -> None:
+    """Two clients may ask the same at the same time and both mean it."""
+    async with worker(made, duplicates="named"):
+        assert statuses(await at_once(made, [BODY] * 4)) == [200] * 4
+        assert statuses(await at_once(made, [BODY] * 2, [{"idempotency-key": "a"}] * 2)) == [200, 409]
+
+
+async def test_by_default_there_is_no_key_and_nobody_is_refused(world: World) -> None:
+    async with worker(world):
+        theirs = [{"idempotency-key": "a"}] * 3
+        assert statuses(await at_once(world, [BODY] * 3, theirs)) == [200] * 3
+        assert not [held for _, held in world.engines.newest if HEADER_IDEMPOTENCY in held]
+        assert {held["idempotency-key"] for _, held in list(world.engines.newest)[-3:]} == {"a"}
+
+
+async def test_a_client_that_has_left_blocks_nobody(made: World) -> None:
+    async with worker(made):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(A_WHILE_SECONDS / 4):
+                await at_once(made, [BODY])
+
+        async def served() -> bool:
+            return statuses(await at_once(made, [BODY])) == [200]
+
+        await made.eventually(served, "the first one has ended")
+
+
+async def test_workers_look_at_one_store_and_a_store_that_is_away_refuses_nobody(made: World) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
+    url = SecretStr(url_of(directory))
+    try:
+        async with (
+            running_server(directory) as server,
+            worker(made, url=url, timeout_seconds=0.5) as registry,
+        ):
+            idempotency = made.settings.ext_proc.idempotency.model_copy(update={"url": url})
+            other = SharedFlights(idempotency, "another worker", lambda: None)
+            key = idempotency_key("POST", PATH, json.dumps(BODY).encode())
+            assert await other.claim(key, 1)
+            assert statuses(await at_once(made, [BODY])) == [409]
+            other.release(key, 1)
+            await made.eventually(lambda: served_by(made), "free again")
+            assert statuses(await at_once(made, [BODY] * 2)) == [200, 409], "this worker knows its own"
+            await other.close()
+            server.kill()
+            assert statuses(await at_once(made, [{**BODY, "seed": seed} for seed in range(4)])) == [200] * 4
+            assert registry.get_sample_value("warmroute_duplicates_unchecked_total") >= 4
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def served_by(world: World) -> bool:
+    return statuses(await at_once(world, [BODY])) == [200]
