@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ext_proc.prompt import cut as cut_prompts
@@ -66,11 +66,13 @@ LEADS = st.lists(
     max_size=2,
 )
 
+TWO_ROLES = b'{"messages":[{"role":"user","content":""},{"role":"user","content":null}]}'
+
 
 @st.composite
-def bodies(draw: st.DrawFn) -> bytes:
+def bodies(draw: st.DrawFn, led_by: st.SearchStrategy[list[tuple[str, Any]]] = LEADS) -> bytes:
     """Bodies that a client may send, escaped or not, dense or wide; what leads stands ahead and in order."""
-    leads = sorted(draw(LEADS), key=lambda lead: "tsi".index(lead[0][0]))
+    leads = sorted(draw(led_by), key=lambda lead: "tsi".index(lead[0][0]))
     before = draw(st.lists(MEMBER, max_size=2))
     after = draw(st.lists(MEMBER, max_size=2))
     body = dict([*leads, *before, draw(PROMPT_MEMBER), *after])
@@ -83,10 +85,12 @@ def bodies(draw: st.DrawFn) -> bytes:
 @given(bodies())
 @settings(deadline=None)
 def test_at_every_cut_the_text_is_a_prefix_of_the_whole_text(body: bytes) -> None:
-    text_is_a_prefix_at_every_cut(body)
+    text_is_a_prefix_at_every_cut(body, read_prompt(body, complete=True))
 
 
-@given(bodies(), st.integers(1, 12), st.integers(1, 40), st.integers(1, 12))
+# A lead that is dense in marks is spelled another way than one that is not, which moves the limit.
+@given(bodies(led_by=st.just([])), st.integers(1, 12), st.integers(1, 40), st.integers(1, 12))
+@example(TWO_ROLES, 5, 5, 4)
 @settings(deadline=None, max_examples=40)
 def test_limits_that_are_met_anywhere_leave_the_text_a_prefix(
     body: bytes, values: int, marks: int, pieces: int
@@ -97,15 +101,16 @@ def test_limits_that_are_met_anywhere_leave_the_text_a_prefix(
         for module in (prompts, parts, cut_prompts):
             patch.setattr(module, "MAX_PIECES", pieces)
         unlimited = read_prompt(body, complete=False)
+        whole = read_prompt(body, complete=True)
         patch.setattr(outline, "MAX_MARKS", marks)
-        text_is_a_prefix_at_every_cut(body)
+        # Marks are counted by steps from where reading begins: a whole prompt may end a step sooner.
+        text_is_a_prefix_at_every_cut(body, whole, grows=False)
         limited = read_prompt(body, complete=False)
         if isinstance(limited, Prompt) and isinstance(unlimited, Prompt):
             assert unlimited.text.startswith(limited.text)
 
 
-def text_is_a_prefix_at_every_cut(body: bytes) -> None:
-    whole = read_prompt(body, complete=True)
+def text_is_a_prefix_at_every_cut(body: bytes, whole: Prompt | Unreadable, *, grows: bool = True) -> None:
     length = 0
     for cut in range(len(body)):
         part = read_prompt(body[:cut], complete=False)
@@ -115,11 +120,11 @@ def text_is_a_prefix_at_every_cut(body: bytes) -> None:
             assert part.salt in ("", whole.salt)
             assert not part.complete
             # More of the body never tells less of the prompt.
-            assert len(part.text) >= length, cut
+            assert len(part.text) >= length or not grows, cut
             length = len(part.text)
         elif isinstance(whole, Prompt):
             assert part in (Unreadable.NO_PROMPT, Unreadable.NOT_JSON), cut
-            assert length == 0, cut
+            assert length == 0 or not grows, cut
 
 
 @given(bodies())
