@@ -90,13 +90,13 @@ class ExtProcServer:
             if follow
             else None
         )
-        self._draining = False
+        self._warm = self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def ready(self) -> bool:
-        """Whether a fleet is known to pick from, until draining begins."""
-        return self._store.view is not None and not self._draining
+        """Whether a fleet is known to pick from, and what others shared is read, until draining begins."""
+        return self._warm and not self._draining
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
@@ -175,6 +175,7 @@ class ExtProcServer:
             self._router.follow()
             await self._share.warm_up()
             self._share.start()
+        self._warm = True
         if not self._draining:
             await self._grpc.set_ready(ready=True)
 
