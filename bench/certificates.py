@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _EARLIER: Final = datetime.timedelta(hours=1)
 
 
@@ -24,7 +25,7 @@ class Issued:
     """A certificate with its key, and where both are in PEM."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: Key
     certificate_file: Path
     key_file: Path
 
@@ -42,14 +43,28 @@ class Authority:
         self.file = directory / f"{name}-ca.crt"
         self.file.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *names: str, days: float = 7, responder: str = "") -> Issued:
+    def issue(
+        self,
+        name: str,
+        *names: str,
+        days: float = 7,
+        responder: str = "",
+        must_staple: bool = False,
+        signs_ocsp: bool = False,
+        rsa_bits: int = 0,
+    ) -> Issued:
         """Sign a certificate for DNS names and IP addresses, for both sides of a connection.
 
-        It goes to `NAME.crt` and `NAME.key`, each moved into place. `responder` is the URL for OCSP.
+        It goes to `NAME.crt` and `NAME.key`, each moved into place. `responder` is the URL for OCSP;
+        `must_staple` tells clients to want a staple, `signs_ocsp` lets the certificate sign responses. The
+        key is one of P-256, or an RSA key of `rsa_bits`.
         """
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = (
+            rsa.generate_private_key(65537, rsa_bits) if rsa_bits else ec.generate_private_key(ec.SECP256R1())
+        )
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        usage = x509.ExtendedKeyUsage([*usages, *([ExtendedKeyUsageOID.OCSP_SIGNING] if signs_ocsp else [])])
         builder = _builder(subject, self._name, key.public_key(), days=days).add_extension(
             usage, critical=False
         )
@@ -61,6 +76,10 @@ class Authority:
                 AuthorityInformationAccessOID.OCSP, x509.UniformResourceIdentifier(responder)
             )
             builder = builder.add_extension(x509.AuthorityInformationAccess([where]), critical=False)
+        if must_staple:
+            builder = builder.add_extension(
+                x509.TLSFeature([x509.TLSFeatureType.status_request]), critical=False
+            )
         certificate = builder.sign(self._key, hashes.SHA256())
         made = Issued(certificate, key, self._directory / f"{name}.crt", self._directory / f"{name}.key")
         # The chain goes along, as OCSP responders and clients want to know who signed.
@@ -69,27 +88,46 @@ class Authority:
         _put(made.certificate_file, chain)
         return made
 
-    def staple(self, certificate: x509.Certificate, *, hours: float = 1) -> bytes:
-        """Sign an OCSP response that says `good`."""
-        now = datetime.datetime.now(datetime.UTC)
+    def staple(
+        self,
+        certificate: x509.Certificate,
+        *,
+        hours: float = 1,
+        status: ocsp.OCSPCertStatus = ocsp.OCSPCertStatus.GOOD,
+        signer: Issued | None = None,
+        at: datetime.datetime | None = None,
+    ) -> bytes:
+        """Sign an OCSP response, by default one that says `good`, from an hour before `at` for so many after.
+
+        `signer` signs in place of the authority, and its certificate goes along.
+        """
+        now = at or datetime.datetime.now(datetime.UTC)
+        revoked = status is ocsp.OCSPCertStatus.REVOKED
         builder = ocsp.OCSPResponseBuilder().add_response(
             cert=certificate,
             issuer=self.certificate,
-            algorithm=hashes.SHA256(),
-            cert_status=ocsp.OCSPCertStatus.GOOD,
+            algorithm=hashes.SHA1(),  # noqa: S303 - as responders do
+            cert_status=status,
             this_update=now - _EARLIER,
             next_update=now + datetime.timedelta(hours=hours),
-            revocation_time=None,
+            revocation_time=now - _EARLIER if revoked else None,
             revocation_reason=None,
         )
-        signed = builder.responder_id(ocsp.OCSPResponderEncoding.HASH, self.certificate).sign(
-            self._key, hashes.SHA256()
+        by = self.certificate if signer is None else signer.certificate
+        if signer is not None:
+            builder = builder.certificates([signer.certificate])
+        signed = builder.responder_id(ocsp.OCSPResponderEncoding.HASH, by).sign(
+            self._key if signer is None else signer.key, hashes.SHA256()
         )
         return signed.public_bytes(serialization.Encoding.DER)
 
+    def sign(self, content: bytes) -> bytes:
+        """Sign with the authority's key, ECDSA with SHA-256."""
+        return self._key.sign(content, ec.ECDSA(hashes.SHA256()))
+
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: float
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, *, days: float
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
@@ -110,7 +148,7 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _pem(key: Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

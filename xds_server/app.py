@@ -72,7 +72,7 @@ class XdsServer:
         certificates: Certificates | None = None,
     ) -> None:
         certificates = certificates or Certificates()
-        self._secrets = Secrets(certificates, settings)
+        self._secrets = Secrets.of_server(certificates, settings, registry)
         self._settings = settings
         self._store = store
         self._clock = clock
@@ -161,6 +161,7 @@ class XdsServer:
             self._sensing.doubt(state.unhealthy)
             self._standing.loaded(state)
         await self._operators.load()
+        await self._secrets.start()
         await self._keeper.start()
         self._saver.start()
         if self._control is not None:
@@ -193,6 +194,7 @@ class XdsServer:
             self._ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticking
+        await self._secrets.close()
         await self._sensing.close()
         await self._keeper.close()
         await self._saver.close()

@@ -22,6 +22,7 @@ DnsName = Annotated[
         max_length=253,
     ),
 ]
+ResponderUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+\S*$", max_length=2048)]
 
 
 class ServerTlsSettings(Strict):
@@ -69,7 +70,21 @@ class ListenerTlsSettings(Strict):
     certificate_file: PemFile
     key_file: PemFile
     ocsp_file: PemFile | None = None
-    """A DER file with the certificate's OCSP response; None: none is stapled."""
+    """A DER file with the certificate's OCSP response; None: none is read."""
+    ocsp_fetch: bool = False
+    """xds_server asks the certificate's OCSP responder for staples."""
+    ocsp_url: ResponderUrl | None = None
+    """Asked instead of the responder that the certificate names."""
+    shared_tickets: bool = False
+    """Clients resume sessions at any Envoy, by keys that xds_server draws and changes; False: at the same."""
+
+    @model_validator(mode="after")
+    def _one_staple(self) -> Self:
+        if self.ocsp_file is not None and self.ocsp_fetch:
+            raise ValueError("allowed: ocsp_file or ocsp_fetch, not both")
+        if self.ocsp_url is not None and not self.ocsp_fetch:
+            raise ValueError("allowed: ocsp_url with ocsp_fetch: true only")
+        return self
 
 
 class PoolTlsSettings(Strict):

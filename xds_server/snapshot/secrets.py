@@ -6,6 +6,8 @@ server shows.
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from envoy_data_plane.envoy.config.core.v3 import DataSource
@@ -15,6 +17,7 @@ from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import (
     SubjectAltNameMatcher,
     SubjectAltNameMatcherSanType,
     TlsCertificate,
+    TlsSessionTicketKeys,
 )
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
@@ -22,31 +25,80 @@ from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
 from fleet.settings.tls import keys_are_safe
 from fleet.tls import Files, check
+from xds_server.ocsp.response import must_staple
+from xds_server.ocsp.staples import Staples, Wanted
+from xds_server.ocsp.store import staple_path
 from xds_server.snapshot import tls
 from xds_server.snapshot.snapshot import Resource
+from xds_server.snapshot.tickets import Tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from prometheus_client import CollectorRegistry
+
     from fleet.settings import PoolSettings, Settings
     from fleet.tls import Certificates, Held, Material
+    from xds_server.ocsp.response import Staple
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Resources with what they are made of."""
+
+    material: Material
+    staple: Staple | None
+    resources: tuple[Resource, ...]
 
 
 class Secrets:
     """What the newest settings refer to, and until they are served what those before did."""
 
-    def __init__(self, certificates: Certificates, settings: Settings) -> None:
+    def __init__(
+        self,
+        certificates: Certificates,
+        settings: Settings,
+        staples: Staples | None = None,
+        tickets: Tickets | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         """Read what the settings name.
 
         Raises:
             SettingsError: as for `reconfigure`.
         """
         self._certificates = certificates
+        self._staples = staples or Staples()
+        self._staples.on_change = self._changed
+        self._tickets = tickets or Tickets()
+        self._wall = wall
         self._held: Mapping[str, Held] = {}
-        self._made: dict[str, tuple[Material, tuple[Resource, ...]]] = {}
+        self._responders: Mapping[str, str | None] = {}
+        """Uses whose certificate wants a staple, with whom to ask instead of whom it names."""
+        self._made: dict[str, _Made] = {}
+        self._keys: dict[str, tuple[tuple[bytes, ...], Resource]] = {}
         self.on_change: Callable[[], None] = lambda: None
-        """Called when files have changed."""
+        """Called when files, or what is known of them, have changed."""
         self.reconfigure(settings)
+
+    @classmethod
+    def of_server(
+        cls, certificates: Certificates, settings: Settings, registry: CollectorRegistry
+    ) -> Secrets:
+        """With staples that are kept beside the last good state.
+
+        Raises:
+            SettingsError: as for `reconfigure`.
+        """
+        return cls(certificates, settings, Staples(registry, staple_path(settings)))
+
+    async def start(self) -> None:
+        """Begin to ask for staples; those from before are there at once."""
+        await self._staples.start()
+
+    async def close(self) -> None:
+        """Ask for no more."""
+        await self._staples.close()
 
     def reconfigure(self, settings: Settings) -> None:
         """Read what changed settings name.
@@ -66,13 +118,19 @@ class Secrets:
         for use in self._held.keys() - held.keys():
             self._certificates.drop(use)
         self._held = held
+        own = {entry.name: entry.tls for entry in settings.listeners if entry.tls is not None}
+        self._responders = {_use(name): entry.ocsp_url for name, entry in own.items() if entry.ocsp_fetch}
+        self._tickets.keep_only([name for name, entry in own.items() if entry.shared_tickets])
+        self._want_staples()
 
     def of(self, settings: Settings) -> tuple[Resource, ...]:
-        """The secrets of settings that have been read: the same objects until files change."""
+        """The secrets of settings that have been read: the same objects until something in them changes."""
         made: list[Resource] = []
         for listener in settings.listeners:
             if listener.tls is not None:
-                made += self._resources(f"listener/{listener.name}", None)
+                made += self._resources(_use(listener.name), None)
+                if listener.tls.shared_tickets:
+                    made.append(self._ticket_keys(listener.name))
         for pool in settings.pools:
             if pool.tls is not None:
                 made += self._resources(f"pool/{pool.name}", pool)
@@ -80,21 +138,56 @@ class Secrets:
 
     def _hold(self, use: str, path: str, files: Files) -> Held:
         held = self._certificates.hold(use, path, files)
-        if self._changed not in held.on_change:
-            held.on_change.append(self._changed)
+        if self._read_anew not in held.on_change:
+            held.on_change.append(self._read_anew)
         return held
+
+    def _read_anew(self) -> None:
+        self._want_staples()
+        self._changed()
 
     def _changed(self) -> None:
         self.on_change()
+
+    def _want_staples(self) -> None:
+        self._staples.update(
+            {use: Wanted(self._held[use].material.certificate, url) for use, url in self._responders.items()}
+        )
 
     def _resources(self, use: str, pool: PoolSettings | None) -> tuple[Resource, ...]:
         held = self._held.get(use)
         known = self._made.get(use)
         if held is None:
-            return () if known is None else known[1]
-        if known is None or known[0] is not held.material:
-            known = self._made[use] = (held.material, _resources(use, held.material, pool))
+            return () if known is None else known.resources
+        material, staple = held.material, self._staples.of(use)
+        if known is not None and self._waits(use, known, material, staple):
+            return known.resources
+        if known is None or known.material is not material or known.staple is not staple:
+            resources = _resources(use, material, staple, pool)
+            known = self._made[use] = _Made(material, staple, resources)
+        return known.resources
+
+    def _waits(self, use: str, known: _Made, material: Material, staple: Staple | None) -> bool:
+        """Whether a new certificate that clients refuse without a staple waits for it behind the old one."""
+        if use not in self._responders or staple is not None or known.material is material:
+            return False
+        now = self._wall()
+        lasts = known.staple is not None and known.staple.valid(now)
+        return lasts and now < (known.material.expires_at or 0.0) and must_staple(material.certificate)
+
+    def _ticket_keys(self, listener: str) -> Resource:
+        keys = self._tickets.of(listener)
+        known = self._keys.get(listener)
+        if known is None or known[0] is not keys:
+            sources = [DataSource(inline_bytes=key) for key in keys]
+            name = tls.listener_tickets(listener)
+            secret = Secret(name=name, session_ticket_keys=TlsSessionTicketKeys(keys=sources))
+            known = self._keys[listener] = (keys, _resource(secret))
         return known[1]
+
+
+def _use(listener: str) -> str:
+    return tls.listener_certificate(listener)
 
 
 def _wanted(settings: Settings) -> list[tuple[str, str, Files]]:
@@ -103,7 +196,7 @@ def _wanted(settings: Settings) -> list[tuple[str, str, Files]]:
     for i, listener in enumerate(settings.listeners):
         if (own := listener.tls) is not None:
             files = Files(own.certificate_file, own.key_file, ocsp_file=own.ocsp_file)
-            wanted.append((f"listener/{listener.name}", f"listeners[{i}].tls", files))
+            wanted.append((_use(listener.name), f"listeners[{i}].tls", files))
     for i, pool in enumerate(settings.pools):
         if (their := pool.tls) is not None:
             files = Files(their.certificate_file, their.key_file, their.ca_file)
@@ -111,9 +204,12 @@ def _wanted(settings: Settings) -> list[tuple[str, str, Files]]:
     return wanted
 
 
-def _resources(use: str, material: Material, pool: PoolSettings | None) -> tuple[Resource, ...]:
+def _resources(
+    use: str, material: Material, staple: Staple | None, pool: PoolSettings | None
+) -> tuple[Resource, ...]:
     if pool is None:
-        return (_resource(Secret(name=use, tls_certificate=_certificate(material))),)
+        told = material.ocsp if staple is None else staple.der
+        return (_resource(Secret(name=use, tls_certificate=_certificate(material, told))),)
     authorities = Secret(name=tls.pool_authorities(pool.name), validation_context=_validation(material, pool))
     if not material.certificate:
         return (_resource(authorities),)
@@ -121,11 +217,11 @@ def _resources(use: str, material: Material, pool: PoolSettings | None) -> tuple
     return (_resource(authorities), _resource(shown))
 
 
-def _certificate(material: Material) -> TlsCertificate:
+def _certificate(material: Material, staple: bytes = b"") -> TlsCertificate:
     return TlsCertificate(
         certificate_chain=DataSource(inline_bytes=material.certificate),
         private_key=DataSource(inline_bytes=material.key),
-        ocsp_staple=DataSource(inline_bytes=material.ocsp) if material.ocsp else None,
+        ocsp_staple=DataSource(inline_bytes=staple) if staple else None,
     )
 
 

@@ -35,6 +35,11 @@ def listener_certificate(listener: str) -> str:
     return f"listener/{listener}"
 
 
+def listener_tickets(listener: str) -> str:
+    """Name of the secret with the keys of a listener's session tickets."""
+    return f"listener/{listener}/tickets"
+
+
 def pool_certificate(pool: str) -> str:
     """Name of the secret that is shown to a pool's engines."""
     return f"pool/{pool}/certificate"
@@ -50,6 +55,7 @@ def downstream(listener: ListenerSettings) -> TransportSocket | None:
     if listener.tls is None:
         return None
     policy = DownstreamTlsContextOcspStaplePolicy.LENIENT_STAPLING
+    shared = listener.tls.shared_tickets
     return _socket(
         DownstreamTlsContext(
             common_tls_context=CommonTlsContext(
@@ -59,6 +65,9 @@ def downstream(listener: ListenerSettings) -> TransportSocket | None:
             ),
             # An outdated staple is left out, so that it never ends a handshake.
             ocsp_staple_policy=policy,
+            session_ticket_keys_sds_secret_config=_by_ads(listener_tickets(listener.name))
+            if shared
+            else None,
         )
     )
 
@@ -84,6 +93,9 @@ def upstream(pool: PoolSettings, alpn_protocols: Sequence[str] = ("http/1.1",)) 
 def secret_names(settings: Settings) -> set[str]:
     """The secrets that listeners and pools of these settings refer to."""
     names = {listener_certificate(entry.name) for entry in settings.listeners if entry.tls is not None}
+    names |= {
+        listener_tickets(entry.name) for entry in settings.listeners if entry.tls and entry.tls.shared_tickets
+    }
     for pool in settings.pools:
         if pool.tls is not None:
             names.add(pool_authorities(pool.name))

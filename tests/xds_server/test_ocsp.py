@@ -1,0 +1,395 @@
+"""Staples: which responses are believed, when they are asked for, and what happens when nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import ocsp
+from prometheus_client import CollectorRegistry
+
+from bench.certificates import Authority, Issued
+from bench.responder import Responder
+from xds_server.ocsp import store
+from xds_server.ocsp.ask import Responders
+from xds_server.ocsp.response import Question, StapleError, must_staple
+from xds_server.ocsp.staples import Staples, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NOW = datetime.datetime.now(datetime.UTC)
+SOMEWHERE = "http://responder.test/"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def chain(issued: Issued) -> bytes:
+    return issued.certificate_file.read_bytes()
+
+
+def question(issued: Issued) -> Question:
+    return Question.of(chain(issued), SOMEWHERE)
+
+
+def read(issued: Issued, content: bytes) -> Any:
+    return question(issued).read(content, NOW.timestamp())
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(f"warmroute_ocsp_{name}", {"use": "listener/l", **labels})
+
+
+@pytest.mark.parametrize("bits", [0, 2048], ids=["p256", "rsa"])
+def test_the_issuers_word_is_believed_and_whom_it_has_named(tmp_path: Path, bits: int) -> None:
+    """Signed by the authority itself, or by a certificate that it has given out for this."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("front")
+    named = authority.issue("responder", signs_ocsp=True, rsa_bits=bits)
+    for content in (
+        authority.staple(issued.certificate, at=NOW),
+        authority.staple(issued.certificate, at=NOW, signer=named),
+    ):
+        staple = read(issued, content)
+        assert staple.der == content
+        assert staple.next_update - staple.this_update == 7200
+        assert staple.refresh_at == pytest.approx(NOW.timestamp(), abs=1)
+
+
+def parts(der: bytes) -> list[bytes]:
+    """Elements of a constructed DER value, each with its own tag and length."""
+    found = []
+    at = head(der)
+    while at < len(der):
+        length = head(der[at:]) + body_length(der[at:])
+        found.append(der[at : at + length])
+        at += length
+    return found
+
+
+def head(der: bytes) -> int:
+    return 2 + (der[1] & 0x7F if der[1] & 0x80 else 0)
+
+
+def body_length(der: bytes) -> int:
+    return int.from_bytes(der[2 : head(der)], "big") if der[1] & 0x80 else der[1]
+
+
+def built(tag: int, *inner: bytes) -> bytes:
+    content = b"".join(inner)
+    count = len(content)
+    if count < 0x80:
+        return bytes([tag, count]) + content
+    size = count.to_bytes(2 if count > 0xFF else 1, "big")
+    return bytes([tag, 0x80 | len(size)]) + size + content
+
+
+def opened(content: bytes) -> tuple[list[bytes], bytes, bytes, bytes]:
+    """What is signed, in parts, then algorithm, kind and status of a response."""
+    status, wrapped = parts(content)
+    kind, octets = parts(parts(wrapped)[0])
+    signed, algorithm, *_ = parts(octets[head(octets) :])
+    return parts(signed), algorithm, kind, status
+
+
+def about_two(authority: Authority, issued: Issued) -> bytes:
+    """A well signed response about two certificates: Envoy refuses one together with its certificate."""
+    told = opened(authority.staple(issued.certificate, at=NOW))
+    (*before, singles), algorithm, kind, status = told
+    *_, further = opened(authority.staple(authority.issue("other").certificate, at=NOW))[0]
+    both = built(0x30, *before, built(0x30, *parts(singles), *parts(further)))
+    basic = built(0x30, both, algorithm, built(0x03, b"\0", authority.sign(both)))
+    return built(0x30, status, built(0xA0, built(0x30, kind, built(0x04, basic))))
+
+
+REVOKED, UNKNOWN = ocsp.OCSPCertStatus.REVOKED, ocsp.OCSPCertStatus.UNKNOWN
+LATER = NOW + datetime.timedelta(hours=2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text", "make"),
+    [
+        ("revoked", "revoked since", lambda a, i, _: a.staple(i.certificate, at=NOW, status=REVOKED)),
+        ("refused", "does not know", lambda a, i, _: a.staple(i.certificate, at=NOW, status=UNKNOWN)),
+        ("refused", "another certificate", lambda a, i, _: a.staple(a.issue("other").certificate, at=NOW)),
+        ("refused", "holds from", lambda a, i, _: a.staple(i.certificate, at=NOW, hours=-0.1)),
+        ("refused", "holds from", lambda a, i, _: a.staple(i.certificate, at=LATER)),
+        ("refused", "not named", lambda a, i, _: a.staple(i.certificate, at=NOW, signer=a.issue("any"))),
+        ("refused", "not named", lambda a, i, s: a.staple(i.certificate, signer=responder_of(s))),
+        ("refused", "another certificate", lambda a, i, s: s.staple(i.certificate, at=NOW)),
+        ("refused", "signature is wrong", lambda a, i, _: forged(a.staple(i.certificate, at=NOW))),
+        ("refused", "about 2 certificates", lambda a, i, _: about_two(a, i)),
+        ("refused", "UNAUTHORIZED", lambda a, i, _: unauthorized()),
+        ("refused", "can be read", lambda a, i, _: b"<html>"),
+        ("refused", "can be read", lambda a, i, _: b""),
+    ],
+)  # fmt: skip
+def test_what_no_client_would_believe_is_no_staple(
+    tmp_path: Path, outcome: str, text: str, make: Callable[[Authority, Issued, Authority], bytes]
+) -> None:
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    issued = authority.issue("front")
+    with pytest.raises(StapleError, match=text) as caught:
+        read(issued, make(authority, issued, stranger))
+    assert caught.value.outcome == outcome
+
+
+def responder_of(authority: Authority) -> Issued:
+    return authority.issue("signs", signs_ocsp=True)
+
+
+def forged(content: bytes) -> bytes:
+    """Change one byte of the signature."""
+    signature = ocsp.load_der_ocsp_response(content).signature
+    at = content.index(signature) + len(signature) - 1
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def unauthorized() -> bytes:
+    told = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
+    return told.public_bytes(Encoding.DER)
+
+
+def test_no_cut_or_changed_response_gets_past_the_checks(authority: Authority) -> None:
+    """Whatever comes ends as a `StapleError`, and nothing that was changed is taken."""
+    issued = authority.issue("front")
+    content = authority.staple(issued.certificate, at=NOW)
+    asked = question(issued)
+    for at in range(len(content)):
+        for bad in (content[:at], content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]):
+            with pytest.raises(StapleError):
+                asked.read(bad, NOW.timestamp())
+
+
+def test_whom_to_ask_stands_in_the_certificate_or_in_the_settings(authority: Authority) -> None:
+    named, silent = authority.issue("a", responder="http://ocsp.test/x"), authority.issue("b")
+    assert Question.of(chain(named), None).url == "http://ocsp.test/x"
+    assert Question.of(chain(named), SOMEWHERE).url == SOMEWHERE
+    with pytest.raises(StapleError, match="names no"):
+        Question.of(chain(silent), None)
+    asked = ocsp.load_der_ocsp_request(Question.of(chain(named), None).request)
+    assert asked.serial_number == named.certificate.serial_number
+    assert isinstance(asked.hash_algorithm, hashes.SHA1)
+
+
+def test_a_chain_without_its_issuer_has_nobody_to_ask_about(authority: Authority, tmp_path: Path) -> None:
+    issued, stranger = authority.issue("front"), Authority(tmp_path, "stranger")
+    (first, *_) = chain(issued).split(b"-----BEGIN CERTIFICATE-----")[1:]
+    alone = b"-----BEGIN CERTIFICATE-----" + first
+    for pem in (alone, alone + stranger.file.read_bytes()):
+        with pytest.raises(StapleError, match="issuer") as caught:
+            Question.of(pem, SOMEWHERE)
+        assert caught.value.outcome == "impossible"
+
+
+def test_a_certificate_may_want_a_staple(authority: Authority) -> None:
+    assert must_staple(chain(authority.issue("a", must_staple=True)))
+    assert not must_staple(chain(authority.issue("b")))
+
+
+async def test_a_staple_comes_is_kept_and_is_there_at_the_next_start(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Also while the responder is away; and it is not asked again before half of the time is over."""
+    path, registry = tmp_path / "x.ocsp", CollectorRegistry()
+    told: list[int] = []
+    async with Responder(authority) as responder:
+        issued = responder.know(authority.issue("front", responder=responder.url))
+        wanted = {"listener/l": Wanted(chain(issued))}
+        responder.hours = 3
+        first = Staples(registry, path)
+        first.on_change = lambda: told.append(1)
+        first.update(wanted)
+        assert value(registry, "stapled") == 0
+        assert value(registry, "staple_next_update_seconds") is None
+        await first.start()
+        await until(lambda: first.of("listener/l"))
+        await until(path.exists)
+        await first.close()
+    staple = first.of("listener/l")
+    assert staple is not None
+    assert told == [1]
+    assert value(registry, "stapled") == 1
+    assert value(registry, "staple_next_update_seconds") == staple.next_update
+    assert value(registry, "staple_this_update_seconds") == staple.this_update
+    assert value(registry, "fetches_total", outcome="fetched") == 1
+    second = Staples(path=path)
+    second.update(wanted)
+    await second.start()
+    await until(lambda: second.of("listener/l"))
+    assert second.of("listener/l") == staple
+    await second.close()
+    assert responder.asked == 1
+
+
+async def test_a_responder_that_is_away_is_asked_again_and_the_staple_in_force_stays(
+    authority: Authority,
+) -> None:
+    registry = CollectorRegistry()
+    staples = Staples(registry, least_seconds=0.01, first_backoff_seconds=0.01)
+    async with Responder(authority) as responder:
+        issued = responder.know(authority.issue("front", responder=responder.url))
+        responder.hours = 0.0001  # Past its half at once, so that it is asked for again and again.
+        responder.http_status = 503
+        staples.update({"listener/l": Wanted(chain(issued))})
+        await staples.start()
+        await until(lambda: responder.asked >= 2)
+        assert staples.of("listener/l") is None
+        responder.http_status = 200
+        responder.hours = 0.01
+        await until(lambda: staples.of("listener/l"))
+        responder.http_status = 503
+        before = responder.asked
+        held = staples.of("listener/l")
+        unreachable = value(registry, "fetches_total", outcome="unreachable")
+        assert unreachable is not None
+        assert unreachable >= 2
+        assert held is not None
+        await staples.close()
+    assert before >= 3
+    assert staples.of("listener/l") is held
+
+
+async def test_a_staple_that_has_ended_is_none(authority: Authority) -> None:
+    now = NOW.timestamp()
+    staples = Staples(wall=lambda: now)
+    async with Responder(authority) as responder:
+        issued = responder.know(authority.issue("front", responder=responder.url))
+        staples.update({"listener/l": Wanted(chain(issued))})
+        await staples.start()
+        await until(lambda: staples.of("listener/l"))
+        await staples.close()
+    now += 3700
+    assert staples.of("listener/l") is None
+
+
+async def test_a_revoked_certificate_has_no_staple_any_more(authority: Authority) -> None:
+    """What the responder said before would still hold, but is known to be untrue."""
+    registry = CollectorRegistry()
+    staples = Staples(registry, least_seconds=0.01)
+    async with Responder(authority) as responder:
+        issued = responder.know(authority.issue("front", responder=responder.url))
+        responder.hours = 0.001
+        staples.update({"listener/l": Wanted(chain(issued))})
+        await staples.start()
+        await until(lambda: staples.of("listener/l"))
+        responder.status = ocsp.OCSPCertStatus.REVOKED
+        await until(lambda: value(registry, "fetches_total", outcome="revoked"))
+        assert staples.of("listener/l") is None
+        await staples.close()
+
+
+async def test_another_certificate_starts_anew_and_a_use_that_is_gone_shows_nothing(
+    authority: Authority,
+) -> None:
+    registry = CollectorRegistry()
+    staples = Staples(registry)
+    async with Responder(authority) as responder:
+        staples.update({"listener/l": Wanted(chain(responder.know(authority.issue("a"))), responder.url)})
+        await staples.start()
+        await until(lambda: staples.of("listener/l"))
+        first = staples.of("listener/l")
+        other = responder.know(authority.issue("b"))
+        staples.update({"listener/l": Wanted(chain(other), responder.url)})
+        assert staples.of("listener/l") is None
+        await until(lambda: staples.of("listener/l"))
+        assert staples.of("listener/l") != first
+        staples.update({})
+        assert value(registry, "stapled") is None
+        assert value(registry, "fetches_total", outcome="fetched") is None
+        await staples.close()
+
+
+async def test_who_cannot_be_asked_about_is_told_once(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+    staples = Staples(registry)
+    staples.update({"listener/l": Wanted(chain(authority.issue("front")))})
+    await staples.start()
+    await until(lambda: value(registry, "fetches_total", outcome="impossible"))
+    await staples.close()
+    assert "names no OCSP responder" in caplog.text
+
+
+async def test_a_fault_of_ours_is_counted_and_does_not_end_the_asking(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+
+    class Broken(Responders):
+        async def ask(self, question: Question) -> bytes:
+            raise KeyError("ours")
+
+    staples = Staples(registry, asking=Broken)
+    staples.update({"listener/l": Wanted(chain(authority.issue("front")), SOMEWHERE)})
+    await staples.start()
+    await until(lambda: value(registry, "fetches_total", outcome="failed"))
+    assert not any(task.done() for task in asyncio.all_tasks() if task.get_name() == "staple listener/l")
+    await staples.close()
+    assert "fault of ours" in caplog.text
+
+
+async def test_responders_have_a_deadline_and_a_limit(authority: Authority) -> None:
+    """One that accepts and says nothing, one that is not there, and one that never ends."""
+    issued = authority.issue("front")
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * 1_000_000)
+        await reader.read()
+        writer.close()
+
+    asked = Responders(deadline_seconds=0.3)
+    for serve, outcome in ((silent, "unreachable"), (endless, "refused"), (None, "unreachable")):
+        server = None if serve is None else await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = 1 if server is None else server.sockets[0].getsockname()[1]
+        with pytest.raises(StapleError) as caught:
+            await asked.ask(Question.of(chain(issued), f"http://127.0.0.1:{port}/"))
+        assert caught.value.outcome == outcome
+        if server is not None:
+            server.close()
+    await asked.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2, "staples": {}}', b"\xff", b"[1]"])
+def test_a_file_that_cannot_be_used_is_as_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.ocsp"
+    path.write_bytes(content)
+    assert store.read(path) == {}
+    store.write(path, {"a": b"\x00\xff"})
+    assert store.read(path) == {"a": b"\x00\xff"}
+
+
+async def test_a_kept_staple_is_checked_as_one_that_has_just_come(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Who can write the file can take staples away, and put none of his own there."""
+    stranger = Authority(tmp_path, "stranger")
+    issued = authority.issue("front")
+    path = tmp_path / "x.ocsp"
+    store.write(path, {question(issued).key: stranger.staple(issued.certificate)})
+    staples = Staples(path=path, first_backoff_seconds=0.01)
+    async with Responder(authority) as responder:
+        staples.update({"listener/l": Wanted(chain(issued), responder.url)})
+        await staples.start()
+        await until(lambda: responder.asked)
+        assert staples.of("listener/l") is None
+        await staples.close()

@@ -1,0 +1,1 @@
+"""OCSP staples of listeners' certificates, fetched ahead of need and kept on disk."""
