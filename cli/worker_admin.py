@@ -52,6 +52,10 @@ class WorkerAdmins:
                 self.ready = list(await asyncio.gather(*map(self._is_ready, self._addresses)))
                 await asyncio.sleep(_LOOK_SECONDS)
 
+    def forget(self, number: int) -> None:
+        """Take a worker for not ready until it is asked again: its process has ended."""
+        self.ready[number] = False
+
     async def decisions(self, query: Query) -> Mapping[str, Any]:
         """Join the picks that the workers remember, newest first; who does not answer tells nothing."""
         told = await asyncio.gather(*(self._picks(number, query) for number in range(len(self._addresses))))

@@ -112,6 +112,8 @@ class Workers:
         count = settings.ext_proc.workers
         self.workers = [Worker(number, path, settings, clock) for number in range(count)]
         self._drain_seconds = settings.limits.drain_seconds
+        self.on_ended: Callable[[int], None] = lambda _: None
+        """Told the number of each worker whose process has ended."""
         self._stopping = asyncio.Event()
         running = Gauge("warmroute_worker_processes", "ext_proc workers that run", registry=registry)
         running.set_function(lambda: sum(worker.pid is not None for worker in self.workers))
@@ -146,6 +148,7 @@ class Workers:
     async def _keep_alive(self, worker: Worker) -> None:
         while True:
             pause = await worker.live()
+            self.on_ended(worker.number)
             if all(other.backoff.hopeless for other in self.workers):
                 # Whoever runs us must see it.
                 self._stopping.set()
@@ -173,6 +176,7 @@ async def _supervise(path: Path, settings: Settings) -> int:
     certificates = Certificates(registry)
     tls = hold_server(certificates, settings, "admin")
     admins = WorkerAdmins([worker.admin for worker in workers.workers], held, registry, tls)
+    workers.on_ended = admins.forget
 
     def shown() -> Mapping[str, Any]:
         return {

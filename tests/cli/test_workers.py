@@ -144,6 +144,13 @@ async def test_any_ready_worker_is_enough_and_picks_are_joined_newest_first(two:
     assert two[0].asked == [({"limit": "2", "endpoint": "10.0.0.1:80"}, "")]
 
 
+async def test_a_worker_that_has_ended_is_not_ready_until_it_is_asked_again() -> None:
+    admins = WorkerAdmins(["127.0.0.1:1", "127.0.0.1:2"], None, CollectorRegistry())
+    admins.ready = [True, True]
+    admins.forget(1)
+    assert admins.ready == [True, False]
+
+
 async def eventually(reached: Any, seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not reached():
