@@ -67,6 +67,7 @@ def test_each_target_can_be_missed(case: str, bad: dict[str, Any], unmet: str) -
     assert missed == [unmet]
 
 
+@pytest.mark.slow
 def test_a_quick_look_at_engines_that_tell_zeros() -> None:
     found = processes.run(measure("zeros_one", "weights", 0.2, 7))
     assert found["requests"] > 60

@@ -96,6 +96,7 @@ def test_a_small_churn_leaves_no_task_and_no_watch() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_short_quiet_run_sees_the_pushes_that_changes_make() -> None:
     held = processes.run(quiet(seconds=1.0, changes=2, seed=1))
     assert held.pushes_of_changes >= 2

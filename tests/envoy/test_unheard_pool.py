@@ -61,7 +61,9 @@ async def _until(port: int, status: int, seconds: float) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
+@pytest.mark.parametrize(
+    "delta", [pytest.param(False, id="sotw", marks=pytest.mark.slow), pytest.param(True, id="delta")]
+)
 async def test_other_pools_are_served_and_a_restart_takes_nothing_away(tmp_path: Path, delta: bool) -> None:
     """New Envoys get the pools that are known; one that knows the other pool keeps it over our restart."""
     application = web.Application()

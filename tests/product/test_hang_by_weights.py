@@ -76,6 +76,7 @@ async def test_an_engine_that_hangs_is_left_by_weights_alone(page: str) -> None:
             loading.cancel()
 
 
+@pytest.mark.slow
 async def test_a_restart_forgets_no_engine_that_hangs() -> None:
     """Killed and started anew, xds_server keeps it out although its page answers, until it is tried."""
     async with (
