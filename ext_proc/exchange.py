@@ -313,7 +313,8 @@ class Exchange:
             return [UNCHANGED["request_body"]]
         buffered = self._request_mode in (BUFFERED, BUFFERED_PARTIAL)
         room = self._room if buffered else None
-        return [body_reply(news, room, clear_route_cache=self._clear_route_cache)]
+        crowded = self._facts.crowded
+        return [body_reply(news, room, clear_route_cache=self._clear_route_cache, crowded=crowded)]
 
     def _headers_reply(self) -> pb.ProcessingResponse:
         room = self._room or NO_ROOM

@@ -12,6 +12,8 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from ext_proc.request import MAX_HEADER_BYTES, MAX_HEADERS
 from fleet.names import (
+    CROWDED_BYTES,
+    CROWDED_HEADERS,
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,
     HEADER_ENDPOINT,
@@ -88,6 +90,12 @@ class Room(NamedTuple):
     removed: tuple[str, ...] = REMOVED_REQUEST_HEADERS
     """What has to go, whether it is there or not."""
 
+    @property
+    def crowded(self) -> bool:
+        """Whether nothing should be told of which Envoy makes more headers."""
+        spare_headers, spare_bytes = MAX_HEADERS - CROWDED_HEADERS, MAX_HEADER_BYTES - CROWDED_BYTES
+        return self.headers < spare_headers or self.bytes < spare_bytes
+
 
 NO_ROOM: Final = Room(0, 0)
 
@@ -122,20 +130,25 @@ def headers_reply(
     if headers:
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
     if pick is not None:
-        _set_metadata(reply, pick)
+        _set_metadata(reply, pick, crowded=room.crowded)
     if no_body:
         reply.mode_override.CopyFrom(_NO_BODY)
     return reply
 
 
-def body_reply(pick: Pick, room: Room | None, *, clear_route_cache: bool) -> pb.ProcessingResponse:
-    """Reply to the body message that decided. `room` is None in modes where Envoy applies no headers."""
+def body_reply(
+    pick: Pick, room: Room | None, *, clear_route_cache: bool, crowded: bool = False
+) -> pb.ProcessingResponse:
+    """Reply to the body message that decided. `room` is None in modes where Envoy applies no headers.
+
+    `crowded`: nothing is told of which Envoy makes headers.
+    """
     reply = pb.ProcessingResponse()
     response = reply.request_body.response
     response.SetInParent()
     if room is not None and (headers := _headers(pick, room)):
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
-    _set_metadata(reply, pick)
+    _set_metadata(reply, pick, crowded=crowded or (room is not None and room.crowded))
     return reply
 
 
@@ -230,20 +243,24 @@ def _set(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
         option.header.raw_value = value.encode("ascii")
 
 
-def _set_metadata(reply: pb.ProcessingResponse, pick: Pick) -> None:
+def _set_metadata(reply: pb.ProcessingResponse, pick: Pick, *, crowded: bool = False) -> None:
+    """Tell the pick and, unless it is `crowded`, what Envoy makes headers of."""
     namespaces = reply.dynamic_metadata.fields
+    if pick.endpoints:
+        destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
+        destination.string_value = ",".join(pick.endpoints)
     ours = namespaces[METADATA_NAMESPACE].struct_value.fields
+    if pick.trace:
+        ours[METADATA_TRACE].string_value = pick.trace
+    if pick.expected_seconds is not None and pick.endpoints:
+        ours[METADATA_EXPECTED].string_value = f"{pick.expected_seconds:.6f}"
+    if crowded:
+        return
     ours[METADATA_REASON].string_value = pick.reason.value
     if pick.prefix:
         ours[METADATA_PREFIX].string_value = pick.prefix
-    if pick.trace:
-        ours[METADATA_TRACE].string_value = pick.trace
     for key, text in pick.told:
         ours[key].string_value = text
     if pick.endpoints:
         ours[METADATA_ENDPOINT].string_value = pick.endpoints[0]
         ours[METADATA_MATCHED].string_value = f"{pick.matched_share:.2f}"
-        if pick.expected_seconds is not None:
-            ours[METADATA_EXPECTED].string_value = f"{pick.expected_seconds:.6f}"
-        destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
-        destination.string_value = ",".join(pick.endpoints)

@@ -6,7 +6,14 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from fleet.names import DESTINATION_NAMESPACE, EXT_PROC_FILTER, SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
+from fleet.names import (
+    CROWDED_ATTRIBUTE,
+    DESTINATION_NAMESPACE,
+    EXT_PROC_FILTER,
+    SERVED_KEY,
+    SUBSET_KEY,
+    SUBSET_NAMESPACE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +30,8 @@ TRACEPARENT: Final = "traceparent"
 METHOD: Final = ":method"
 PATH: Final = ":path"
 UPGRADE: Final = "upgrade"
+CROWDED: Final = "crowded"
+"""Not empty where the request's headers leave no room for ours. Only an attribute tells it, no header."""
 
 MAX_ID_CHARS: Final = 128
 """A client may send a request id of its own: what is remembered of it has a limit."""
@@ -36,6 +45,7 @@ _ATTRIBUTES: Final = {
     "request.id": REQUEST_ID,
     "request.path": PATH,
     CLUSTER: CLUSTER,
+    CROWDED_ATTRIBUTE: CROWDED,
     f"request.headers['{CONTENT_TYPE}']": CONTENT_TYPE,
     f"request.headers['{ENCODING}']": ENCODING,
     f"request.headers['{TRACEPARENT}']": TRACEPARENT,
@@ -119,6 +129,11 @@ class Facts:
     def request_id(self) -> str:
         """Envoy's id of the request, or the client's; empty when it does not come along."""
         return self.told.get(REQUEST_ID, "")[:MAX_ID_CHARS]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether its headers are so many, or so long, that none should be added."""
+        return bool(self.told.get(CROWDED))
 
     @property
     def traceparent(self) -> str:

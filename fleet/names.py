@@ -43,6 +43,15 @@ CLIENT_KEY_HEADER: Final = "idempotency-key"
 # What configurations before this one noted for their own routes.
 HEADER_PROTOCOL: Final = "x-warmroute-protocol"
 
+# As an attribute of a request that has nearly as many headers, or bytes of them, as Envoy lets through by
+# default (100 and 60 KiB): whoever comes next on the way to the engine may have the same limits.
+CROWDED_HEADERS: Final = 80
+CROWDED_BYTES: Final = 56 * 1024
+CROWDED_ATTRIBUTE: Final = (
+    f"size(request.headers) > {CROWDED_HEADERS}"
+    f" || request.total_size - request.size > {CROWDED_BYTES} ? 'yes' : ''"
+)
+
 UPSTREAM_HEADERS: Final[dict[str, str]] = {
     HEADER_ENDPOINT: METADATA_ENDPOINT,
     HEADER_MATCHED: METADATA_MATCHED,
@@ -61,6 +70,15 @@ REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     HEADER_PROTOCOL,
 )
 """Routing headers that a client may send and that never steer."""
+
+# A pool's second cluster, by which its engines are spoken to in HTTP/1.1. No pool's name has a slash.
+HTTP1_SUFFIX: Final = "/http1"
+
+
+def pool_of(cluster: str) -> str:
+    """Return the pool that a cluster's name belongs to."""
+    return cluster.removesuffix(HTTP1_SUFFIX)
+
 
 ADS_CLUSTER: Final = "warmroute_xds"
 EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"

@@ -14,7 +14,7 @@ from ext_proc.idempotency.key import asked
 from ext_proc.idempotency.shared import SharedFlights
 from ext_proc.idempotency.store import Flights
 from ext_proc.pick import Refusal
-from ext_proc.request import METHOD
+from ext_proc.request import CROWDED, METHOD
 from fleet.names import CLIENT_KEY_HEADER, METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
 from fleet.sla import KEYED, derive
 
@@ -115,6 +115,8 @@ class Idempotency:
         if not held.enabled or request.headers_only or request.content_encoding:
             return None
         headers = request.headers
+        if headers.get(CROWDED):
+            return None  # The key could not be told.
         client_key = headers.get(CLIENT_KEY_HEADER, "")
         told = asked(
             # Without headers Envoy's routes have let only POST through.

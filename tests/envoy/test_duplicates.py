@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
 import tempfile
@@ -12,17 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-from opentelemetry.sdk.trace import TracerProvider
-from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from bench.stream_server import running_server, url_of
-from ext_proc.app import ExtProcServer
 from ext_proc.idempotency.key import idempotency_key
 from ext_proc.idempotency.shared import SharedFlights
 from fleet.names import HEADER_IDEMPOTENCY
-from fleet.settings.membership import membership
-from fleet.store import FleetStore, FleetView
+from tests.envoy.workers import picks, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,47 +50,6 @@ async def made(worlds: Any) -> AsyncIterator[World]:
     async with worlds(adapt=may_refuse) as made:
         yield made
         assert not made.ads.nacks
-
-
-@contextlib.asynccontextmanager
-async def worker(world: World, **keys: Any) -> AsyncIterator[CollectorRegistry]:
-    """Put a worker of the product in the stand-in's place, and give its metrics."""
-    for held in (world.engines.statuses, world.engines.resets, world.engines.delays, world.engines.newest):
-        held.clear()
-    ours = world.settings.ext_proc
-    changed = ours.model_copy(update={"idempotency": ours.idempotency.model_copy(update=keys)})
-    settings = world.settings.model_copy(update={"ext_proc": changed})
-    store, registry = FleetStore(), CollectorRegistry()
-    store.publish(FleetView(membership(settings), {}, {}, 0))
-    server = ExtProcServer(settings, store, registry, TracerProvider(), follow=False)
-    await world.ext_proc.kill()
-    await world.ext_proc_health(healthy=False)
-    await server.start()
-    try:
-        await world.ext_proc_health(healthy=True)
-        # Envoy's workers hear of it a moment after its main thread.
-        await world.eventually(lambda: answered(world, registry), "asked")
-        yield registry
-    finally:
-        await server.stop()
-        await world.ext_proc_health(healthy=False)
-        await world.ext_proc.start()
-        await world.ext_proc_health(healthy=True)
-
-
-async def answered(world: World, registry: CollectorRegistry) -> bool:
-    assert (await world.post({"prompt": "x"}, listener="marked", path="/v1/other")).status == 200
-    return sum(picks(registry).values()) > 0
-
-
-def picks(registry: CollectorRegistry) -> dict[str, float]:
-    """Reason to how many picks had it, of those that are no zero."""
-    family = next(held for held in registry.collect() if held.name == "warmroute_picks")
-    return {
-        sample.labels["reason"]: sample.value
-        for sample in family.samples
-        if sample.name.endswith("_total") and sample.value
-    }
 
 
 async def at_once(world: World, bodies: list[Any], headers: list[dict[str, str]] | None = None) -> list[Any]:

@@ -11,6 +11,8 @@ import time
 import aiohttp
 import pytest
 
+from fleet.names import CROWDED_ATTRIBUTE
+
 LARGE = 1_048_576
 
 
@@ -42,6 +44,7 @@ async def test_one_message_with_the_whole_body_and_the_attributes(world):
         "request.headers['x-session-id']": "s1",
         "request.headers['content-type']": "Application/JSON; charset=utf-8",
         "xds.cluster_name": "live",
+        CROWDED_ATTRIBUTE: "",
     }
 
 

@@ -38,6 +38,7 @@ from fleet.names import (
     ACCESS_LOG_NAME,
     ADS_CLUSTER,
     BUFFER_FILTER,
+    CROWDED_ATTRIBUTE,
     DESTINATION_NAMESPACE,
     EXT_PROC_CLUSTER,
     EXT_PROC_FILTER,
@@ -176,6 +177,7 @@ def request_attributes(listener: ListenerSettings, settings: Settings) -> list[s
         "request.headers['content-encoding']",
         "request.headers['traceparent']",
         "xds.cluster_name",
+        CROWDED_ATTRIBUTE,
         *(f"request.headers['{name}']" for name in settings.ext_proc.pick.headers),
         *(f"request.headers['{name}']" for name in settings.ext_proc.idempotency.headers),
     ]
