@@ -1,0 +1,245 @@
+"""The real Envoy with staples and session tickets from xds_server, seen by real TLS clients."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shutil
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.x509 import ocsp
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
+
+from bench.certificates import Authority
+from bench.envoy import EnvoyProcess
+from bench.responder import Responder
+from fleet.settings import parse_settings
+from fleet.store import FleetStore
+from fleet.tls import Certificates
+from xds_server.app import XdsServer
+from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.snapshot.tickets import TURN_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from fleet.settings import Settings
+
+TEXT = """
+pools:
+  - name: chat
+    joining: {{probe: none}}
+    endpoints: [{{address: "127.0.0.1:9"}}]
+listeners:
+  - name: llm
+    address: 127.0.0.1:{front}
+    pool: chat
+    tls: {{certificate_file: {at}/front.crt, key_file: {at}/front.key, {more}}}
+xds: {{address: "unix:{at}/xds"}}
+ext_proc: {{address: "unix:{at}/ext_proc"}}
+"""
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="asks with `openssl s_client`")
+
+
+class Site:
+    """xds_server with one listener, and what its certificate comes from."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory = directory
+        self.port = port
+        self.authority = Authority(directory)
+        self.responder = Responder(self.authority)
+        self.certificates = Certificates()
+        self.xds: XdsServer | None = None
+        self.settings: Settings | None = None
+        self.now = 0.0
+
+    async def start(self, more: str) -> None:
+        text = TEXT.format(at=self.directory, front=self.port, more=more)
+        self.settings = parse_settings(text)
+        given = self.settings, FleetStore(), CollectorRegistry(), TracerProvider()
+        self.xds = XdsServer(*given, control=False, certificates=self.certificates)
+        self.xds._secrets._tickets._clock = lambda: self.now
+        await self.xds.start()
+
+    def issue(self, **more: Any) -> int:
+        """Replace the listener's certificate; returns its serial number."""
+        issued = self.authority.issue("front", "front.test", responder=self.responder.url, **more)
+        return self.responder.know(issued).certificate.serial_number
+
+    def envoy(self) -> EnvoyProcess:
+        assert self.settings is not None
+        boot = bootstrap(ads_address=self.settings.xds.address, node_id="test", node_cluster="tests")
+        return EnvoyProcess(boot, directory=self.directory)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Site]:
+    made = Site(tmp_path, unused_tcp_port)
+    async with made.responder:
+        try:
+            yield made
+        finally:
+            if made.xds is not None:
+                await made.xds.stop()
+
+
+async def asked(site: Site) -> tuple[int, str]:
+    """Ask for a staple as a browser does: the certificate's serial number, and what came with it."""
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{site.port}", "-servername", "front.test"]
+    command += ["-CAfile", str(site.authority.file), "-verify_return_error", "-status"]
+    pipes = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(*command, **pipes, stderr=asyncio.subprocess.STDOUT)
+    text = (await process.communicate())[0].decode()
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        return 0, "no handshake"
+    pem = text[text.index("-----BEGIN CERTIFICATE-----") : text.index("-----END CERTIFICATE-----")]
+    serial = x509.load_pem_x509_certificate(f"{pem}-----END CERTIFICATE-----\n".encode()).serial_number
+    if "OCSP response: no response sent" in text:
+        return serial, "none"
+    assert "OCSP Response Status: successful" in text
+    assert "Cert Status: good" in text
+    return serial, "good"
+
+
+async def until(site: Site, wanted: Callable[[tuple[int, str]], bool]) -> tuple[int, str]:
+    async with asyncio.timeout(20):
+        while not wanted(told := await asked(site)):
+            await asyncio.sleep(0.05)
+    return told
+
+
+async def test_a_staple_comes_with_the_certificate_and_with_the_next_one(site: Site) -> None:
+    serial = site.issue()
+    await site.start("ocsp_fetch: true")
+    async with site.envoy() as envoy:
+        assert await until(site, lambda told: told[1] == "good") == (serial, "good")
+        renewed = site.issue()
+        await site.certificates.look()
+        assert await until(site, lambda told: told == (renewed, "good"))
+        stats = await envoy.stats()
+        assert [name for name, value in stats.items() if name.endswith("update_rejected") and value] == []
+
+
+@pytest.mark.parametrize(
+    ("status", "http_status"), [(ocsp.OCSPCertStatus.GOOD, 503), (ocsp.OCSPCertStatus.REVOKED, 200)]
+)
+async def test_without_a_staple_the_certificate_goes_alone(
+    site: Site, status: ocsp.OCSPCertStatus, http_status: int
+) -> None:
+    """A responder that is down or that says `revoked` costs no handshake."""
+    site.responder.status, site.responder.http_status = status, http_status
+    serial = site.issue()
+    await site.start("ocsp_fetch: true")
+    async with site.envoy():
+        assert await until(site, lambda told: bool(told[0])) == (serial, "none")
+        assert site.responder.asked
+
+
+async def test_a_certificate_that_clients_refuse_alone_waits_for_its_staple(site: Site) -> None:
+    """Envoy itself ends such handshakes; the certificate before goes on until the responder answers."""
+    first = site.issue(must_staple=True)
+    await site.start("ocsp_fetch: true")
+    assert site.xds is not None
+    site.xds._secrets._staples._first_backoff_seconds = 0.2
+    async with site.envoy():
+        await until(site, lambda told: told == (first, "good"))
+        site.responder.http_status = 503
+        before = site.responder.asked
+        second = site.issue(must_staple=True)
+        await site.certificates.look()
+        while site.responder.asked < before + 2:
+            assert await asked(site) == (first, "good")
+        site.responder.http_status = 200
+        await until(site, lambda told: told == (second, "good"))
+
+
+async def test_envoy_refuses_handshakes_of_such_a_certificate_without_a_staple(site: Site) -> None:
+    """The fact on which the waiting rests."""
+    site.responder.http_status = 503
+    site.issue(must_staple=True)
+    await site.start("ocsp_fetch: true")
+    async with site.envoy() as envoy:
+        await envoy.wait_ready()
+        assert (await asked(site))[1] == "no handshake"
+
+
+class Client:
+    """Comes back with its sessions, one for each version of TLS."""
+
+    def __init__(self, site: Site) -> None:
+        self._port = site.port
+        self._contexts = {}
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = ssl.create_default_context(cafile=str(site.authority.file))
+            context.minimum_version = context.maximum_version = version
+            self._contexts[version] = context
+        self._sessions: dict[ssl.TLSVersion, Any] = {}
+
+    async def resumed(self) -> set[bool]:
+        """Connect once a version with the sessions of the first call; whether they were resumed."""
+        return {await asyncio.to_thread(self._handshake, *entry) for entry in self._contexts.items()}
+
+    def _handshake(self, version: ssl.TLSVersion, context: ssl.SSLContext) -> bool:
+        with (
+            socket.create_connection(("127.0.0.1", self._port), timeout=10) as plain,
+            context.wrap_socket(
+                plain, server_hostname="front.test", session=self._sessions.get(version)
+            ) as secure,
+        ):
+            # TLS 1.3 sends tickets after the handshake: they are read with the answer.
+            secure.sendall(b"GET / HTTP/1.0\r\nhost: front.test\r\n\r\n")
+            secure.recv(1)
+            self._sessions.setdefault(version, secure.session)
+            return bool(secure.session_reused)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+async def test_a_client_resumes_at_another_envoy_where_tickets_are_shared(
+    site: Site, *, shared: bool
+) -> None:
+    site.issue()
+    await site.start(f"shared_tickets: {str(shared).lower()}")
+    client = Client(site)
+    async with site.envoy() as one:
+        await one.wait_ready()
+        assert await client.resumed() == {False}
+        assert await client.resumed() == {True}
+    async with site.envoy() as other:
+        await other.wait_ready()
+        assert await client.resumed() == {shared}
+
+
+async def test_tickets_outlive_a_turn_of_the_keys_but_not_two(site: Site) -> None:
+    site.issue()
+    await site.start("shared_tickets: true")
+    assert site.xds is not None
+    async with site.envoy() as envoy:
+        await envoy.wait_ready()
+        client = Client(site)
+        assert await client.resumed() == {False}
+
+        async def turn() -> None:
+            before = await envoy.stats("sds.listener/llm/tickets")
+            site.now += TURN_SECONDS
+            site.xds.tick()
+            async with asyncio.timeout(10):
+                while await envoy.stats("sds.listener/llm/tickets") == before:
+                    await asyncio.sleep(0.02)
+
+        await turn()
+        assert await client.resumed() == {True}
+        await turn()
+        await turn()
+        assert await client.resumed() == {False}
+        dump = str(await envoy.config_dump())
+    keys = site.xds._secrets._tickets.of("llm")
+    assert len(keys) == 3
+    assert not any(base64.b64encode(key).decode() in dump for key in keys)
