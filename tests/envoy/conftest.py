@@ -82,6 +82,8 @@ class Engines:
         """Addresses that cut the connection in the middle of a request."""
         self.delays: dict[str, float] = {}
         """Address to the seconds that it takes to answer."""
+        self.answers: list[tuple[str, str]] = []
+        """Headers that answers have beside the usual ones."""
         self.newest: deque[tuple[str, CIMultiDict[str]]] = deque(maxlen=32)
         """Who was asked, and with which headers, the newest last: also what was answered with an error."""
 
@@ -139,6 +141,7 @@ class Engines:
                 "sha256": hashlib.sha256(body).hexdigest(),
             },
             status=self.statuses.get(address, 200),
+            headers=CIMultiDict(self.answers),
         )
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
@@ -581,4 +584,5 @@ async def world(shared_world: World) -> AsyncIterator[World]:
     shared_world.engines.resets.clear()
     shared_world.engines.delays.clear()
     shared_world.engines.served.clear()
+    shared_world.engines.answers.clear()
     yield shared_world

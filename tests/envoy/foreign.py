@@ -56,6 +56,8 @@ class Way:
     """A request header of ours on which a route to the cluster `other` matches."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the ext_proc filter."""
+    before: Sequence[Mapping[str, Any]] = ()
+    """Filters that stand before it."""
 
 
 def bootstrap(ways: Sequence[Way], addresses: Mapping[str, str], socket: str, engines: Sequence[str]) -> Any:
@@ -99,7 +101,7 @@ def _listener(way: Way, address: str) -> dict[str, Any]:
     manager = {
         "@type": f"{_PRE}extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": way.name,
-        "http_filters": [*_hint(way), _ext_proc(way), _filter("router", "router.v3.Router")],
+        "http_filters": [*_hint(way), *way.before, _ext_proc(way), filter_of("router", "router.v3.Router")],
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
         "upgrade_configs": [{"upgrade_type": "websocket"}],
     }
@@ -112,7 +114,8 @@ def _listener(way: Way, address: str) -> dict[str, Any]:
     }
 
 
-def _filter(name: str, kind: str, **config: Any) -> dict[str, Any]:
+def filter_of(name: str, kind: str, **config: Any) -> dict[str, Any]:
+    """Make an HTTP filter of its configuration."""
     typed = {"@type": f"{_PRE}extensions.filters.http.{kind}", **config}
     return {"name": f"envoy.filters.http.{name}", "typed_config": typed}
 
@@ -140,7 +143,7 @@ def _ext_proc(way: Way) -> dict[str, Any]:
         "stat_prefix": way.name,
         **way.extra,
     }
-    return _filter("ext_proc", "ext_proc.v3.ExternalProcessor", **config)
+    return filter_of("ext_proc", "ext_proc.v3.ExternalProcessor", **config)
 
 
 def _hint(way: Way) -> list[dict[str, Any]]:
@@ -148,7 +151,7 @@ def _hint(way: Way) -> list[dict[str, Any]]:
         return []
     value = {"x-gateway-destination-endpoint-subset": list(way.subset)}
     metadata = [{"metadata_namespace": "envoy.lb.subset_hint", "value": value}]
-    return [_filter("set_metadata", "set_metadata.v3.Config", metadata=metadata)]
+    return [filter_of("set_metadata", "set_metadata.v3.Config", metadata=metadata)]
 
 
 def _by_metadata() -> dict[str, Any]:
