@@ -14,6 +14,7 @@ from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
+from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 from envoy.service.cluster.v3 import cds_pb2_grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from envoy.service.endpoint.v3 import eds_pb2_grpc
@@ -21,7 +22,7 @@ from envoy.service.listener.v3 import lds_pb2_grpc
 from envoy.service.route.v3 import rds_pb2_grpc
 from prometheus_client import CollectorRegistry
 
-from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.sotw import Sotw
@@ -43,6 +44,7 @@ MESSAGES = {
     TYPE_ENDPOINT: (endpoint_pb2.ClusterLoadAssignment, "cluster_name"),
     TYPE_LISTENER: (listener_pb2.Listener, "name"),
     TYPE_ROUTE: (route_pb2.RouteConfiguration, "name"),
+    TYPE_SECRET: (secret_pb2.Secret, "name"),
 }
 
 
@@ -50,11 +52,17 @@ def _resource(name: str, type_url: str, message: Any) -> Resource:
     return Resource.of(name, type_url, message.SerializeToString(deterministic=True))
 
 
-def cluster(name: str, *, seconds: int = 1, service: str = "") -> Resource:
-    """An EDS cluster."""
+def cluster(name: str, *, seconds: int = 1, service: str = "", secret: str = "") -> Resource:
+    """An EDS cluster; with TLS, whose authorities are a secret over ADS, if `secret` names one."""
     message = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
     message.eds_cluster_config.service_name = service
     message.connect_timeout.seconds = seconds
+    if secret:
+        context = tls_pb2.UpstreamTlsContext()
+        config = context.common_tls_context.validation_context_sds_secret_config
+        config.name = secret
+        config.sds_config.ads.SetInParent()
+        message.transport_socket.typed_config.Pack(context)
     return _resource(name, TYPE_CLUSTER, message)
 
 
@@ -73,6 +81,13 @@ def assignment(name: str, *weights: int) -> Resource:
 def listener(name: str, prefix: str = "") -> Resource:
     """A listener; `prefix` makes contents differ."""
     return _resource(name, TYPE_LISTENER, listener_pb2.Listener(name=name, stat_prefix=prefix))
+
+
+def secret(name: str, content: str = "") -> Resource:
+    """Authorities; `content` makes them differ."""
+    message = secret_pb2.Secret(name=name)
+    message.validation_context.trusted_ca.inline_string = content
+    return _resource(name, TYPE_SECRET, message)
 
 
 def route(name: str, target: str) -> Resource:
@@ -280,6 +295,7 @@ def xds() -> SimpleNamespace:
         cluster=cluster,
         assignment=assignment,
         listener=listener,
+        secret=secret,
         route=route,
         snapshot=snapshot,
         machine=machine,

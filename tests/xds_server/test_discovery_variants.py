@@ -8,7 +8,7 @@ import pytest
 from envoy.config.endpoint.v3 import endpoint_pb2
 
 from fleet.errors import PeerError
-from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -490,3 +490,53 @@ def test_what_is_gone_lingers_until_it_is_let_go(
     talk.publish(xds.snapshot(*back))
     assert talk.publish(xds.snapshot(*changed)) == []
     assert talk.machine.lingering()
+
+
+def test_routes_wait_for_the_secrets_of_new_clusters(
+    xds: SimpleNamespace, talk: Talk, first: list[Any]
+) -> None:
+    """Envoy asks for a secret once it knows the cluster, and the cluster warms until it has it."""
+    subscribe_all(talk)
+    talk.publish(xds.snapshot(*first))
+    tls = [xds.cluster("c", secret="ca"), xds.assignment("c", 5), xds.secret("ca", "x")]
+    moved = [*without(first, (TYPE_ROUTE, "front")), *tls, xds.route("front", "c")]
+    assert types(talk.publish(xds.snapshot(*moved))) == [TYPE_CLUSTER]
+    assert types(talk.ask(TYPE_ENDPOINT, ("a", "b", "c"))) == [TYPE_ENDPOINT]
+    assert talk.machine.holding()
+    assert types(talk.ask(TYPE_SECRET, ("ca",))) == [TYPE_SECRET, TYPE_ROUTE]
+    assert not talk.machine.holding()
+    # A changed secret, or a changed cluster whose secret Envoy has, makes nobody wait.
+    renewed = [*without(moved, (TYPE_SECRET, "ca"), (TYPE_ROUTE, "front")), xds.secret("ca", "y")]
+    renewed += [xds.route("front", "b")]
+    assert types(talk.publish(xds.snapshot(*renewed))) == [TYPE_SECRET, TYPE_ROUTE]
+    changed = [*without(renewed, (TYPE_CLUSTER, "c"), (TYPE_ROUTE, "front")), xds.route("front", "c")]
+    changed += [xds.cluster("c", seconds=3, secret="ca")]
+    assert types(talk.publish(xds.snapshot(*changed))) == [TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_ROUTE]
+
+
+def test_a_client_that_never_asks_for_a_secret_waits_no_longer_than_until_release(
+    xds: SimpleNamespace, talk: Talk, first: list[Any]
+) -> None:
+    subscribe_all(talk)
+    tls = [xds.cluster("a", secret="ca"), xds.secret("ca")]
+    assert TYPE_ROUTE not in types(talk.publish(xds.snapshot(*without(first, (TYPE_CLUSTER, "a")), *tls)))
+    assert talk.machine.holding()
+    talk.machine.release()
+    later = xds.snapshot(*without(first, (TYPE_CLUSTER, "a")), *tls)
+    assert types(talk.publish(later)) == [TYPE_LISTENER, TYPE_ROUTE]
+
+
+def test_a_secret_goes_after_the_cluster_that_refers_to_it(
+    xds: SimpleNamespace, variant: str, first: list[Any]
+) -> None:
+    talk = Talk(xds, variant)
+    talk.machine = xds.machine(variant, lingers=True)
+    talk.ask(TYPE_CLUSTER)
+    talk.ask(TYPE_SECRET, ("ca",))
+    talk.publish(xds.snapshot(xds.cluster("a", secret="ca"), xds.secret("ca"), xds.cluster("b")))
+    talk.publish(xds.snapshot(xds.cluster("b")))
+    assert talk.held(TYPE_SECRET) == {"ca"}
+    assert talk.held(TYPE_CLUSTER) == {"a", "b"}
+    talk.machine.let_go()
+    talk.publish(xds.snapshot(xds.cluster("b")))
+    assert talk.held(TYPE_CLUSTER) == {"b"}

@@ -6,16 +6,17 @@ Order
 Warming
     Envoy warms a cluster that is new or changed and wants its assignment again, even an identical
     one. So a response that adds or changes a cluster makes its assignment due, once. Only a change
-    of content does that: a NACK, or a cluster that the client already had, does not.
+    of content does that: a NACK, or a cluster that the client already had, does not. A cluster with
+    TLS warms until Envoy has its secrets too, which it asks for once it knows the cluster.
 Holding
     Listeners and routes wait until the client has answered the clusters sent before them and was
-    given the new clusters' assignments, or they would send requests to a cluster that is still
-    warming. `release` ends the wait, for clients that never answer: the loop calls it after a
-    bounded time.
+    given the new clusters' assignments and secrets, or they would send requests to a cluster that is
+    still warming. A listener's own secret needs no rule: until Envoy has it, the listener before goes
+    on. `release` ends the wait, for clients that never answer: the loop calls it after a bounded time.
 Lingering
     A request that was routed to a cluster may still be on its way to it: it waits for its body or its
-    pick, and fails if the cluster is gone when that comes. So clusters and their endpoints are taken
-    away only at `let_go`, which the loop calls some time after the last listener or route was sent.
+    pick, and fails if the cluster is gone when that comes. So clusters, their endpoints and secrets are
+    taken away only at `let_go`, which the loop calls some time after the last listener or route was sent.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from envoy.config.cluster.v3 import cluster_pb2
+from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 
-from fleet.names import SERVED_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import SERVED_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from xds_server.discovery.subscription import Changes, Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT)
+_REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_SECRET)
 _REFERRING: Final = (TYPE_LISTENER, TYPE_ROUTE)
 
 
@@ -48,6 +50,7 @@ class Rules:
         self._lingers = lingers
         self._let_go = not lingers
         self._warming: set[str] = set()
+        self._warming_secrets: set[str] = set()
         self._released = False
 
     def next_due(self, snapshot: Snapshot) -> tuple[Subscription, Changes] | None:
@@ -92,16 +95,22 @@ class Rules:
         """
         if type_url == TYPE_ENDPOINT:
             self._warming.difference_update(resource.name for resource in resources)
+        if type_url == TYPE_SECRET:
+            self._warming_secrets.difference_update(resource.name for resource in resources)
         if type_url != TYPE_CLUSTER:
             return
         self._released = False
         if not fresh:
             return
-        clusters, endpoints = (self._subscriptions.get(kind) for kind in _REFERRED)
+        clusters, endpoints, secrets = (self._subscriptions.get(kind) for kind in _REFERRED)
         assert clusters is not None
+        known = {} if secrets is None else secrets.given
         for resource in resources:
             if clusters.given.get(resource.name) == resource.version:
                 continue
+            self._warming_secrets.update(
+                name for name in secret_names(resource.body.value) if not known.get(name)
+            )
             name = assignment_name(resource.body.value)
             if name is None:
                 continue
@@ -124,7 +133,8 @@ class Rules:
         if clusters.outstanding:
             return True
         self._warming &= snapshot.of_type(TYPE_ENDPOINT).keys()
-        return bool(self._warming)
+        self._warming_secrets &= snapshot.of_type(TYPE_SECRET).keys()
+        return bool(self._warming or self._warming_secrets)
 
     def _refers_later(self, snapshot: Snapshot) -> bool:
         return any(self._pending(type_url, snapshot) for type_url in _REFERRING)
@@ -145,3 +155,26 @@ def assignment_name(cluster: bytes) -> str | None:
     if message.type != cluster_pb2.Cluster.EDS:
         return None
     return str(message.eds_cluster_config.service_name or message.name)
+
+
+@lru_cache(maxsize=1024)
+def secret_names(cluster: bytes) -> tuple[str, ...]:
+    """Names of the secrets over ADS that a serialised cluster waits for."""
+    message = cluster_pb2.Cluster.FromString(cluster)
+    sockets = (
+        message.transport_socket,
+        *(match.transport_socket for match in message.transport_socket_matches),
+    )
+    names: list[str] = []
+    for socket in sockets:
+        context = tls_pb2.UpstreamTlsContext()
+        if not socket.typed_config.Unpack(context):
+            continue
+        common = context.common_tls_context
+        configs = (
+            *common.tls_certificate_sds_secret_configs,
+            common.validation_context_sds_secret_config,
+            common.combined_validation_context.validation_context_sds_secret_config,
+        )
+        names += [config.name for config in configs if config.sds_config.HasField("ads")]
+    return tuple(names)
