@@ -13,34 +13,69 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client import CollectorRegistry
+
 from bench import report
 from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import fuzz
-from ext_proc.prompt.blocks import block_hashes, identity_of
-from ext_proc.prompt.decode import Prompt, read_request
-from ext_proc.prompt.encoding import DECODE_SECONDS
-from fleet.settings.model import LimitSettings
-from fleet.settings.picks import PickSettings
+from ext_proc.request import RouteRequest
+from ext_proc.routing import Router
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.load import Load, Signal
+from fleet.settings import parse_settings
+from fleet.store import FleetStore, FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ext_proc.pick import Pick
 
 KIB: Final = 1024
 SIZES: Final = (16 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, 10 * KIB * KIB)
 ORDINARY: Final = (2, 8, 64, 220)
 """KiB of ordinary conversations."""
 WANTED_MS: Final = 5.0
-LIMIT: Final[int] = LimitSettings().body_bytes
-MOST_BLOCKS: Final[int] = LimitSettings().prompt_blocks
-BLOCK_BYTES: Final[int] = PickSettings().block_bytes
+ENDPOINTS: Final = 100
+_SETTINGS: Final = """
+pools: [{name: p, endpoints: [{address: "127.0.0.1:8000"}]}]
+listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
+"""
 REPEATS: Final = 8
 AGAIN: Final = 5
 """Times that a family over the target is measured again."""
 
 
-def seconds_of(body: bytes, *, complete: bool, coding: str = "", repeats: int = REPEATS) -> float:
-    """Return the processor time to read and hash one body: the shortest of some tries, as hosts are noisy."""
-    return _shortest(lambda: read_once(body, complete=complete, coding=coding), repeats)
+class Reader:
+    """What holds the loop for one request: a router, from the body to the record of its pick.
+
+    Its clock is the thread's processor time, so that time which others had makes nothing late.
+    """
+
+    def __init__(self) -> None:
+        self.settings = parse_settings(_SETTINGS, environ={})
+        self._ends = tuple(Endpoint(f"10.0.{n}.1:8000", "p") for n in range(ENDPOINTS))
+        self._store = FleetStore()
+        self._router = Router(self._store, self.settings, CollectorRegistry(), time.thread_time)
+        self.publish()
+
+    def publish(self) -> None:
+        """Publish loads of this moment, so that none is too old to choose by."""
+        told = {name: Signal(0.0, time.thread_time(), "bench") for name in ("queue_depth", "running")}
+        loads = {end.address: Load(**told) for end in self._ends}
+        weights = dict.fromkeys(loads, 1000)
+        self._store.publish(FleetView(Membership((Pool("p", self._ends),)), weights, loads))
+
+    def route(self, body: bytes, *, complete: bool, coding: str = "") -> Pick:
+        """Choose for one request, of whose body the leading part is here, as an exchange does."""
+        limit = self.settings.limits.body_bytes
+        if len(body) > limit:
+            body, complete = body[:limit], False
+        return self._router.route(RouteRequest(body, complete, content_encoding=coding))
+
+    def seconds(self, body: bytes, *, complete: bool, coding: str = "", repeats: int = REPEATS) -> float:
+        """Return the processor time that one body takes: the shortest of some tries, as hosts are noisy."""
+        self.publish()
+        return _shortest(lambda: self.route(body, complete=complete, coding=coding), repeats)
 
 
 def _shortest(work: Callable[[], object], repeats: int) -> float:
@@ -52,58 +87,43 @@ def _shortest(work: Callable[[], object], repeats: int) -> float:
     return best
 
 
-def read_once(body: bytes, *, complete: bool, coding: str = "") -> int:
-    """Read and hash one body as a request's; return how many blocks it has."""
-    until = time.thread_time() + DECODE_SECONDS
-    prompt = read_request(
-        body,
-        complete=complete,
-        content_encoding=coding,
-        limit=LIMIT,
-        late=lambda: time.thread_time() > until,
-    )
-    if not isinstance(prompt, Prompt):
-        return 0
-    identity = identity_of(prompt.model or "", prompt.salt, prompt.adapter)
-    return len(block_hashes(prompt.text, identity=identity, block_bytes=BLOCK_BYTES, max_blocks=MOST_BLOCKS))
-
-
 def worst(sizes: Sequence[int] = SIZES) -> dict[str, dict[str, Any]]:
     """Return each family's worst time, and at which size and form it was.
 
     What is over the target is measured again, as long as that helps: other work on the host is not ours.
     """
     found = {}
+    reader = Reader()
     for name in [*FAMILIES, *CODED]:
         report.progress(name)
-        found[name] = _worst_of(name, sizes)
+        found[name] = _worst_of(reader, name, sizes)
         for _ in range(AGAIN):
             if found[name]["worst_ms"] <= WANTED_MS:
                 break
-            again = _worst_of(name, sizes)
+            again = _worst_of(reader, name, sizes)
             found[name] = min(found[name], again, key=lambda family: family["worst_ms"])
     return found
 
 
-def _worst_of(name: str, sizes: Sequence[int]) -> dict[str, Any]:
+def _worst_of(reader: Reader, name: str, sizes: Sequence[int]) -> dict[str, Any]:
     coding, make = CODED.get(name, ("", FAMILIES.get(name, chat)))
     worst_ms, at = 0.0, ""
     for size in sizes:
         body = make(size)
         forms = {"whole": (body, True), "cut": (body[: -len(body) // 50 or -1], False)}
         for form, (given, complete) in forms.items():
-            took = seconds_of(given, complete=complete, coding=coding) * 1e3
+            took = reader.seconds(given, complete=complete, coding=coding) * 1e3
             if took > worst_ms:
                 worst_ms, at = took, f"{form} {len(given)}"
     return {"worst_ms": round(worst_ms, 3), "at": at}
 
 
 def ordinary() -> dict[str, float]:
-    """Return microseconds to read and hash an ordinary conversation, by its size, beside json.loads."""
-    figures = {}
+    """Return microseconds for an ordinary conversation, from its body to its pick, beside json.loads."""
+    figures, reader = {}, Reader()
     for kib in ORDINARY:
         body = chat(kib * KIB)
-        figures[f"chat_{kib}k_us"] = seconds_of(body, complete=True, repeats=200) * 1e6
+        figures[f"chat_{kib}k_us"] = reader.seconds(body, complete=True, repeats=200) * 1e6
     body = chat(8 * KIB)
     figures["json_loads_8k_us"] = _shortest(lambda: json.loads(body), 200) * 1e6
     return {name: round(value, 1) for name, value in figures.items()}

@@ -13,11 +13,14 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from bench.body_maker import Made, make
 from bench.report import progress
 from ext_proc.exchange import Exchange
+from ext_proc.inquiry import read
 from ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED, UNTOLD
 from ext_proc.pick import Pick, Reason
 from ext_proc.prompt import cut, outline, parts, prompts
 from ext_proc.prompt.blocks import block_hashes, identity_of
-from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt, read_request
+from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.encoding import decode
+from fleet.settings import parse_settings
 
 if TYPE_CHECKING:
     from ext_proc.request import RouteRequest
@@ -31,10 +34,19 @@ _LIMITS: Final = (
     (outline, "MAX_VALUES"),
     (outline, "MAX_MARKS"),
     (outline, "MAX_COLONS"),
+    (outline, "MAX_OPENERS"),
     *((module, "MAX_PIECES") for module in (prompts, parts, cut)),
 )
 _OFTEN: Final = 0.3
 _ENOUGH: Final = 1 << 40
+_SETTINGS: Final = parse_settings(
+    """
+pools: [{name: p, endpoints: [{address: "127.0.0.1:8000"}]}]
+listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
+ext_proc: {pick: {sessions: {field: metadata.user_id}}}
+""",
+    environ={},
+)
 
 
 class BrokenRule(Exception):  # noqa: N818 - it is a finding
@@ -47,25 +59,20 @@ class Driven:
     def __init__(self, body_limit: int) -> None:
         self.read: Prompt | Unreadable | None = None
         self.asked = 0
-        self._limit = body_limit
+        limits = _SETTINGS.limits.model_copy(update={"body_bytes": body_limit})
+        self._settings = _SETTINGS.model_copy(update={"limits": limits})
         self.exchange = Exchange(self._route, body_limit=body_limit)
 
     def _route(self, request: RouteRequest) -> Pick:
         self.asked += 1
         if request.headers_only:
             return Pick.none(Reason.NO_BODY)
-        self.read = read = read_request(
-            request.body,
-            complete=request.complete,
-            content_encoding=request.content_encoding,
-            limit=self._limit,
-            path=request.path,
-            session_field="metadata.user_id",
-        )
-        if not isinstance(read, Prompt):
-            return Pick.none(Reason(read.value))
-        identity = identity_of(read.model or "", read.salt, read.adapter)
-        block_hashes(read.text, identity=identity, block_bytes=256, max_blocks=2048)
+        told = read(request, self._settings, lambda: 0.0)
+        self.read = told if isinstance(told, Unreadable) else told.prompt
+        if not isinstance(self.read, Prompt):
+            return Pick.none(Reason(self.read.value))
+        identity = identity_of(self.read.model or "", self.read.salt, self.read.adapter)
+        block_hashes(self.read.text, identity=identity, block_bytes=256, max_blocks=2048)
         return Pick(("10.0.0.1:8000",), Reason.COLD, prefix="0" * 16)
 
 
@@ -150,11 +157,9 @@ def check_read(rng: random.Random, made: Made, *, tight: bool) -> None:
     whole = read_prompt(made.plain, complete=True, path=made.path)
     if not made.legal:
         return
-    decoded = read_request(
-        made.body, complete=True, content_encoding=made.coding, limit=_ENOUGH, path=made.path
-    )
-    if decoded != whole:
-        raise BrokenRule(f"read as {decoded} when encoded, as {whole} when not")
+    decoded = decode(made.body, made.coding, _ENOUGH)
+    if isinstance(decoded, Unreadable) or not decoded.complete or decoded.body != made.plain:
+        raise BrokenRule(f"decoded as {decoded}")
     if not isinstance(whole, Prompt):
         if tight:
             return
@@ -175,6 +180,7 @@ def play(seed: int, number: int) -> str:
     tight = rng.random() < _OFTEN
     limits = {place: rng.randrange(1, 40) for place in _LIMITS[:3]}
     pieces = rng.randrange(8, 30)
+    limits[outline, "MAX_OPENERS"] = rng.randrange(1, 40)
     kept = {place: getattr(*place) for place in _LIMITS}
     try:
         if tight:

@@ -8,9 +8,9 @@ from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Prompt, read_prompt
-from ext_proc.prompt.encoding import DECODE_SECONDS, PLAIN, decode
+from ext_proc.prompt.encoding import DECODE_SECONDS, decode
 from ext_proc.prompt.unreadable import Unreadable
-from ext_proc.request import METHOD, model_in_path
+from ext_proc.request import METHOD, UPGRADE, model_in_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,17 +48,18 @@ class Inquiry(NamedTuple):
 
 
 def read(request: RouteRequest, settings: Settings, clock: Callable[[], float]) -> Read | Unreadable:
-    """Read a request's prompt; where only its headers are there, what they tell of it.
+    """Read a request's prompt; where only its headers are there, what they tell of it. Never raises.
 
-    Work is bounded by the limits, and by `clock` where a content coding has to be undone.
+    Work is bounded by the limits, and by `clock` where a content coding has to be undone: what is decoded
+    when the time is over is read as a leading part.
     """
     if request.headers_only:
-        # By a session alone can be told where it should go; others go by weights.
-        if request.headers.get(METHOD) != "POST" or not _told_session(request.headers, settings):
+        model = model_in_path(request.path)
+        if not _told_enough(request, settings, model):
             return Unreadable.NO_PROMPT
-        return Read(Prompt(model_in_path(request.path) or None, "", b"", complete=False), b"")
-    body, complete, encoding = request.body, request.complete, request.content_encoding
-    if encoding and encoding.strip().lower() not in PLAIN:
+        return Read(Prompt(model or None, "", b"", complete=False), b"")
+    body, complete = request.body, request.complete
+    if encoding := request.content_encoding:
         late_at = clock() + DECODE_SECONDS
         limit = settings.limits.body_bytes
         decoded = decode(body, encoding, limit, complete=complete, late=lambda: clock() > late_at)
@@ -103,6 +104,15 @@ def tenant_of(headers: Mapping[str, str], settings: Settings) -> str:
     """Return the tenant that the request is from; empty when nobody says."""
     name = settings.ext_proc.pick.tenant_header
     return headers.get(name, "").strip()[:MAX_NAME_CHARS] if name else ""
+
+
+def _told_enough(request: RouteRequest, settings: Settings, model: str) -> bool:
+    """Whether headers tell where it should go; others go by weights."""
+    handshake = UPGRADE in request.headers
+    if handshake and model:
+        return True
+    talks = handshake or request.headers.get(METHOD) == "POST" or settings.upgrades.takes(request.path)
+    return talks and bool(_told_session(request.headers, settings))
 
 
 def _told_session(headers: Mapping[str, str], settings: Settings) -> str:

@@ -21,7 +21,6 @@ import msgspec
 
 from ext_proc.prompt import text
 from ext_proc.prompt.cut import add_cut, add_value
-from ext_proc.prompt.encoding import PLAIN, decode
 from ext_proc.prompt.envelope import (
     adapter_of,
     is_reference,
@@ -38,13 +37,11 @@ from ext_proc.prompt.session import session_of
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ext_proc.prompt.envelope import Envelope
     from ext_proc.prompt.opened import Open
     from ext_proc.prompt.outline import Outline
 
-__all__ = ["Prompt", "Unreadable", "read_prompt", "read_request"]
+__all__ = ["Prompt", "Unreadable", "read_prompt"]
 
 
 class Prompt(NamedTuple):
@@ -66,30 +63,6 @@ class Prompt(NamedTuple):
     """How many token ids there are; None: the prompt is not made of ids."""
 
 
-def read_request(
-    body: bytes,
-    *,
-    complete: bool,
-    content_encoding: str,
-    limit: int,
-    path: str = "",
-    session_field: str = "",
-    late: Callable[[], bool] | None = None,
-) -> Prompt | Unreadable:
-    """Read a request body in any content coding, of at most `limit` decoded bytes. Never raises.
-
-    `late` is asked between steps of decompression; what is decoded when it says so is read as a leading part.
-    """
-    if content_encoding.strip().lower() in PLAIN:
-        if len(body) > limit:
-            body, complete = body[:limit], False
-        return read_prompt(body, complete=complete, path=path, session_field=session_field)
-    decoded = decode(body, content_encoding, limit, complete=complete, late=late)
-    if isinstance(decoded, Unreadable):
-        return decoded
-    return read_prompt(decoded.body, complete=decoded.complete, path=path, session_field=session_field)
-
-
 def read_prompt(
     body: bytes, *, complete: bool, path: str = "", session_field: str = ""
 ) -> Prompt | Unreadable:
@@ -98,7 +71,7 @@ def read_prompt(
     `path` is the request's, as far as it is known. `session_field` names a body field, inner ones with dots.
     """
     try:
-        leading, rich = leading_members(body)
+        leading, rich = leading_members(body, sure=complete)
         if len(leading) < len(body):
             body, complete = leading, False
         outline = None if complete else outline_of(body)
@@ -106,6 +79,7 @@ def read_prompt(
         if opened and not opened[0].is_object:
             return Unreadable.WRONG_SHAPE
         closed = opened[0].closed if opened else body
+        rich = rich and (outline is None or outline.is_rich)
         envelope = read_envelope(closed, rich=rich)
         pieces: text.Pieces = []
         key = _add_leads(pieces, envelope, path, opened, rich=rich)

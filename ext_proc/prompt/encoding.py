@@ -33,8 +33,8 @@ STEP_OUTPUT_BYTES: Final = 65_536
 """About what one step yields at most."""
 ZSTD_WINDOW_LOG: Final = 23
 """8 MiB, which RFC 8878 asks every decoder to support; frames that need more are refused."""
-DECODE_SECONDS: Final = 0.002
-"""What a caller on an event loop grants before it is late; half a megabyte of text takes about as long."""
+DECODE_SECONDS: Final = 0.0015
+"""What a caller on an event loop grants before it is late; 400 KB of text take about as long."""
 _FAULTS: Final = (zlib.error, brotli.error, zstd.ZstdError, EOFError, MemoryError)
 
 

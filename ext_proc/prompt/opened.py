@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _SPACE: Final = b" \t\r\n"
 _SCALAR: Final = b"0123456789+-.eEtrufalsn"
 _QUOTE, _COMMA, _COLON, _OBJECT = b'",:{'
+_LOOK_BACK: Final = 64
+"""Bytes that are looked at first: white space is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Backwards:
         at = end
         if last != _COLON:
             # A scalar may go on behind the cut.
-            at = start + 1 + len(body[start + 1 : end].rstrip(_SCALAR))
+            at = self._strip(start, end, _SCALAR)
         if is_object:
             at, _ = self._key_before(start, at)
         return self._end_before(start, at)
@@ -111,6 +113,13 @@ class Backwards:
             raise UnreadableError(Unreadable.NOT_JSON)
         return int(self._quotes[closing - 1])
 
-    def _strip(self, start: int, at: int) -> int:
+    def _strip(self, start: int, at: int, what: bytes = _SPACE) -> int:
         """Return `at` moved back over white space, at least to the container's first byte."""
-        return start + 1 + len(self._body[start + 1 : at].rstrip(_SPACE))
+        size = _LOOK_BACK
+        while at > start + 1:
+            begin = max(start + 1, at - size)
+            left = self._body[begin:at].rstrip(what)
+            if left:
+                return begin + len(left)
+            at, size = begin, 2 * size
+        return at

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     Column = NDArray[np.uint8]
 
 MAX_DEPTH: Final = 64
-MAX_MARKS: Final = 32_768
+MAX_MARKS: Final = 24_576
 """Brackets or commas that are looked at, those in strings included, and four times as many quotes.
 
 What follows them is not read. Source code has about 30,000 in a megabyte.
 """
 MAX_COLONS: Final = 49_152
 """Colons of a body that is read, those in strings included: a member has one."""
-MAX_VALUES: Final = 8192
+MAX_OPENERS: Final = 24_576
+"""Opening brackets of a body that is read, those in strings included: a list or an object has one."""
+MAX_VALUES: Final = 6144
 """Values of one prompt that are read: every comma and opening bracket outside strings begins one."""
 _STEP_BYTES: Final = 65_536
 _FIRST_STEP_BYTES: Final = 16_384
@@ -48,8 +50,10 @@ _OPENER, _CLOSER = b"{}"
 _BLANK, _NINE, _TRUE_END, _NULL_END = b" 9el"
 _CLOSING_BIT: Final = np.uint8(0x04)
 """Set in `]` and `}`, clear in `[` and `{`."""
-_SURELY: Final = 6
+_SURELY: Final = 8
 """So many times the values that are read leave no doubt that a body is rich."""
+_ONE: Final = np.int8(1)
+_TWO: Final = np.int8(2)
 _KIND: Final = np.uint8(0x44)
 """Both bits are set in closing brackets, one in opening brackets, the other in commas."""
 _NOWHERE: Final = np.empty(0, np.intp)
@@ -75,6 +79,18 @@ class Outline:
     scan: _Scan
     opened: list[Open]
     """Outermost first, at most the first five. Empty: the body does not break off inside a container."""
+
+    @property
+    def is_rich(self) -> bool:
+        """Whether it has more values than are read, or may have them: very many commas are not looked at."""
+        columns = np.frombuffer(self.body, np.uint8)
+        values = int(np.count_nonzero(columns[self.scan.brackets] & _CLOSING_BIT == 0))
+        is_comma = columns == _COMMA
+        if values > MAX_VALUES or np.count_nonzero(is_comma) > MAX_MARKS:
+            return True
+        commas = np.flatnonzero(is_comma)
+        values += int(np.count_nonzero(np.searchsorted(self.scan.quotes, commas) & 1 == 0))
+        return values > MAX_VALUES
 
     def leading_values(self, start: int) -> list[Open] | None:
         """Return `leading_values` of the open list that begins at `start`, without looking at it again."""
@@ -112,25 +128,32 @@ def leading_values(raw: msgspec.Raw | bytes) -> list[Open] | None:
     return None if scan.end == len(view) else _opened(bytes(view[: scan.end]), scan)
 
 
-def leading_members(body: bytes) -> tuple[bytes, bool]:
-    """Return a body's leading part with no more colons in it than are read, and whether it is rich.
+def leading_members(body: bytes, *, sure: bool = True) -> tuple[bytes, bool]:
+    """Return a body's leading part with no more colons and brackets than are read, and whether it is rich.
 
-    A rich body may have more values than are read, by the commas and brackets in it.
+    A rich body may have more values than are read, by the commas and brackets in it; those in strings count
+    as well where it need not be `sure`.
     """
-    if len(body) <= min(MAX_VALUES, MAX_COLONS):
+    if len(body) <= min(MAX_VALUES, MAX_COLONS, MAX_OPENERS):
         return body, False
-    marks = colons = 0
+    commas = colons = openers = 0
     for at, columns in _columns(body):
-        is_colon = columns == _COLON
-        found = int(np.count_nonzero(is_colon))
-        if colons + found > MAX_COLONS:
-            end = at + int(np.flatnonzero(is_colon)[MAX_COLONS - colons])
+        is_colon, is_opener = columns == _COLON, (columns | _CASE) == _OPENER
+        more_colons, more_openers = int(np.count_nonzero(is_colon)), int(np.count_nonzero(is_opener))
+        if colons + more_colons > MAX_COLONS or openers + more_openers > MAX_OPENERS:
+            ends = [
+                int(np.flatnonzero(found)[room])
+                for found, room in ((is_colon, MAX_COLONS - colons), (is_opener, MAX_OPENERS - openers))
+                if room < np.count_nonzero(found)
+            ]
             # What is dense in members counts as rich, whatever its values.
-            return body[:end], True
-        colons += found
-        marks += int(np.count_nonzero((columns | _CASE) == _OPENER) + np.count_nonzero(columns == _COMMA))
-    if marks > _SURELY * MAX_VALUES:
-        return body, True
+            return body[: at + min(ends)], True
+        colons += more_colons
+        openers += more_openers
+        commas += int(np.count_nonzero(columns == _COMMA))
+    marks = commas + openers
+    if not sure or marks > _SURELY * MAX_VALUES:
+        return body, marks > MAX_VALUES
     return body, marks > MAX_VALUES and _likely_values(body) > MAX_VALUES
 
 
@@ -222,7 +245,11 @@ def _steps(body: bytes | memoryview) -> Iterator[tuple[int, Column, NDArray[np.b
         if escaped:
             is_quote[0] = is_backslash[0] = False
         escaped = False
-        if is_backslash.any():
+        if not (is_backslash[1:] & is_backslash[:-1]).any():
+            # Each backslash stands alone, as nearly all do, and escapes the byte behind it.
+            is_quote[1:] &= ~is_backslash[:-1]
+            escaped = bool(is_backslash[-1])
+        else:
             # Where runs of backslashes begin and end, in turn; behind an odd run the next byte is escaped.
             edges = np.flatnonzero(is_backslash[1:] != is_backslash[:-1]) + 1
             if is_backslash[0]:
@@ -243,14 +270,15 @@ def _open_starts(body: bytes, brackets: Positions) -> list[int]:
     if not brackets.size:
         return []
     opens = np.frombuffer(body, np.uint8)[brackets] & _CLOSING_BIT == 0
-    depths = np.cumsum(np.where(opens, 1, -1).astype(np.int32))
     if not opens[0]:
         raise UnreadableError(Unreadable.NOT_JSON)
+    depths = np.cumsum(opens.view(np.int8) * _TWO - _ONE, dtype=np.int32)
     if depths.min() <= 0:
         return []
     if depths.max() > MAX_DEPTH:
         raise UnreadableError(Unreadable.TOO_DEEP)
-    # An opening bracket is open at the end if the depth never falls below its own again.
-    lowest = np.minimum.accumulate(depths[::-1])[::-1]
-    starts: list[int] = brackets[opens & (depths == lowest)].tolist()
-    return starts
+    # The container that is open at a depth begins behind the last bracket that leaves a lesser depth.
+    backwards = depths[::-1]
+    deepest = min(int(backwards[0]), _READ_DEPTH + 1)
+    behind = [depths.size - int((backwards < depth).argmax()) for depth in range(2, deepest + 1)]
+    return [int(brackets[at]) for at in (0, *behind)]

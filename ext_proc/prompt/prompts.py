@@ -39,6 +39,8 @@ _BEGUN: Final = {
 }
 _LIST_COST: Final = 4
 """Pieces that a list in a list counts for, even an empty one."""
+_INNER_COST: Final = 2
+"""Pieces that a message's list of parts or of tool calls counts for, beside those that it adds."""
 _DIGITS: Final = frozenset(b"0123456789")
 
 
@@ -72,10 +74,11 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
     An item without a role (Responses has such) counts as a block.
     """
     elements: list[msgspec.Raw] | None = None
-    messages = _MESSAGES.decode(raw)
-    for number, message in enumerate(messages):
-        if len(pieces) + number >= MAX_PIECES:
+    spent = 0
+    for number, message in enumerate(_MESSAGES.decode(raw)):
+        if len(pieces) + spent >= MAX_PIECES:
             return False
+        spent += 1
         if message.role is ABSENT:
             elements = elements_of(raw) if elements is None else elements
             pieces.append(MESSAGE)
@@ -87,12 +90,14 @@ def add_messages(pieces: Pieces, raw: RawJson) -> bool:
             if content[0] == QUOTE:
                 pieces.append(content[1:-1])
             else:
+                spent += _INNER_COST
                 add_content(pieces, content)
         if message.tool_calls is not ABSENT and not is_null(message.tool_calls):
+            spent += _INNER_COST
             pieces += (RAW, canonical(message.tool_calls))
         if message.tool_call_id is not ABSENT and not is_null(message.tool_call_id):
             pieces += (RAW, memoryview(message.tool_call_id))
-    return len(pieces) + len(messages) < MAX_PIECES
+    return len(pieces) + spent < MAX_PIECES
 
 
 def begun(role: RawJson) -> bytes:

@@ -10,6 +10,7 @@ from bench import bodies, body_fuzz
 from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import play, play_batch
 from bench.body_maker import make
+from ext_proc.pick import Reason
 from ext_proc.prompt.decode import Prompt, read_prompt
 
 SAVED = [(1, 152), (1, 559), (1, 1256), (1, 1871), (1, 3367), (1, 5253), (1, 184110), (1, 903023)]
@@ -37,7 +38,7 @@ def test_a_reader_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: object, **__: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(body_fuzz, "read_request", raises)
+    monkeypatch.setattr(body_fuzz, "read", raises)
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert broken
     assert all("RecursionError" in entry["error"] for entry in broken)
@@ -86,5 +87,9 @@ def test_every_family_is_measured() -> None:
     assert all(family["worst_ms"] > 0 for family in found.values())
 
 
-def test_an_ordinary_body_is_read_in_full() -> None:
-    assert bodies.read_once(chat(8192), complete=True) > 20
+def test_an_ordinary_body_gets_a_pick_by_all_of_its_prompt() -> None:
+    reader = bodies.Reader()
+    first, second = (reader.route(chat(8192), complete=True) for _ in range(2))
+    assert (first.reason, second.reason) == (Reason.COLD, Reason.WARM)
+    assert second.matched_share == 1.0
+    assert second.endpoints[0] == first.endpoints[0]

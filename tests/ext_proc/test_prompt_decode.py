@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.outline import MAX_OPENERS
 from ext_proc.prompt.text import MEDIA_BYTES
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def test_wrong_types_are_a_wrong_shape(body: object) -> None:
         (b'{"x":' + b"[" * 20_000 + b"]" * 20_000 + b',"prompt":"a"}', Unreadable.TOO_DEEP),
         (b'{"x":' + b"[" * 40_000, Unreadable.TOO_DEEP),
         (b'{"messages":' + b"[" * 40_000, Unreadable.TOO_DEEP),
-        (b'{"model":' + b'{"a":' * 40_000, Unreadable.WRONG_SHAPE),
+        (b'{"model":' + b'{"a":' * 20_000, Unreadable.WRONG_SHAPE),
         (
             b'{"messages":[{"role":"a","content":' + b"[" * 20_000 + b"]" * 20_000 + b"}]}",
             Unreadable.TOO_DEEP,
@@ -162,7 +163,7 @@ def test_wrong_types_are_a_wrong_shape(body: object) -> None:
         (b'{"model":null,"prompt":"x","model":"b"}', Unreadable.AMBIGUOUS),
         (b'{"cache_salt":"a","prompt":"x","cache_salt":"b"}', Unreadable.AMBIGUOUS),
         (b'{"model":"a","x":[' + b"1," * 20_000 + b'1],"prompt":"x","model":"a"}', Unreadable.AMBIGUOUS),
-        (b'{"model":[' + b"[]," * 100_000 + b'[]],"prompt":"x"}', Unreadable.WRONG_SHAPE),
+        (b'{"model":[' + b"[]," * 20_000 + b'[]],"prompt":"x"}', Unreadable.WRONG_SHAPE),
         (b'{"prompt":"a\x00b"}', Unreadable.NOT_JSON),
         (b'{"messages":[{"role":"user","content":"a"}],"prompt":"b"}', Unreadable.AMBIGUOUS),
     ],
@@ -174,6 +175,20 @@ def test_hostile_bodies_are_refused_with_their_reason(body: bytes, reason: Unrea
 def test_a_huge_number_where_nothing_is_read_does_not_matter() -> None:
     prompt = read_prompt(b'{"seed":' + b"9" * 5000 + b',"prompt":"a"}', complete=True)
     assert prompt == Prompt(None, "", b"a", complete=True)
+
+
+@pytest.mark.parametrize("dense", ["[],", "{},", '"[{",'])
+def test_of_a_body_dense_in_brackets_the_leading_part_is_read(dense: str) -> None:
+    body = f'{{"model":"m","prompt":"a","x":[{dense * MAX_OPENERS}0],"input":"b"}}'.encode()
+    assert read_prompt(body, complete=True) == Prompt("m", "", b"a", complete=False)
+
+
+@pytest.mark.parametrize("space", [0, 1, 63, 64, 65, 200, 5000])
+def test_white_space_before_a_cut_may_be_long(space: int) -> None:
+    body = f'{{"model":"m","prompt":["a",{" " * space}"b"{" " * space},{" " * space}'.encode()
+    assert read_prompt(body, complete=False) == Prompt("m", "", b"a\x1db", complete=False)
+    key = b'{"prompt":"a",' + b" " * space + b'"model"' + b" " * space + b":" + b" " * space + b'"m'
+    assert read_prompt(key, complete=False) == Prompt(None, "", b"a", complete=False)
 
 
 def test_model_named_elsewhere_is_not_ambiguous() -> None:
