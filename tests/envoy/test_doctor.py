@@ -8,6 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest_asyncio
 import yaml
 
 from bench.envoy import EnvoyProcess
@@ -18,9 +19,12 @@ from tests.envoy.conftest import free_address
 from tests.envoy.foreign import Foreign, Way, foreign
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     import pytest
+
+    from tests.envoy.conftest import World
 
 PRE = "type.googleapis.com/envoy.extensions.filters.http"
 BUFFER = {
@@ -41,23 +45,30 @@ async def doctor(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
     return process.returncode, json.loads(out)["findings"]
 
 
-async def test_nothing_is_found_in_ours_but_what_a_test_needs(world):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def untroubled(worlds: Any) -> AsyncIterator[World]:
+    """An Envoy of these tests' own: the doctor reads counters, and they keep what other tests have done."""
+    async with worlds() as world:
+        yield world
+
+
+async def test_nothing_is_found_in_ours_but_what_a_test_needs(untroubled):
     """A running Envoy with our configuration; one of its pools retries on 5xx, for the tests of retries."""
     for _ in range(3):
-        await world.post()
-    status, findings = await doctor("--admin", world.envoy.admin_address)
+        await untroubled.post()
+    status, findings = await doctor("--admin", untroubled.envoy.admin_address)
     assert status == 1
     assert {found["rule"] for found in findings} == {"unsafe-retries"}
     assert all("routes[retrying]" in found["where"] for found in findings)
 
 
-async def test_nothing_at_all_is_found_before_the_other_pools(world, tmp_path):
-    pools = [{"name": name} for name in world.pools if name != "retrying"]
+async def test_nothing_at_all_is_found_before_the_other_pools(untroubled, tmp_path):
+    pools = [{"name": name} for name in untroubled.pools if name != "retrying"]
     listeners = [{"name": "l", "address": "127.0.0.1:1", "pool": "live"}]
     path = tmp_path / "warmroute.yaml"
     path.write_text(yaml.safe_dump({"pools": pools, "listeners": listeners}))
     arguments = ("--settings", str(path), "--longest-prompt-bytes", str(1 << 30), "--fail-on", "note")
-    assert await doctor("--admin", world.envoy.admin_address, *arguments) == (0, [])
+    assert await doctor("--admin", untroubled.envoy.admin_address, *arguments) == (0, [])
 
 
 def everything_on(settings: dict[str, Any]) -> None:
