@@ -58,17 +58,22 @@ class Replica:
         """
         client = HttpClient(self.address, time.monotonic)
         deadline = time.monotonic() + _READY_SECONDS
+        last = "nothing was asked"
         try:
             while True:
                 if not self.child.running:
                     raise BenchError(f"{self.child.name} ended at its start:\n{self.child.tail()}")
                 if time.monotonic() > deadline:
-                    raise BenchError(f"{self.child.name} is not ready in time:\n{self.child.tail()}")
+                    raise BenchError(f"{self.child.name} is not ready: {last}\n{self.child.tail()}")
                 try:
-                    if (await client.request("GET", "/health")).status == 200:
+                    status = (await client.request("GET", "/health")).status
+                except ExchangeError as error:
+                    # Nobody listens before the model is loaded.
+                    last = f"/health: {error}"
+                else:
+                    if status == 200:
                         return
-                except ExchangeError:
-                    pass
+                    last = f"/health answers {status}"
                 await asyncio.sleep(1.0)
         finally:
             client.close()
