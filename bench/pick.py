@@ -30,7 +30,6 @@ from bench import report
 from ext_proc.inquiry import Read, inquiry, read
 from ext_proc.pick.considered import comparison
 from ext_proc.pick.filters import filtered
-from ext_proc.pick.pickers.offer import Offer
 from ext_proc.pick.scene import Fleet
 from ext_proc.request import RouteRequest
 from ext_proc.routing import Router
@@ -213,7 +212,7 @@ def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> 
     forecast = picks.forecaster.of(question)
     cost = picks.scores.cost(question, forecast)
     watch.lap("score")
-    order = picks.choose(Offer(question, forecast, cost))
+    order = picks.choose(picks.offer(question, forecast, cost))
     watch.lap("choose")
     comparison(picks.candidates.addresses, order, cost, forecast, explain=False)
     watch.lap("considered")

@@ -183,7 +183,7 @@ class Router:
         """Put all that is known beside a prompt."""
         now, blocks, text, warmth = self._clock(), asks.blocks, asks.prompt.text, self.warmth
         matched = self._matched(asks, kv)
-        key = leading_key(text, asks.identity, LEADING_BYTES) if text and not matched.any() else b""
+        key = leading_key(text, asks.identity, LEADING_BYTES) if blocks and not matched.any() else b""
         return Question(
             asks.leading_hash,
             blocks,
@@ -213,7 +213,9 @@ class Router:
     def _recorded(self, pick: Pick, asks: Inquiry, question: Question, kv: Asked | None) -> Pick:
         """Remember what a pick changes for those who come later."""
         first, blocks, now, warmth = pick.endpoints[0], asks.blocks, question.now, self.warmth
-        asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now)
+        held = question.matched.item(asks.pool.shape.position[first])
+        cold_bytes = question.text_bytes - held * self.settings.ext_proc.pick.block_bytes
+        asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes)
         if blocks:
             warmth.record(first, blocks)
             matched = question.matched

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ext_proc.pick.candidates import neutral
 from ext_proc.pick.pace import Pace
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ MOST_ELSEWHERE: Final = 63 / 64
 """As with the most workers that there can be."""
 RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
+EVIDENT_BYTES: Final = 2048.0
+"""Cold work of a request from which on an engine's prefill rate is its own: the time of less is a step's."""
+_LEAST_EVIDENCE: Final = 0.01
+GIVEN_SECONDS: Final = 10.0
+"""Time constant with which it is forgotten who got how many requests."""
 
 
 class Backlog:
@@ -45,6 +51,11 @@ class Backlog:
         self.rates: NDArray[np.float64] = np.full(len(addresses), np.nan)
         """Prefill tokens a second that each endpoint is capable of, see `learn_rates`; NaN is unknown."""
         self._rates_at = -np.inf
+        self.given: NDArray[np.float64] = np.zeros(len(addresses))
+        """Requests that each got lately: what ties are shared out by."""
+        self._cold_bytes: NDArray[np.float64] = np.zeros(len(addresses))
+        """Of these requests together, what was not held there."""
+        self._given_at = -np.inf
         self._beyond: NDArray[np.float64] = np.zeros(len(addresses))
         self._ours = self._theirs = 0.0
         self._others_at = -np.inf
@@ -61,12 +72,18 @@ class Backlog:
         moved._rates_at = self._rates_at
         moved._others_at = self._others_at
         moved._ours, moved._theirs = self._ours, self._theirs
+        moved._given_at = self._given_at
+        # Who is new owes nothing: it is not to catch up with what the others got before it was there.
+        moved.given[:] = self.given.mean() if self.given.size else 0.0
+        moved._cold_bytes[:] = self._cold_bytes.mean() if self.given.size else 0.0
         for position, (address, source) in enumerate(zip(addresses, sources, strict=True)):
             moved.in_flight[position] = count = in_flight(address)
             if source is not None:
                 moved.rates[position] = self.rates[source]
                 moved.tried_at[position] = self.tried_at[source]
                 moved._beyond[position] = self._beyond[source]
+                moved.given[position] = self.given[source]
+                moved._cold_bytes[position] = self._cold_bytes[source]
                 if count:
                     moved.free_at[position] = self.free_at[source]
         return moved
@@ -97,6 +114,36 @@ class Backlog:
         self._ours = ours + (self._ours - ours) * kept
         self._theirs = others + (self._theirs - others) * kept
 
+    def evident_rates(self, rows: NDArray[np.intp] | slice, default: float) -> NDArray[np.float64]:
+        """Return the prefill rate of each row, as far as it is told by more than steps that compute little.
+
+        An engine that has almost all of its prompts in its cache computes some tokens in each step, and tells
+        a rate that is the step's overhead and chance. So a rate counts by the cold work that it rests on, up
+        to `EVIDENT_BYTES` a request, against the mean rate of the peers. Unknown counts as that mean, or as
+        `default` when all is unknown. As long as we have sent nothing, all that is told counts in full.
+        """
+        rates, sent = self.rates[rows], self.given.sum()
+        if not sent:
+            return neutral(rates, default)
+        usual = self._cold_bytes.sum() / sent
+        cold = (self._cold_bytes[rows] + usual) / (self.given[rows] + 1.0)
+        if cold.min() >= EVIDENT_BYTES:
+            return neutral(rates, default)
+        known = ~np.isnan(rates)
+        if not known.any():
+            return np.full(rates.size, default)
+        evidence = np.clip(cold / EVIDENT_BYTES, _LEAST_EVIDENCE, 1.0)
+        mean = np.average(rates[known], weights=evidence[known] ** 2)
+        result: NDArray[np.float64] = np.where(known, mean + (rates - mean) * evidence, mean)
+        return result
+
+    def forget_given(self, now: float) -> None:
+        """Let what was given fade: once a tick."""
+        kept = exp(-max(0.0, now - self._given_at) / GIVEN_SECONDS)
+        self.given *= kept
+        self._cold_bytes *= kept
+        self._given_at = now
+
     @property
     def unseen(self) -> NDArray[np.float64]:
         """Requests in the engines that no worker has sent, never below 0."""
@@ -109,9 +156,11 @@ class Backlog:
         both = self._ours + self._theirs
         return min(self._theirs / both, MOST_ELSEWHERE) if both > 0 else 0.0
 
-    def add(self, address: str, cold_seconds: float, now: float) -> None:
-        """Note a pick."""
+    def add(self, address: str, cold_seconds: float, now: float, cold_bytes: float = EVIDENT_BYTES) -> None:
+        """Note a pick; `cold_bytes` is the text that is not held there."""
         position = self._position[address]
+        self.given[position] += 1.0
+        self._cold_bytes[position] += cold_bytes
         self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
         mean = self.mean_cold_seconds
         self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ext_proc.pick.forecast import Forecast
     from ext_proc.pick.pick import Question
     from ext_proc.pick.scene import Scene
 
 DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
+NOISE_SHARE: Final = 0.1
+"""Of what one request in flight adds: differences of cost below it are no reason to prefer anybody."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
 """An endpoint that holds so many requests of ours gets no more to try it with: they may hang."""
 
@@ -44,6 +47,7 @@ class Composition:
         self.forecaster = Forecaster(scene)
         self._backlog = scene.backlog
         self._apart_share = scene.apart_share
+        self._least_slack = NOISE_SHARE * settings.cost.in_flight_seconds
         self._first = PICKERS[settings.picker]
         self._wanted = settings.fallbacks + 1
         self._block_bytes = settings.block_bytes
@@ -58,7 +62,7 @@ class Composition:
             return Pick.none(Reason.NO_SIGNAL, question.prefix)
         forecast = self.forecaster.of(question)
         cost = self.scores.cost(question, forecast)
-        order = self.choose(Offer(question, forecast, cost, self._apart_share))
+        order = self.choose(self.offer(question, forecast, cost))
         considered = comparison(candidates.addresses, order, cost, forecast, explain=question.explain)
         if candidates.trials and (tried := self._due_trial(question.now)) is not None:
             return self._trial(*tried, order, question, considered)
@@ -115,6 +119,11 @@ class Composition:
             trial=True,
             considered=considered,
         )
+
+    def offer(self, question: Question, forecast: Forecast, cost: NDArray[np.float64]) -> Offer:
+        """Put before a picker what it chooses from."""
+        given = self._backlog.given[self.candidates.rows]
+        return Offer(question, forecast, cost, self._apart_share, self._least_slack, given)
 
     def choose(self, offer: Offer) -> list[int]:
         """Positions, best first, with fallbacks in other fault domains."""

@@ -50,7 +50,7 @@ class Forecaster:
         self._block_bytes = scene.settings.block_bytes
         self._cold_price = cost.cold_price
         self._in_flight_seconds = cost.in_flight_seconds
-        rates = neutral(backlog.rates[rows], cost.prefill_tokens_per_second)
+        rates = backlog.evident_rates(rows, cost.prefill_tokens_per_second)
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._seconds_per_block = self.seconds_per_byte * self._block_bytes
         depth = neutral(candidates.signal("queue_depth"), 0.0)

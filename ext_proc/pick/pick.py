@@ -153,7 +153,7 @@ class Question(NamedTuple):
     adapter: str = ""
     """What an engine may have to load first; empty: nothing."""
     leading_key: bytes = b""
-    """Digest of the prompt's leading part, where nobody is known to hold any of it; else empty."""
+    """Digest of the leading part of a prompt of a block or more that nobody is known to hold; else empty."""
     had: Sequence[str] = ()
     """Endpoints that had that part some time ago."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick.adapters import Adapters
-from ext_proc.pick.backlog import Backlog
+from ext_proc.pick.backlog import EVIDENT_BYTES, Backlog
 from ext_proc.pick.candidates import PoolShape
 from ext_proc.pick.composition import Composition
 from ext_proc.pick.demand import Demand
@@ -60,6 +60,7 @@ class PoolState:
         """Take over a tick's loads; `shared` is whether other workers tell what they send where."""
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
+        backlog.forget_given(now)
         backlog.learn_rates(columns.signal("prefill_tokens_per_second"), now)
         told = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
         backlog.learn_others(told, columns.in_flight_elsewhere, now)
@@ -104,10 +105,18 @@ class PoolState:
         """Return what counts the requests for a model."""
         return self._demands.setdefault(self._key(model), Demand(WINDOW_SECONDS))
 
-    def note(self, model: str, address: str, cold_seconds: float, adapter: str, now: float) -> None:
-        """Note a pick."""
+    def note(
+        self,
+        model: str,
+        address: str,
+        cold_seconds: float,
+        adapter: str,
+        now: float,
+        cold_bytes: float = EVIDENT_BYTES,
+    ) -> None:
+        """Note a pick; `cold_bytes` is the text that is not held there."""
         self.demand(model).add(now)
-        self.backlog.add(address, cold_seconds, now)
+        self.backlog.add(address, cold_seconds, now, cold_bytes)
         if adapter:
             self.adapters.note(adapter, self.shape.position[address], now)
 

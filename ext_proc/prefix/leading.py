@@ -1,8 +1,9 @@
 """Level 1: which endpoints had the leading part of a prompt, by a digest of its first bytes.
 
-Asked where level 2, the block index, cannot answer: of a prompt shorter than a block, which has no block
-hash, and of one whose blocks no endpoint holds any more. The engines may keep such a prefix longer than the
-index does (in host memory, on disk), and the one that had it is the best guess.
+Asked where level 2, the block index, has no answer: of a prompt whose blocks no endpoint holds any more. The
+engines may keep such a prefix longer than the index does (in host memory, on disk), and the one that had it
+is the best guess. A prompt shorter than a block is not asked for: to compute it again takes less than to wait
+behind one other request.
 
 The filter before the map says for most prompts that nobody had them, and it lets a prompt into the map when
 it comes for the second time only: prompts that come once, most of a workload without reuse, do not push out

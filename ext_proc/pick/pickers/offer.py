@@ -26,6 +26,10 @@ class Offer(NamedTuple):
     cost: NDArray[np.float64]
     apart_share: float = 0.0
     """Share of the pool's requests that other workers send without telling where, 0 to 1."""
+    least_slack: float = 0.0
+    """Seconds of cost below which a difference means nothing."""
+    given: NDArray[np.float64] | None = None
+    """Requests that each candidate got lately; None: nothing is known of that."""
 
 
 def smallest(column: NDArray[np.float64], count: int) -> NDArray[np.intp]:

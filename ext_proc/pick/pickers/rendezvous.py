@@ -2,7 +2,9 @@
 
 Almost equal is what holds as much of the prompt as the cheapest, and costs no more than a slack above it:
 
-    max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill)     of the cheapest
+    max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill, least_slack)
+
+of the cheapest. `least_slack` is what no estimate can tell apart: a part of one step of an engine.
 
 Placing what is new the same way in every worker is worth a wait that is short against computing it twice. It
 is worth more the more of the pool's requests go through workers that do not tell what they send where
@@ -10,6 +12,10 @@ is worth more the more of the pool's requests go through workers that do not tel
 
 What is hashed is the first block that the cheapest one does not hold. So a prompt that nobody holds goes by
 its leading block, and prompts that share a system prompt, which many hold, are spread by what follows it.
+
+Where nothing is left to compute that could be kept, there is nothing to agree on: of a prompt that all of
+them hold, or one shorter than a block. Such requests go in turn, in proportion to weights: to whom got the
+fewest lately, so that one prompt sent over and over loads all who hold it alike.
 """
 
 from __future__ import annotations
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
 TIE_SHARE: Final = 0.01
 COLD_SLACK: Final = 1 / 12
+CHANCE: Final = 1 / 16
+"""Of a request: who goes first among those that got as many."""
 APART_SLACK: Final = 1.5
 """Above 1, because a worker that knows little takes its own queues for longer than they are."""
 
@@ -36,14 +44,16 @@ def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
     best = int(cost.argmin())
     lowest = cost.item(best)
     cold_slack = (COLD_SLACK + APART_SLACK * offer.apart_share) * forecast.priced.item(best)
-    slack = max(TIE_SHARE * abs(lowest), cold_slack)
+    slack = max(TIE_SHARE * abs(lowest), cold_slack, offer.least_slack)
     near = np.flatnonzero(cost <= lowest + slack)
     if near.size > 1:
         near = near[forecast.matched[near] >= forecast.matched[best]]
     order: list[int]
     if near.size > 1:
-        hashed = offer.question.next_hash(forecast.matched.item(best))
-        drawn = scores(hashed, candidates.hashes[near], candidates.weights[near])
+        held, weights = forecast.matched.item(best), candidates.weights[near]
+        drawn = scores(offer.question.next_hash(held), candidates.hashes[near], weights)
+        if held >= len(offer.question.blocks) and offer.given is not None:
+            drawn = offer.given[near] / weights + CHANCE * drawn
         order = near[smallest(drawn, count)].tolist()
     else:
         order = [best]
