@@ -87,6 +87,13 @@ class Seen:
     prompt_tokens: int = 0
     cached_tokens: int = 0
 
+    def arrive(self, picked: str | None, address: str) -> None:
+        """Count a request; `picked`: the endpoint that it was meant for, `address`: our own."""
+        self.requests += 1
+        if picked is not None:
+            self.routed += 1
+            self.honoured += picked == address
+
     def as_dict(self) -> dict[str, int]:
         """For JSON."""
         return asdict(self)

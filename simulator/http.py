@@ -1,6 +1,7 @@
 """The engine as an HTTP server that speaks as vLLM does, over the engine model in real time.
 
     POST /v1/chat/completions   POST /v1/completions   GET /v1/models   GET /health   GET /metrics
+    GET  /v1/realtime           a WebSocket that answers messages with tokens (`realtime.py`)
     GET  /admin/seen            what arrived, and how many picks named this engine
     GET  /admin/fault           the fault in force
     POST /admin/fault           {"kind": "slow", "factor": 10} | "frozen" | "status" with "code" | "reset"
@@ -21,6 +22,7 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -42,11 +44,22 @@ from simulator.connection import (
 )
 from simulator.driver import DroppedError, EngineDriver, Stream
 from simulator.model import EngineConfig, Request
-from simulator.protocol import BadRequestError, Call, Writer, read_call, usage_json
+from simulator.protocol import (
+    BadRequestError,
+    Call,
+    Writer,
+    check_length,
+    models_json,
+    read_call,
+    usage_json,
+)
+from simulator.realtime import converse, open_socket, say
 from simulator.tokens import BYTES_PER_TOKEN, Speaker, block_chain, count_tokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+    _Answer = Callable[[web.BaseRequest, str, Seen], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +102,9 @@ class EngineServer:
         self._ids = count(1)
         self._transports: set[asyncio.Transport] = set()
         self._routes: dict[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
-            ("POST", "/v1/chat/completions"): self._chat,
-            ("POST", "/v1/completions"): self._completions,
+            ("POST", "/v1/chat/completions"): partial(self._serve, partial(self._infer, chat=True)),
+            ("POST", "/v1/completions"): partial(self._serve, partial(self._infer, chat=False)),
+            ("GET", "/v1/realtime"): partial(self._serve, self._converse),
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._health,
             ("GET", "/metrics"): self._metrics,
@@ -117,15 +131,10 @@ class EngineServer:
         except BadRequestError as error:
             return error_response(error.status, error.kind, error.message, address)
 
-    async def _chat(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._infer(request, chat=True)
-
-    async def _completions(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._infer(request, chat=False)
-
-    async def _infer(self, request: web.BaseRequest, *, chat: bool) -> web.StreamResponse:
+    async def _serve(self, answer: _Answer, request: web.BaseRequest) -> web.StreamResponse:
         address = own_address(request)
-        seen = self._count_arrival(request, address)
+        seen = self.seen
+        seen.arrive(request.headers.get(HEADER_ENDPOINT), address)
         transport = request.transport
         if transport is None:
             raise ConnectionResetError
@@ -134,44 +143,50 @@ class EngineServer:
             if self.fault.kind == "reset":
                 reset(transport)
                 await until_gone()
-            body = await request.read()
-            call = self._read(body, chat=chat)
-            await self.driver.thawed()
-            work = self._start(call, request)
-            return await self._answer(request, work, address, seen)
+            return await answer(request, address, seen)
         except BadRequestError:
             seen.refused += 1
             raise
+        except DroppedError:
+            seen.aborted += 1
+            reset(transport)
+            await until_gone()
         except ConnectionResetError:
             await until_gone()
         finally:
             self._transports.discard(transport)
 
-    def _read(self, body: bytes, *, chat: bool) -> Call:
+    async def _infer(
+        self, request: web.BaseRequest, address: str, seen: Seen, *, chat: bool
+    ) -> web.StreamResponse:
+        body = await request.read()
+        call = self._read(body, chat=chat)
+        await self.driver.thawed()
+        return await self._answer(request, self._start(call, request), address, seen)
+
+    async def _converse(self, request: web.BaseRequest, address: str, seen: Seen) -> web.StreamResponse:
+        self._refuse_on_demand()
+        await self.driver.thawed()
+        socket = await open_socket(request, address)
+        await converse(socket, partial(say, self.driver, self._speaker, self.config.engine.block_tokens))
+        seen.finished += 1
+        return socket
+
+    def _refuse_on_demand(self) -> None:
         if self.fault.kind == "status":
             raise BadRequestError("fault on demand", self.fault.code, "FaultOnDemand")
+
+    def _read(self, body: bytes, *, chat: bool) -> Call:
+        self._refuse_on_demand()
         call = read_call(body, chat=chat)
         if call.model is not None and call.model != self.config.model:
             raise BadRequestError(f"The model `{call.model}` does not exist.", 404, "NotFoundError")
         return call
 
-    def _count_arrival(self, request: web.BaseRequest, address: str) -> Seen:
-        seen = self.seen
-        seen.requests += 1
-        picked = request.headers.get(HEADER_ENDPOINT)
-        if picked is not None:
-            seen.routed += 1
-            seen.honoured += picked == address
-        return seen
-
     def _start(self, call: Call, request: web.BaseRequest) -> _Work:
         engine = self.config.engine
         prompt_tokens = count_tokens(call.prompt)
-        if prompt_tokens + call.max_tokens > engine.limit_tokens:
-            raise BadRequestError(
-                f"This model's maximum context length is {engine.limit_tokens} tokens. However, you "
-                f"requested {call.max_tokens} output tokens after a prompt of {prompt_tokens} tokens."
-            )
+        check_length(prompt_tokens, call.max_tokens, engine.limit_tokens)
         answer = self._speaker.answer(call.prompt, call.max_tokens)
         chain = block_chain(call.prompt + answer.encode(), engine.block_tokens)
         stream = self.driver.submit(Request(prompt_tokens, call.max_tokens, chain))
@@ -190,11 +205,6 @@ class EngineServer:
                     await work.stream.more()
                 body = work.writer.full(work.answer, work.usage())
                 response = json_response(body, address)
-        except DroppedError:
-            seen.aborted += 1
-            if request.transport is not None:
-                reset(request.transport)
-            await until_gone()
         finally:
             if self.driver.release(work.stream):
                 seen.aborted += 1
@@ -222,16 +232,8 @@ class EngineServer:
             await response.write(text.encode())
 
     async def _models(self, request: web.BaseRequest) -> web.StreamResponse:
-        card = {
-            "id": self.config.model,
-            "object": "model",
-            "created": int(self.driver.started_at),
-            "owned_by": "warmroute-simulator",
-            "root": self.config.model,
-            "parent": None,
-            "max_model_len": self.config.engine.limit_tokens,
-        }
-        return json_response(json.dumps({"object": "list", "data": [card]}).encode(), own_address(request))
+        card = models_json(self.config.model, int(self.driver.started_at), self.config.engine.limit_tokens)
+        return json_response(card, own_address(request))
 
     async def _health(self, request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(headers={HEADER_ENGINE: own_address(request)})

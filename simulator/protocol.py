@@ -91,6 +91,15 @@ def read_call(body: bytes, *, chat: bool) -> Call:
     )
 
 
+def check_length(prompt_tokens: int, output_tokens: int, limit_tokens: int) -> None:
+    """Raise BadRequestError for a request that the model's context does not hold."""
+    if prompt_tokens + output_tokens > limit_tokens:
+        raise BadRequestError(
+            f"This model's maximum context length is {limit_tokens} tokens. However, you "
+            f"requested {output_tokens} output tokens after a prompt of {prompt_tokens} tokens."
+        )
+
+
 def _chat_prompt(parsed: _Chat) -> bytes:
     if not parsed.messages:
         raise BadRequestError("messages: at least one")
@@ -162,6 +171,20 @@ def usage_json(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -
         f'"total_tokens":{prompt_tokens + completion_tokens},'
         f'"prompt_tokens_details":{{"cached_tokens":{cached_tokens}}}}}'
     )
+
+
+def models_json(model: str, created: int, limit_tokens: int) -> bytes:
+    """The list of models, with one in it."""
+    card = {
+        "id": model,
+        "object": "model",
+        "created": created,
+        "owned_by": "warmroute-simulator",
+        "root": model,
+        "parent": None,
+        "max_model_len": limit_tokens,
+    }
+    return json.dumps({"object": "list", "data": [card]}).encode()
 
 
 def error_json(message: str, kind: str, status: int) -> bytes:
