@@ -85,6 +85,8 @@ class Cluster:
         """Once it runs."""
         self.pool_overrides: dict[str, Any] = {}
         """Fields of the pool that differ from defaults; they count from the next `write_settings` on."""
+        self.listener_overrides: dict[str, Any] = {}
+        """Fields of the listener, likewise."""
         self._clients: dict[str, HttpClient] = {}
 
     @property
@@ -197,7 +199,9 @@ class Cluster:
                     **self.pool_overrides,
                 }
             ],
-            "listeners": [{"name": "front", "address": self.address, "pool": POOL}],
+            "listeners": [
+                {"name": "front", "address": self.address, "pool": POOL, **self.listener_overrides}
+            ],
             "xds": {"address": f"unix:{sockets}/xds.sock"},
             "ext_proc": {"address": f"unix:{sockets}/ext_proc.sock"},
             "control": {"address": f"unix:{sockets}/control.sock"},
