@@ -108,10 +108,11 @@ def tenant_of(headers: Mapping[str, str], settings: Settings) -> str:
 
 def _told_enough(request: RouteRequest, settings: Settings, model: str) -> bool:
     """Whether headers tell where it should go; others go by weights."""
-    handshake = UPGRADE in request.headers
+    method = request.headers.get(METHOD)
+    handshake = UPGRADE in request.headers or method == "CONNECT"
     if handshake and model:
         return True
-    talks = handshake or request.headers.get(METHOD) == "POST" or settings.upgrades.takes(request.path)
+    talks = handshake or method == "POST" or settings.upgrades.takes(request.path)
     return talks and bool(_told_session(request.headers, settings))
 
 

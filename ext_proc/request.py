@@ -13,6 +13,7 @@ from fleet.names import (
     SERVED_KEY,
     SUBSET_KEY,
     SUBSET_NAMESPACE,
+    pool_of,
 )
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Facts:
         return RouteRequest(
             body,
             complete,
-            told.get(CLUSTER, ""),
+            pool_of(told.get(CLUSTER, "")),
             told.get(ENCODING, ""),
             told.get(REQUEST_ID, "")[:MAX_ID_CHARS],
             told.get(TRACEPARENT, ""),

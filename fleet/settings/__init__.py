@@ -25,6 +25,7 @@ from fleet.settings.tls import (
     TlsSettings,
 )
 from fleet.settings.topology import LinkSettings, TopologySettings
+from fleet.settings.upgrades import FallbackSettings, Http2Settings, Protocol, UpgradeSettings
 from fleet.settings.weights import (
     BalancedSettings,
     FaultSettings,
@@ -45,10 +46,12 @@ __all__ = [
     "EndpointSettings",
     "EnvoyTlsSettings",
     "ExtProcSettings",
+    "FallbackSettings",
     "FaultSettings",
     "FileDiscoverySettings",
     "HeadroomSettings",
     "HealthCheckSettings",
+    "Http2Settings",
     "IdempotencySettings",
     "JoiningSettings",
     "LimitSettings",
@@ -61,6 +64,7 @@ __all__ = [
     "PoolSettings",
     "PoolTlsSettings",
     "PredictiveSettings",
+    "Protocol",
     "ServerTlsSettings",
     "Settings",
     "SignalSettings",
@@ -71,6 +75,7 @@ __all__ = [
     "TelemetrySettings",
     "TlsSettings",
     "TopologySettings",
+    "UpgradeSettings",
     "WeightSettings",
     "XdsSettings",
     "load_endpoints",

@@ -11,6 +11,7 @@ from fleet.settings.headers import HeaderName
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
 from fleet.settings.strict import Name, Seconds, Strict
 from fleet.settings.tls import ListenerTlsSettings, PoolTlsSettings
+from fleet.settings.upgrades import Protocol
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
 """Whose metric names an endpoint uses; `auto`: found out from its page."""
@@ -164,6 +165,8 @@ class PoolSettings(Strict):
     """Envoy's own probes; None: it has none."""
     tls: PoolTlsSettings | None = None
     """None: engines are spoken to in plaintext."""
+    protocol: Protocol = "http1"
+    """`auto`: HTTP/2 once all engines have shown that they speak it; `grpc`: HTTP/2, never anything else."""
 
     @model_validator(mode="after")
     def _template_needs_tokenizer(self) -> Self:

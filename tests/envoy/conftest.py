@@ -328,7 +328,7 @@ class ExtProc(ext_proc_grpc.ExternalProcessorServicer, health_pb2_grpc.HealthSer
             option = common.header_mutation.set_headers.add()
             option.header.key = name
             option.header.raw_value = value.encode()
-        if kind == "request_body":
+        if kind in ("request_headers", "request_body"):
             if self.pick:
                 response.dynamic_metadata.get_or_create_struct(DESTINATION_NAMESPACE)[DESTINATION_KEY] = (
                     self.pick
@@ -474,11 +474,18 @@ class Answer:
         return [value for held, value in self.seen["headers"] if held == name]
 
 
+_given: set[str] = set()
+
+
 def free_address() -> str:
-    """Return a loopback address that was free a moment ago."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{bound.getsockname()[1]}"
+    """Return a loopback address that was free a moment ago, and that nobody here was given before."""
+    while True:
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{bound.getsockname()[1]}"
+        if address not in _given:
+            _given.add(address)
+            return address
 
 
 @contextlib.asynccontextmanager

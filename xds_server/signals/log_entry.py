@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, METADATA_NAMESPACE, SESSION_TAG
+from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, METADATA_NAMESPACE, SESSION_TAG, pool_of
 from xds_server.signals.served import Finished
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ def finished_of(entry: Any) -> Finished | None:
     if common.HasField("response_flags"):
         flags = tuple(_flags(common.response_flags))
     started = common.start_time
+    pool = pool_of(common.upstream_cluster)
     return Finished(
         address=_address(common.upstream_remote_address),
         picked=_picked(filters),
-        cluster=common.upstream_cluster,
+        cluster=pool,
         request_id=entry.request.request_id,
         started_at=started.seconds + started.nanos * 1e-9,
         first_byte_seconds=first,
@@ -71,6 +72,7 @@ def finished_of(entry: Any) -> Finished | None:
         attempts=min(common.upstream_request_attempt_count, MOST_ATTEMPTS),
         metadata=_metadata(filters),
         in_session=bool(common.custom_tags.get(SESSION_TAG)),
+        over_http1=pool != common.upstream_cluster,
     )
 
 

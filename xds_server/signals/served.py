@@ -54,7 +54,7 @@ class Finished:
     picked: str
     """The first endpoint of ext_proc's pick; empty: it went by weights."""
     cluster: str
-    """The Envoy cluster, which is the pool."""
+    """The pool; either of its Envoy clusters."""
     request_id: str
     started_at: float
     """Unix time in seconds."""
@@ -70,6 +70,8 @@ class Finished:
     attempts: int
     metadata: Mapping[str, str]
     """What ext_proc noted of its decision."""
+    over_http1: bool = False
+    """Whether it went by the cluster that speaks HTTP/1.1 to a pool that speaks HTTP/2 else."""
     in_session: bool = False
     """Whether it named a session, by which Envoy keeps those without a pick on one endpoint."""
 

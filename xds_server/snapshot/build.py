@@ -32,6 +32,7 @@ def build_snapshot(
     draining: frozenset[str] = frozenset(),
     unheard: frozenset[str] = frozenset(),
     secrets: tuple[Resource, ...] = (),
+    moved: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """Build all resources: those of the settings once, endpoints and weights anew each time.
 
@@ -44,6 +45,7 @@ def build_snapshot(
         unheard: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy that
             has endpoints for them keeps these.
         secrets: what TLS of listeners and pools refers to.
+        moved: pools that speak HTTP/2 and are spoken to in HTTP/1.1 for now.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -53,7 +55,7 @@ def build_snapshot(
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(strangers)}")
     snapshot = Snapshot.of(
         [
-            *_of_settings(_Same(settings)),
+            *_of_settings(_Same(settings), moved),
             *secrets,
             *load_assignments(membership, weights, unhealthy, draining),
         ]
@@ -80,6 +82,6 @@ class _Same:
 
 
 @lru_cache(maxsize=2)
-def _of_settings(same: _Same) -> tuple[Resource, ...]:
+def _of_settings(same: _Same, moved: frozenset[str]) -> tuple[Resource, ...]:
     settings = same.settings
-    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings))
+    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, moved))

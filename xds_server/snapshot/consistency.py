@@ -82,4 +82,5 @@ def _route_configurations(serialised: bytes) -> frozenset[str]:
 
 def _route_clusters(serialised: bytes) -> frozenset[str]:
     config = route_pb2.RouteConfiguration.FromString(serialised)
-    return frozenset(entry.route.cluster for host in config.virtual_hosts for entry in host.routes)
+    entries = (entry for host in config.virtual_hosts for entry in host.routes)
+    return frozenset(entry.route.cluster for entry in entries if entry.HasField("route"))

@@ -47,7 +47,7 @@ from fleet.names import (
     SESSION_TAG,
     TYPE_LISTENER,
 )
-from xds_server.snapshot import limits, tls
+from xds_server.snapshot import limits, tls, upgrades
 from xds_server.snapshot.extension import address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.snapshot import Resource
 
@@ -99,6 +99,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
                 EarlyHeaderMutation(
                     mutations=[
                         *(HeaderMutation(remove=name) for name in REMOVED_REQUEST_HEADERS),
+                        *upgrades.early_mutations(settings),
                     ]
                 ),
             )
@@ -111,10 +112,12 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
                 name=BUFFER_FILTER,
                 typed_config=packed(Buffer(max_request_bytes=listener.large_body_bytes + 1)),
             ),
+            *upgrades.filters(settings),
             *limits.filters(listener, settings),
             HttpFilter(name=_ROUTER_FILTER, typed_config=packed(Router())),
         ],
-        upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
+        upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type=upgrades.WEBSOCKET)],
+        http2_protocol_options=upgrades.http2_options(settings),
         access_log=[_access_log(listener)] if settings.signals.access_log else [],
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )

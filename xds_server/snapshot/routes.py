@@ -1,8 +1,9 @@
 """Routes: they decide, from a request's headers, what of it ext_proc gets to read.
 
-In order: upgrades (nothing), JSON of a known and ordinary length (the whole body in one message), all else
-(nothing). Whatever ext_proc does not read goes by weights: every way of showing it a part of a body while the
-rest is on its way stalls or doubles some bodies in Envoy 1.40 (docs/decisions/0011).
+In order: paths of upgrades (the headers alone), other upgrades (nothing), JSON of a known and ordinary length
+(the whole body in one message), all else (nothing). What ext_proc does not read goes by weights: every way
+of showing it a part of a body while the rest is on its way stalls or doubles some bodies in Envoy 1.40
+(docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -19,16 +20,10 @@ from envoy_data_plane.envoy.config.route.v3 import (
     RouteMatch,
     VirtualHost,
 )
-from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import BufferPerRoute
-from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
-    ExtProcPerRoute,
-)
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 from envoy_data_plane.envoy.type.v3 import Int64Range
 
 from fleet.names import (
-    BUFFER_FILTER,
-    EXT_PROC_FILTER,
     HEADER_ATTEMPTS,
     HEADER_ENDPOINT,
     HEADER_MATCHED,
@@ -38,8 +33,8 @@ from fleet.names import (
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
-from xds_server.snapshot import limits
-from xds_server.snapshot.extension import overwriting, packed, seconds
+from xds_server.snapshot import limits, upgrades
+from xds_server.snapshot.extension import overwriting, seconds
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
@@ -54,20 +49,27 @@ part before it sends the next: buffered, both sides would wait for ever."""
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
 
 
-def routes(settings: Settings) -> list[Resource]:
-    """One route configuration a listener; it has the listener's name."""
+def routes(settings: Settings, moved: frozenset[str] = frozenset()) -> list[Resource]:
+    """One route configuration a listener; it has the listener's name.
+
+    `moved` are pools that speak HTTP/2 and are spoken to in HTTP/1.1 for now.
+    """
     pools = {pool.name: pool for pool in settings.pools}
-    made = [_route_configuration(listener, pools[listener.pool], settings) for listener in settings.listeners]
+    made = [
+        _route_configuration(listener, pools[listener.pool], settings, moved)
+        for listener in settings.listeners
+    ]
     return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
 
 
 def _route_configuration(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, moved: frozenset[str]
 ) -> RouteConfiguration:
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=_routes(listener, pool, settings),
+        routes=_routes(listener, pool, settings, moved),
+        request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
             overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
@@ -76,8 +78,10 @@ def _route_configuration(
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
 
 
-def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> list[Route]:
-    action = _action(listener, pool, settings)
+def _routes(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, moved: frozenset[str]
+) -> list[Route]:
+    action = _action(listener, pool, settings, moved)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
@@ -86,10 +90,11 @@ def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings) 
     ordinary = HeaderMatcher(
         name="content-length", range_match=Int64Range(start=0, end=listener.large_body_bytes)
     )
-    untouched = {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
+    untouched = upgrades.untouched()
     return [
+        *upgrades.of_upgrades(listener, pool, settings, action),
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
-        _route("upgrade", [upgrade], action, untouched),
+        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, action), untouched),
         _route("json", [*is_json, ordinary], action, {}),
         _route("other", [], action, untouched),
     ]
@@ -104,20 +109,18 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
     )
 
 
-def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings) -> RouteAction:
+def _action(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, moved: frozenset[str]
+) -> RouteAction:
     session = RouteActionHashPolicyHeader(header_name=listener.session_header)
     return RouteAction(
-        cluster=pool.name,
+        cluster=upgrades.cluster_of(pool, moved),
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
         hash_policy=[RouteActionHashPolicy(header=session)],
         retry_policy=limits.retry_policy(pool, settings),
         hedge_policy=limits.hedge_policy(pool, settings),
     )
-
-
-def _unbuffered() -> Any:
-    return packed(BufferPerRoute(disabled=True))
 
 
 def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:

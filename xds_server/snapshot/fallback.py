@@ -1,0 +1,82 @@
+"""Which headers the HTTP/1.1 fallback passes on: Envoy can only be told what to remove, so the rest is.
+
+"All names but these" is one regular expression over the tree of their letters; Envoy refuses programs of more
+than 100 instructions by default, so the tree is cut into several of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_FIRST, _LAST = "!", "~"
+"""Header names are of these characters; naming them keeps the programs small, which `.` would not."""
+_ANY: Final = f"[{_FIRST}-{_LAST}]*"
+_MOST_STEPS: Final = 88
+"""Instructions of a program, as `_steps` counts them."""
+_END: Final = ""
+
+_Tree = dict[str, "_Tree"]
+
+
+def all_but(names: Iterable[str]) -> tuple[str, ...]:
+    """Return regular expressions of which one matches whole every header name that is not in `names`.
+
+    Names are in small letters, as Envoy holds them.
+    """
+    return tuple(_programs("", _tree(names)))
+
+
+def _tree(names: Iterable[str]) -> _Tree:
+    root: _Tree = {}
+    for name in sorted(set(names)):
+        node = root
+        for letter in name:
+            node = node.setdefault(letter, {})
+        node[_END] = {}
+    return root
+
+
+def _programs(prefix: str, node: _Tree) -> Iterator[str]:
+    if len(prefix) + _steps(node) <= _MOST_STEPS:
+        yield re.escape(prefix) + _whole(node)
+        return
+    # Too large: what leaves the tree here on its own, then each branch.
+    yield re.escape(prefix) + _alternatives([*_leaving(node)], optional=_END not in node and bool(prefix))
+    for letter, child in node.items():
+        if letter:
+            yield from _programs(prefix + letter, child)
+
+
+def _whole(node: _Tree) -> str:
+    branches = [re.escape(letter) + _whole(child) for letter, child in node.items() if letter]
+    return _alternatives([*_leaving(node), *branches], optional=_END not in node)
+
+
+def _alternatives(parts: list[str], *, optional: bool) -> str:
+    joined = f"(?:{'|'.join(parts)})"
+    return f"{joined}?" if optional else joined
+
+
+def _leaving(node: _Tree) -> Iterator[str]:
+    """One letter that no branch begins with, and whatever follows."""
+    yield f"{_others([letter for letter in node if letter])}{_ANY}"
+
+
+def _others(letters: list[str]) -> str:
+    ranges = []
+    start = ord(_FIRST)
+    for code in [*sorted(map(ord, letters)), ord(_LAST) + 1]:
+        if start < code:
+            ranges.append(f"\\x{start:02x}-\\x{code - 1:02x}")
+        start = code + 1
+    return f"[{''.join(ranges)}]"
+
+
+def _steps(node: _Tree) -> int:
+    """An upper bound of what RE2 makes of the branch: each letter, choice, range and loop is one."""
+    kids = [child for letter, child in node.items() if letter]
+    return 5 + len(kids) + sum(2 + _steps(child) for child in kids)
