@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         delta=args.delta,
         admin_address=args.admin,
         transport_socket=None if shown is None else bootstrap_socket(shown),
+        connections=settings.connections,
     )
     print(yaml.safe_dump(made, sort_keys=False, default_flow_style=False), end="")
     return 0

@@ -69,9 +69,11 @@ class ExtProcServer:
         self._grpc = GrpcServer(
             "ext_proc",
             settings.ext_proc.address,
+            settings.connections,
             services=HEALTH_SERVICES,
             alive=LIVENESS_SERVICE,
             credentials=grpc_server(certificates, settings, "ext_proc"),
+            streams=settings.connections.ext_proc_streams,
         )
         self._service.register(self._grpc.server)
         self._share = self._joined(settings, SharedMetrics.on(registry), clock)

@@ -19,6 +19,7 @@ from prometheus_client import Counter, Gauge
 from fleet.codec import decode_in_flight, decode_loads, decode_membership, encode_traffic
 from fleet.credentials import Dialler
 from fleet.errors import PeerError
+from fleet.serving import permitted_ping_seconds
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ class Follower:
                 if not heard:
                     logger.info("following xds_server at %s", self._address)
                     self._connected.set(1)
-                heard = True
+                    heard = True
+                    if self._dialler.heed(permitted_ping_seconds(await call.initial_metadata())):
+                        break
                 view = following.on_update(update, self._store.view, self._clock())
                 if view is not None:
                     self._store.publish(view)

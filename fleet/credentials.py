@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from fleet.serving import CHANNEL_OPTIONS
+from fleet.serving import PING_SECONDS, channel_options
 from fleet.tls import Files
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class Dialler:
         self._held = held
         self._server_name = server_name
         self._given = None if held is None else held.material
+        self._ping_seconds = PING_SECONDS
+        self._too_many_pings = False
 
     @classmethod
     def of(
@@ -100,18 +102,35 @@ class Dialler:
 
     @property
     def stale(self) -> bool:
-        """Whether a new channel would have other certificates than the newest one."""
-        return self._held is not None and self._held.material is not self._given
+        """Whether a new channel would be another one: with newer certificates, or fewer pings."""
+        return self._too_many_pings or (self._held is not None and self._held.material is not self._given)
+
+    def heed(self, permitted_ping_seconds: float | None) -> bool:
+        """Ping no more often than a server permits, as it tells at the start; None: it does not tell.
+
+        Returns whether the channel has to be opened anew for that.
+        """
+        if permitted_ping_seconds is None or permitted_ping_seconds <= self._ping_seconds:
+            return False
+        logger.warning(
+            "%s permits a ping in %g s: from now on it gets no more, so that it does not end connections",
+            self.address,
+            permitted_ping_seconds,
+        )
+        self._ping_seconds, self._too_many_pings = permitted_ping_seconds, True
+        return True
 
     def open(self) -> grpc.aio.Channel:
         """Open a channel."""
+        self._too_many_pings = False
+        options = channel_options(self._ping_seconds)
         if self._held is None:
-            return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(self.address, options=options)
         given = self._given = self._held.material
         return grpc.aio.secure_channel(
             self.address,
             grpc.ssl_channel_credentials(given.ca, given.key, given.certificate),
-            options=(*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", self._server_name)),
+            options=(*options, ("grpc.ssl_target_name_override", self._server_name)),
         )
 
 

@@ -17,37 +17,64 @@ import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
+from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
+
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
 
-SERVER_OPTIONS: Final[Sequence[tuple[str, int]]] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),
-    # A half-dead peer is noticed within these two times.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # Envoys ping quiet streams every few seconds; by default that ends in "too many pings".
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.http2.max_pings_without_data", 0),
-)
 
-CHANNEL_OPTIONS: Final[Sequence[tuple[str, int]]] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-)
+def server_options(
+    connections: ConnectionSettings | None = None, streams: int | None = None
+) -> Sequence[tuple[str, int]]:
+    """Options of our gRPC servers; `streams` is what one connection may carry, None: any number."""
+    held = connections or ConnectionSettings()
+    return (
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.so_reuseport", 0),
+        # A half-dead peer is noticed within these two times.
+        ("grpc.keepalive_time_ms", round(1000 * held.ping_seconds)),
+        ("grpc.keepalive_timeout_ms", round(1000 * held.ping_timeout_seconds)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # Envoys ping quiet streams every few seconds; by default that ends in "too many pings".
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", round(1000 * PERMITTED_PING_SECONDS)),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.max_pings_without_data", 0),
+        *(() if streams is None else (("grpc.max_concurrent_streams", streams),)),
+    )
+
+
+SERVER_OPTIONS: Final = server_options()
+
+PING_SECONDS: Final = 10.0
+"""Between the pings of our gRPC clients, unless the server permits only fewer."""
+_PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
+PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
+"""Initial metadata by which our servers tell clients of ours the shortest pause between pings."""
+
+
+def permitted_ping_seconds(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
+    """Read it; None where the server does not tell, or tells no number."""
+    told = next((value for key, value in metadata if key == _PERMITTED_PING_KEY), "")
+    return int(told) / 1000 if isinstance(told, str) and told.isascii() and told.isdigit() else None
+
+
+def channel_options(ping_seconds: float = PING_SECONDS) -> Sequence[tuple[str, int]]:
+    """Options of our gRPC clients."""
+    return (
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+    )
 
 
 class GrpcServer:
@@ -57,21 +84,23 @@ class GrpcServer:
         self,
         name: str,
         address: str,
+        connections: ConnectionSettings | None = None,
         *,
         services: Sequence[str] = (),
         alive: str = "",
         credentials: grpc.ServerCredentials | None = None,
+        streams: int | None = None,
     ) -> None:
         """`services` are names that are as ready as the server (named ""); `alive` serves from the start.
 
-        Without `credentials` it speaks plaintext.
+        Without `credentials` it speaks plaintext. `streams` is what one connection may carry.
         """
         self.name = name
         self.address = address
         self._services = ("", *services)
         self._alive = alive
         self._credentials = credentials
-        self.server = grpc.aio.server(options=SERVER_OPTIONS)
+        self.server = grpc.aio.server(options=server_options(connections, streams))
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 

@@ -77,7 +77,7 @@ class XdsServer:
         self._store = store
         self._clock = clock
         self._ticker = Ticker(clock)
-        self._keeper = EndpointKeeper(settings, registry, clock)
+        self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=self._secrets.engine_tls)
         self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
@@ -99,6 +99,7 @@ class XdsServer:
             clock,
             on_change=self._ticker.hear,
             on_request=self._operators.requests.note,
+            engine_tls=self._secrets.engine_tls,
         )
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
@@ -120,7 +121,8 @@ class XdsServer:
 
     def _xds_server(self, clients: ClientStatusService, certificates: Certificates) -> GrpcServer:
         credentials = grpc_server(certificates, self._settings, "xds")
-        server = GrpcServer("xds", self._settings.xds.address, credentials=credentials)
+        settings = self._settings
+        server = GrpcServer("xds", settings.xds.address, settings.connections, credentials=credentials)
         self._discovery.register(server.server)
         clients.register(server.server)
         self._sensing.register(server.server)
@@ -129,7 +131,8 @@ class XdsServer:
     def _control_server(self, registry: CollectorRegistry, certificates: Certificates) -> GrpcServer:
         settings = self._settings
         credentials = grpc_server(certificates, settings, "control")
-        server = GrpcServer("control", settings.control.address, credentials=credentials)
+        held = settings.connections
+        server = GrpcServer("control", settings.control.address, held, credentials=credentials)
         ControlService(self._store, registry, self._clock).register(server.server)
         self._sensing.register_agents(server.server)
         return server

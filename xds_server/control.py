@@ -23,6 +23,7 @@ from prometheus_client import Counter, Gauge
 from fleet.codec import decode_traffic, encode_in_flight, encode_loads, encode_membership
 from fleet.errors import PeerError
 from fleet.pick_table import PickTable
+from fleet.serving import PERMITTED_PING
 from fleet.wire import control_pb2
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class ControlService:
             self._refused.inc()
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         assert stream.worker is not None
+        await context.send_initial_metadata(PERMITTED_PING)
         # A worker may be back before its broken stream has ended here: what counts is the stream.
         self._serial += 1
         stream.worker = key = f"{stream.worker}#{self._serial}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet import sla
-from fleet.settings import replicas, tls, topology
+from fleet.settings import connections, replicas, tls, topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_topology(settings),
         *sla.contradictions(settings),
         *tls.contradictions(settings),
+        *connections.contradictions(settings),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fleet.settings.address import ServerAddress, is_local
+from fleet.settings.connections import ConnectionSettings
 from fleet.settings.picks import PickSettings
 from fleet.settings.pools import ListenerSettings, PoolSettings
 from fleet.settings.replicas import MOST_WORKERS, SharedSettings
@@ -87,6 +88,7 @@ class Settings(_Strict):
     telemetry: TelemetrySettings = TelemetrySettings()
     limits: LimitSettings = LimitSettings()
     tls: TlsSettings = TlsSettings()
+    connections: ConnectionSettings = ConnectionSettings()
     allow_plaintext: bool = False
     """Addresses beyond Unix sockets and loopback are refused without it or `tls`."""
 

@@ -16,7 +16,7 @@ from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.load import Load, Signal
-from fleet.serving import GrpcServer
+from fleet.serving import GrpcServer, channel_options
 from fleet.store import FleetStore, FleetView, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
 from xds_server.control import Broadcast, ControlService, WorkerStream
@@ -271,3 +271,24 @@ async def test_bytes_that_are_no_message_are_the_workers_error(server: Server, a
         await call.write(b"\xff\xff")
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert server.registry.get_sample_value("warmroute_worker_protocol_errors_total") == 1
+
+
+async def test_a_worker_pings_no_more_often_than_the_server_permits(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It hears so at the start, opens its connection anew, once, and then follows."""
+    monkeypatch.setattr("xds_server.control.PERMITTED_PING", (("warmroute-permitted-ping-ms", "60000"),))
+    opened: list[float] = []
+    monkeypatch.setattr(
+        "fleet.credentials.channel_options",
+        lambda seconds: opened.append(seconds) or channel_options(seconds),
+    )
+    server.store.publish(VIEW)
+    worker = Worker(server.address)
+    worker.start()
+    try:
+        await until(lambda: worker.store.view is not None)
+        assert opened == [10.0, 60.0]
+        assert [record.message.count("permits a ping in 60 s") for record in caplog.records].count(1) == 1
+    finally:
+        await worker.stop()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from fleet.endpoint import Locality
 from fleet.names import ADS_CLUSTER
 from fleet.settings.address import split_host_port
+from fleet.settings.connections import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KEEPALIVE_INTERVAL: Final = "30s"
-_KEEPALIVE_TIMEOUT: Final = "10s"
 _CONNECT_TIMEOUT: Final = "1s"
 
 
@@ -26,6 +25,7 @@ def bootstrap(
     delta: bool = False,
     admin_address: str = "",
     transport_socket: Mapping[str, Any] | None = None,
+    connections: ConnectionSettings = ConnectionSettings(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Build an Envoy bootstrap as plain data, ready to be printed as YAML.
 
@@ -37,6 +37,7 @@ def bootstrap(
         delta: incremental xDS instead of state of the world.
         admin_address: `ip:port` of Envoy's admin interface; empty leaves it out.
         transport_socket: how to speak TLS to xds_server; None: plaintext.
+        connections: how often xds_server is pinged.
     """
     made: dict[str, Any] = {
         "node": _node(node_id, node_cluster, locality),
@@ -50,7 +51,7 @@ def bootstrap(
             "lds_config": {"ads": {}, "resource_api_version": "V3"},
             "cds_config": {"ads": {}, "resource_api_version": "V3"},
         },
-        "static_resources": {"clusters": [_ads_cluster(ads_address, transport_socket)]},
+        "static_resources": {"clusters": [_ads_cluster(ads_address, transport_socket, connections)]},
     }
     if admin_address:
         made["admin"] = {"address": _address(admin_address)}
@@ -79,8 +80,13 @@ def _node(node_id: str, node_cluster: str, locality: Locality) -> dict[str, Any]
     return node
 
 
-def _ads_cluster(address: str, transport_socket: Mapping[str, Any] | None) -> dict[str, Any]:
-    keepalive = {"interval": _KEEPALIVE_INTERVAL, "timeout": _KEEPALIVE_TIMEOUT}
+def _ads_cluster(
+    address: str, transport_socket: Mapping[str, Any] | None, connections: ConnectionSettings
+) -> dict[str, Any]:
+    keepalive = {
+        "interval": f"{connections.ping_seconds:g}s",
+        "timeout": f"{connections.ping_timeout_seconds:g}s",
+    }
     endpoint = {"endpoint": {"address": _address(address)}}
     return {
         "name": ADS_CLUSTER,

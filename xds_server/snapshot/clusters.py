@@ -20,9 +20,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     HealthCheck,
     HealthCheckGrpcHealthCheck,
     Http1ProtocolOptions,
-    Http2ProtocolOptions,
     HttpProtocolOptions,
-    KeepaliveSettings,
 )
 from envoy_data_plane.envoy.config.endpoint.v3 import (
     ClusterLoadAssignment,
@@ -45,7 +43,7 @@ from envoy_data_plane.envoy.type.v3 import Percent
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
 from fleet.settings.replicas import worker_addresses
-from xds_server.snapshot import limits, tls
+from xds_server.snapshot import connections, limits, tls
 from xds_server.snapshot.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.proxyless import weighted_policy
 from xds_server.snapshot.snapshot import Resource
@@ -65,9 +63,6 @@ _HEALTH_FAILURES: Final = 2
 
 # A pool of which nothing is known has no assignment yet, and a new Envoy waits for it before it serves any.
 _FIRST_ENDPOINTS_SECONDS: Final = 5.0
-
-_KEEPALIVE_INTERVAL_SECONDS: Final = 30.0
-_KEEPALIVE_TIMEOUT_SECONDS: Final = 10.0
 
 # Two refused connections in a row, of any requests, and the endpoint is left alone for this long (then
 # longer, up to the maximum). Short, because an engine that restarts is wanted back at once.
@@ -169,12 +164,7 @@ def _refused_connections_only() -> OutlierDetection:
 
 
 def _ext_proc_cluster(settings: Settings) -> Cluster:
-    keepalive = KeepaliveSettings(
-        interval=seconds(_KEEPALIVE_INTERVAL_SECONDS), timeout=seconds(_KEEPALIVE_TIMEOUT_SECONDS)
-    )
-    http2 = Http2ProtocolOptions(
-        max_concurrent_streams=settings.limits.ext_proc_streams, connection_keepalive=keepalive
-    )
+    http2 = connections.ext_proc_http2(settings)
     return Cluster(
         name=EXT_PROC_CLUSTER,
         type=_discovery(settings.ext_proc.address),

@@ -1,0 +1,61 @@
+"""Connections that live long: how often they are pinged, and how many streams one carries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
+
+from fleet.settings.strict import Seconds, Strict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleet.settings.model import Settings
+
+PERMITTED_PING_SECONDS: Final = 0.5
+"""What our own gRPC servers permit, on quiet connections too."""
+GRPC_PERMITTED_PING_SECONDS: Final = 300.0
+"""What gRPC servers permit by default, in every language, while they send nothing."""
+MOST_STREAMS: Final = 450
+"""On one connection. Envoy closes a connection with more than 1,000 control frames to be sent (its default of
+`max_outbound_control_frames`). When all clients leave at once each stream makes two: RST_STREAM and
+WINDOW_UPDATE. The rest is for PING and SETTINGS."""
+
+
+class ConnectionSettings(Strict):
+    """HTTP/2 between Envoys, our services and engines."""
+
+    ping_seconds: Seconds = 30.0
+    """Between pings on a connection between an Envoy and a service of ours, from either side."""
+    ping_timeout_seconds: Seconds = 10.0
+    """Who has not answered a ping by then is gone: half-dead peers are noticed within both times."""
+    ext_proc_streams: Annotated[int, Field(ge=1, le=MOST_STREAMS)] = 400
+    """Requests that one connection from Envoy to ext_proc carries; for more Envoy opens another one."""
+    engine_ping_seconds: Seconds | None = None
+    """Between Envoys' pings to engines that are spoken to by HTTP/2; None: they are not pinged."""
+    engine_permitted_ping_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = (
+        GRPC_PERMITTED_PING_SECONDS
+    )
+    """The shortest pause between pings that the engines' servers permit: by default what gRPC has."""
+
+
+def contradictions(settings: Settings) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Return path and text of each ping that the other side would punish or never wait for."""
+    held = settings.connections
+    if held.ping_seconds < PERMITTED_PING_SECONDS:
+        yield (
+            ("connections", "ping_seconds"),
+            f"{held.ping_seconds:g}; allowed: at least {PERMITTED_PING_SECONDS:g}, which our servers permit",
+        )
+    if held.ping_timeout_seconds > held.ping_seconds:
+        yield (
+            ("connections", "ping_timeout_seconds"),
+            f"{held.ping_timeout_seconds:g}; allowed: at most ping_seconds",
+        )
+    wanted, permitted = held.engine_ping_seconds, held.engine_permitted_ping_seconds
+    if wanted is not None and wanted < permitted:
+        yield (
+            ("connections", "engine_ping_seconds"),
+            f"{wanted:g}; allowed: at least engine_permitted_ping_seconds = {permitted:g}",
+        )

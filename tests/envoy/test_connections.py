@@ -1,0 +1,102 @@
+"""Long-lived connections of the real Envoy: pings on quiet ones, and how many streams one carries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from fleet.names import EXT_PROC_CLUSTER
+from tests.envoy.workers import worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.envoy.conftest import World
+
+PING_SECONDS = 0.5
+"""The least that our servers permit. By gRPC's default the third ping on a quiet connection ends it."""
+QUIET_SECONDS = 6 * PING_SECONDS
+STREAMS = 40
+REQUESTS = 100
+
+
+def eager(settings: dict[str, Any]) -> None:
+    settings["connections"] = {
+        "ping_seconds": PING_SECONDS,
+        "ping_timeout_seconds": PING_SECONDS,
+        "ext_proc_streams": STREAMS,
+    }
+    settings["limits"] = {"drain_seconds": 0.5}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def made(worlds: Any) -> AsyncIterator[World]:
+    async with worlds(adapt=eager) as made:
+        yield made
+        assert not made.ads.nacks
+
+
+async def count(world: World, name: str) -> int:
+    stat = f"cluster.{EXT_PROC_CLUSTER}.{name}"
+    return (await world.envoy.stats(stat)).get(stat, 0)
+
+
+async def cut(world: World) -> int:
+    """How many quiet connections have ended when some pings have come."""
+    assert (await world.post()).status == 200
+    before = await count(world, "upstream_cx_destroy")
+    await asyncio.sleep(QUIET_SECONDS)
+    return await count(world, "upstream_cx_destroy") - before
+
+
+async def test_our_server_permits_the_pings_of_a_quiet_connection(made: World) -> None:
+    async with worker(made):
+        assert await cut(made) == 0
+        connections = await count(made, "upstream_cx_total")
+        assert (await made.post()).status == 200
+        assert await count(made, "upstream_cx_total") == connections, "the next request has the same one"
+        assert await count(made, "http2.keepalive_timeout") == 0
+
+
+async def test_a_server_with_grpcs_defaults_does_not(made: World) -> None:
+    """The trap that the check of pings to engines is for: this stand-in has no options."""
+    assert await cut(made) >= 1
+    assert (await made.post()).status == 200
+
+
+@pytest.mark.parametrize("by", ["our server", "the settings"])
+async def test_a_connection_carries_no_more_streams_than_leave_room(made: World, by: str) -> None:
+    """Envoy opens another one for more, and no request waits for the end of one before."""
+    connector = aiohttp.TCPConnector(limit=0)
+
+    async def ask(http: aiohttp.ClientSession, release: asyncio.Event) -> int:
+        url = made.url(path="/stream?silence=1.5")
+        async with http.post(url, json={"prompt": "x"}) as response:
+            await response.content.readuntil(b"\n\n")
+            started.append(1)
+            await release.wait()
+            await response.read()
+            return response.status
+
+    started: list[int] = []
+    async with aiohttp.ClientSession(connector=connector) as http:
+        if by == "our server":
+            async with worker(made):
+                await through(made, http, ask, started)
+        else:
+            await through(made, http, ask, started)
+
+
+async def through(world: World, http: Any, ask: Any, started: list[int]) -> None:
+    release = asyncio.Event()
+    asked = [asyncio.create_task(ask(http, release)) for _ in range(REQUESTS)]
+    await world.eventually(lambda: len(started) == REQUESTS, "all have begun")
+    # One more is the health check's own.
+    assert await count(world, "upstream_cx_active") >= REQUESTS / STREAMS
+    release.set()
+    assert set(await asyncio.gather(*asked)) == {200}
+    assert await count(world, "upstream_rq_pending_overflow") == 0
