@@ -21,6 +21,7 @@ from fleet.settings.strict import Seconds
 from fleet.settings.strict import Strict as _Strict
 from fleet.settings.telemetry import AdminSettings, TelemetrySettings
 from fleet.settings.tls import TlsSettings
+from fleet.settings.upgrades import UpgradeSettings
 from fleet.settings.weights import WeightSettings
 
 
@@ -89,6 +90,7 @@ class Settings(_Strict):
     limits: LimitSettings = LimitSettings()
     tls: TlsSettings = TlsSettings()
     connections: ConnectionSettings = ConnectionSettings()
+    upgrades: UpgradeSettings = UpgradeSettings()
     allow_plaintext: bool = False
     """Addresses beyond Unix sockets and loopback are refused without it or `tls`."""
 

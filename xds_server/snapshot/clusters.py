@@ -19,8 +19,6 @@ from envoy_data_plane.envoy.config.cluster.v3 import (
 from envoy_data_plane.envoy.config.core.v3 import (
     HealthCheck,
     HealthCheckGrpcHealthCheck,
-    Http1ProtocolOptions,
-    HttpProtocolOptions,
 )
 from envoy_data_plane.envoy.config.endpoint.v3 import (
     ClusterLoadAssignment,
@@ -43,10 +41,11 @@ from envoy_data_plane.envoy.type.v3 import Percent
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
 from fleet.settings.replicas import worker_addresses
-from xds_server.snapshot import connections, limits, tls
+from xds_server.snapshot import connections, limits, tls, transports
 from xds_server.snapshot.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.snapshot.proxyless import weighted_policy
 from xds_server.snapshot.snapshot import Resource
+from xds_server.snapshot.upgrades import http1_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,37 +74,35 @@ _PANIC_PERCENT: Final = 50.0
 
 def clusters(settings: Settings) -> list[Resource]:
     """Every cluster that the listeners of these settings need."""
-    made = [*(_pool_cluster(pool) for pool in settings.pools), _ext_proc_cluster(settings)]
+    made = [_pool_cluster(pool, pool.name, transports.of(pool)) for pool in settings.pools]
+    for pool in settings.pools:
+        second = http1_cluster(pool)
+        if second is not None and second != pool.name:
+            made.append(_pool_cluster(pool, second, transports.HTTP1))
+    made.append(_ext_proc_cluster(settings))
     return [Resource.of(cluster.name, TYPE_CLUSTER, bytes(cluster)) for cluster in made]
 
 
-def _pool_cluster(pool: PoolSettings) -> Cluster:
+def _pool_cluster(pool: PoolSettings, name: str, transport: transports.Transport) -> Cluster:
     return Cluster(
-        name=pool.name,
+        name=name,
         type=ClusterDiscoveryType.EDS,
-        eds_cluster_config=ClusterEdsClusterConfig(eds_config=over_ads(_FIRST_ENDPOINTS_SECONDS)),
+        eds_cluster_config=ClusterEdsClusterConfig(
+            eds_config=over_ads(_FIRST_ENDPOINTS_SECONDS),
+            # Both clusters of a pool share its endpoints, told once.
+            service_name="" if name == pool.name else pool.name,
+        ),
         connect_timeout=seconds(limits.connect_seconds(pool)),
-        transport_socket=tls.upstream(pool),
+        transport_socket=tls.upstream(pool, transport.alpn),
         load_balancing_policy=_pick_then_weights(),
         circuit_breakers=limits.circuit_breakers(pool, _no_circuit_breaking()),
         common_lb_config=limits.common_lb_config(
             pool, ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=_PANIC_PERCENT))
         ),
         outlier_detection=limits.outlier_detection(pool, _refused_connections_only()),
-        health_checks=limits.health_checks(pool),
+        health_checks=transport.probing(limits.health_checks(pool)),
         ignore_health_on_host_removal=limits.leaves_at_once(pool),
-        typed_extension_protocol_options={
-            _UPSTREAM_OPTIONS: packed(
-                UpstreamProtocolOptions(
-                    common_http_protocol_options=HttpProtocolOptions(
-                        idle_timeout=seconds(pool.idle_timeout_seconds)
-                    ),
-                    explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(
-                        http_protocol_options=Http1ProtocolOptions()
-                    ),
-                )
-            )
-        },
+        typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool))},
     )
 
 
