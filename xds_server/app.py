@@ -77,7 +77,8 @@ class XdsServer:
         self._store = store
         self._clock = clock
         self._ticker = Ticker(clock)
-        self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=self._secrets.engine_tls)
+        tls = self._secrets.engine_tls
+        self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls)
         self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
@@ -92,14 +93,9 @@ class XdsServer:
             membership=lambda: None if self._roster is None else self._roster.active,
             recompute=self.tick,
         )
+        given = settings, store, registry, clock
         self._sensing = Sensing(
-            settings,
-            store,
-            registry,
-            clock,
-            on_change=self._ticker.hear,
-            on_request=self._operators.requests.note,
-            engine_tls=self._secrets.engine_tls,
+            *given, on_change=self._ticker.hear, on_request=self._operators.requests.note, engine_tls=tls
         )
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xds_server.engine_tls import plaintext
 from xds_server.signals.access_log import AccessLogService
 from xds_server.signals.collect import Collector, Sources
 from xds_server.signals.dcgm import DcgmPoller
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.load import Load
     from fleet.settings import Settings
     from fleet.store import FleetStore
+    from xds_server.engine_tls import EngineTls
     from xds_server.signals.served import Finished
 
 
@@ -37,12 +39,13 @@ class Sensing:
         *,
         on_change: Callable[[], None],
         on_request: Callable[[Finished], None],
+        engine_tls: EngineTls = plaintext,
     ) -> None:
         """`on_change` hears of changed signals that a tick should not wait for, `on_request` of requests."""
         signals = settings.signals
         self._settings = settings
         self._clock = clock
-        self.scraper = Scraper(signals, settings.limits, registry, clock)
+        self.scraper = Scraper(signals, settings.limits, registry, clock, engine_tls=engine_tls)
         self.scraper.on_change = on_change
         self._gpus = GpuBoard(signals, settings.weights.faults, registry)
         self._gpus.on_change = on_change

@@ -25,13 +25,14 @@ def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
     """An endpoint as its settings and its pool's defaults have it."""
     place = entry.locality
     events = entry.kv_events or pool.kv_events
+    scheme = "http" if pool.tls is None else "https"
     node = entry.node or entry.address.rpartition(":")[0].strip("[]")
     return Endpoint(
         address=entry.address,
         pool=pool.name,
         models=pool.models if entry.models is None else entry.models,
         engine=entry.engine or pool.engine,
-        metrics_url=entry.metrics_url or f"http://{entry.address}/metrics",
+        metrics_url=entry.metrics_url or f"{scheme}://{entry.address}/metrics",
         locality=Locality(place.region, place.zone, place.sub_zone),
         node=node,
         gpus=entry.gpus,

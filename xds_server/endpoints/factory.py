@@ -38,7 +38,7 @@ def keys(pool: PoolSettings) -> tuple[Key, ...]:
 def basis(pool: PoolSettings, entry: DiscoverySettings | None) -> tuple[object, ...]:
     """What a source's endpoints depend on beside the source's own settings."""
     listed = pool.endpoints if entry is None else ()
-    return pool.models, pool.engine, listed
+    return pool.models, pool.engine, pool.tls is not None, listed
 
 
 def label(entry: DiscoverySettings | None) -> str:

@@ -15,6 +15,7 @@ from xds_server.endpoints.listed import Listed, noted
 from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.source import KeeperMetrics
+from xds_server.engine_tls import plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint
     from fleet.settings import PoolSettings, Settings
     from xds_server.endpoints.factory import Factory
+    from xds_server.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +60,12 @@ class EndpointKeeper:
         clock: Callable[[], float] = time.monotonic,
         *,
         factory: Factory = make,
+        engine_tls: EngineTls = plaintext,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._factory = factory
+        self._engine_tls = engine_tls
         self._metrics = KeeperMetrics(registry)
         self._gate = Gate()
         self._prober: Prober | None = None
@@ -84,7 +88,7 @@ class EndpointKeeper:
 
     async def start(self) -> None:
         """Run the sources; what they tell comes in from now on."""
-        self._prober = Prober(self._heard)
+        self._prober = Prober(self._heard, engine_tls=self._engine_tls)
         self._reconcile(initial=True)
 
     async def close(self) -> None:

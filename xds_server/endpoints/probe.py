@@ -11,12 +11,14 @@ import aiohttp
 import msgspec
 
 from xds_server.endpoints.gate import Verdict
+from xds_server.engine_tls import plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
+    from xds_server.engine_tls import EngineTls
 
     Heard = Callable[[str, Verdict], bool]
     """Takes address and verdict; returns whether to go on probing."""
@@ -47,8 +49,14 @@ _decoder: Final = msgspec.json.Decoder(_Models)
 class Prober:
     """Probes those endpoints that `update` names."""
 
-    def __init__(self, heard: Heard, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        heard: Heard,
+        jitter: Callable[[], float] = random.random,
+        engine_tls: EngineTls = plaintext,
+    ) -> None:
         self._heard = heard
+        self._engine_tls = engine_tls
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
@@ -95,11 +103,16 @@ class Prober:
                 connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
                 headers={"Accept-Encoding": "identity"},
             )
+        dial = self._engine_tls(endpoint.pool)
+        scheme = "http" if dial is None else "https"
         try:
             async with (
                 asyncio.timeout(joining.probe_timeout_seconds),
                 self._session.get(
-                    f"http://{endpoint.address}{_PATHS[joining.probe]}", allow_redirects=False
+                    f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}",
+                    allow_redirects=False,
+                    ssl=True if dial is None else dial.context,
+                    server_hostname=None if dial is None else dial.server_name,
                 ) as response,
             ):
                 if response.status in _SILENT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from typing import TYPE_CHECKING, Final, Literal, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -11,6 +12,9 @@ from fleet.errors import PeerError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from fleet.endpoint import Endpoint
+    from xds_server.engine_tls import Dial
 
 FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large", "protocol"]
 
@@ -60,14 +64,14 @@ class PageFetcher:
         """Close every connection."""
         await self._session.close()
 
-    async def fetch(self, url: str, timeout_seconds: float) -> bytes:
-        """Return the decoded page.
+    async def fetch(self, url: str, timeout_seconds: float, dial: Dial | None = None) -> bytes:
+        """Return the decoded page; `dial` says how TLS is spoken, None: as the system does.
 
         Raises:
             FetchError: it could not be had within the time and the byte limit (counted after decoding).
         """
         try:
-            return await self._fetch(url, timeout_seconds)
+            return await self._fetch(url, timeout_seconds, dial)
         except TimeoutError as error:
             raise FetchError("timeout", f"nothing whole within {timeout_seconds:g} s") from error
         except aiohttp.ClientConnectorError as error:
@@ -80,9 +84,17 @@ class PageFetcher:
             # of these carries the URL, and that may carry a password.
             raise FetchError("protocol", type(error).__name__) from error
 
-    async def _fetch(self, url: str, timeout_seconds: float) -> bytes:
+    async def _fetch(self, url: str, timeout_seconds: float, dial: Dial | None) -> bytes:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        async with self._session.get(url, timeout=timeout, max_redirects=_MAX_REDIRECTS) as response:
+        async with self._session.get(
+            url,
+            timeout=timeout,
+            max_redirects=_MAX_REDIRECTS,
+            # Elsewhere another name would be wanted than the pool's.
+            allow_redirects=dial is None,
+            ssl=True if dial is None else dial.context,
+            server_hostname=None if dial is None else dial.server_name,
+        ) as response:
             if response.status != _OK:
                 raise FetchError("http_status", f"HTTP status {response.status}")
             page = bytearray()
@@ -93,3 +105,14 @@ class PageFetcher:
                     response.close()
                     raise FetchError("too_large", f"more than {self._page_bytes} bytes")
             return bytes(page)
+
+
+def at_own_port(endpoint: Endpoint) -> bool:
+    """Whether the metrics page is served by the engine itself, not by an exporter beside it."""
+    try:
+        url = urlsplit(endpoint.metrics_url)
+        default = 443 if url.scheme == "https" else 80
+        port = url.port or default
+    except ValueError:
+        return False
+    return (url.hostname, port) == (endpoint.host, endpoint.port)

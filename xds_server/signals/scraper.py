@@ -7,20 +7,22 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleet.load import Load, same_values, signal
+from xds_server.engine_tls import plaintext
 from xds_server.signals.engines import reader_of
-from xds_server.signals.fetch import FetchError, PageFetcher
+from xds_server.signals.fetch import FetchError, PageFetcher, at_own_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import LimitSettings, SignalSettings
+    from xds_server.engine_tls import Dial, EngineTls
     from xds_server.signals.engines import EngineReader
 
 _log = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ class Scraper:
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
         make_reader: Callable[[str, str, SignalSettings], EngineReader] = reader_of,
+        engine_tls: EngineTls = plaintext,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after a scrape that changed what an endpoint's load says."""
@@ -108,6 +111,7 @@ class Scraper:
         self._page_bytes = limits.metrics_page_bytes
         self._clock = clock
         self._make_reader = make_reader
+        self._engine_tls = engine_tls
         self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher: PageFetcher | None = None
@@ -215,7 +219,8 @@ class Scraper:
         before = target.load
         try:
             began = self._clock()
-            page = await fetcher.fetch(target.endpoint.metrics_url, self._signals.scrape_timeout_seconds)
+            url, dial = target.endpoint.metrics_url, self._dial(target.endpoint)
+            page = await fetcher.fetch(url, self._signals.scrape_timeout_seconds, dial)
             now = self._clock()
             beside = None
             if target.reader.beside:
@@ -227,7 +232,7 @@ class Scraper:
         except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
             self._faulted(target)
         else:
-            answered = 1.0 if _same_port(target.endpoint) else None
+            answered = 1.0 if at_own_port(target.endpoint) else None
             target.load = replace(load, reachable=signal(answered, now, _SOURCE))
             if target.failing:
                 _log.info("%s: metrics are read again", target.endpoint.address)
@@ -249,11 +254,16 @@ class Scraper:
         if now < target.beside_after or left <= 0:
             return None
         try:
-            return await fetcher.fetch(urljoin(target.endpoint.metrics_url, target.reader.beside), left)
+            url = urljoin(target.endpoint.metrics_url, target.reader.beside)
+            return await fetcher.fetch(url, left, self._dial(target.endpoint))
         except FetchError as error:
             if error.kind == "http_status":
                 target.beside_after = now + _ASK_AGAIN_SECONDS
             return None
+
+    def _dial(self, endpoint: Endpoint) -> Dial | None:
+        """How the pool's engines are spoken to; a page elsewhere has a certificate of its own."""
+        return self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
 
     async def _read(self, reader: EngineReader, page: bytes, now: float, beside: bytes | None) -> Load:
         if len(page) + len(beside or b"") <= _OFF_LOOP_BYTES:
@@ -284,13 +294,3 @@ class Scraper:
 def phase(address: str) -> float:
     """Where in the interval an endpoint is scraped, 0 to 1: the same in every run, spread over the fleet."""
     return float(xxhash.xxh3_64_intdigest(address.encode()) / 2**64)
-
-
-def _same_port(endpoint: Endpoint) -> bool:
-    try:
-        url = urlsplit(endpoint.metrics_url)
-        default = 443 if url.scheme == "https" else 80
-        port = url.port or default
-    except ValueError:
-        return False
-    return (url.hostname, port) == (endpoint.host, endpoint.port)

@@ -25,6 +25,7 @@ from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
 from fleet.settings.tls import keys_are_safe
 from fleet.tls import Files, check
+from xds_server.engine_tls import Dials
 from xds_server.ocsp.response import must_staple
 from xds_server.ocsp.staples import Staples, Wanted
 from xds_server.ocsp.store import staple_path
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from fleet.settings import PoolSettings, Settings
     from fleet.tls import Certificates, Held, Material
+    from xds_server.engine_tls import Dial
     from xds_server.ocsp.response import Staple
 
 
@@ -75,6 +77,9 @@ class Secrets:
         self._held: Mapping[str, Held] = {}
         self._responders: Mapping[str, str | None] = {}
         """Uses whose certificate wants a staple, with whom to ask instead of whom it names."""
+        self._engine_names: Mapping[str, str] = {}
+        """Pool to the name that its engines' certificates must carry."""
+        self._dials = Dials()
         self._made: dict[str, _Made] = {}
         self._keys: dict[str, tuple[tuple[bytes, ...], Resource]] = {}
         self.on_change: Callable[[], None] = lambda: None
@@ -120,6 +125,7 @@ class Secrets:
         self._held = held
         own = {entry.name: entry.tls for entry in settings.listeners if entry.tls is not None}
         self._responders = {_use(name): entry.ocsp_url for name, entry in own.items() if entry.ocsp_fetch}
+        self._engine_names = {pool.name: pool.tls.sni for pool in settings.pools if pool.tls is not None}
         self._tickets.keep_only([name for name, entry in own.items() if entry.shared_tickets])
         self._want_staples()
 
@@ -135,6 +141,11 @@ class Secrets:
             if pool.tls is not None:
                 made += self._resources(f"pool/{pool.name}", pool)
         return tuple(made)
+
+    def engine_tls(self, pool: str) -> Dial | None:
+        """How to speak to a pool's engines; None: in plaintext."""
+        name = self._engine_names.get(pool)
+        return None if name is None else self._dials.of(self._held[f"pool/{pool}"], name)
 
     def _hold(self, use: str, path: str, files: Files) -> Held:
         held = self._certificates.hold(use, path, files)
