@@ -55,7 +55,7 @@ class EndpointSettings(Strict):
     models: tuple[str, ...] | None = None
     engine: EngineKind | None = None
     metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
-    """Default: http://ADDRESS/metrics."""
+    """Default: http://ADDRESS/metrics; with `pools.tls` https:."""
     node: NodeName = ""
     """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
