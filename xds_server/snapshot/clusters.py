@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleet.settings import PoolSettings, Settings
+    from fleet.settings.connections import ConnectionSettings
 
 _UPSTREAM_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
@@ -74,16 +75,19 @@ _PANIC_PERCENT: Final = 50.0
 
 def clusters(settings: Settings) -> list[Resource]:
     """Every cluster that the listeners of these settings need."""
-    made = [_pool_cluster(pool, pool.name, transports.of(pool)) for pool in settings.pools]
+    held = settings.connections
+    made = [_pool_cluster(pool, pool.name, transports.of(pool), held) for pool in settings.pools]
     for pool in settings.pools:
         second = http1_cluster(pool)
         if second is not None and second != pool.name:
-            made.append(_pool_cluster(pool, second, transports.HTTP1))
+            made.append(_pool_cluster(pool, second, transports.HTTP1, held))
     made.append(_ext_proc_cluster(settings))
     return [Resource.of(cluster.name, TYPE_CLUSTER, bytes(cluster)) for cluster in made]
 
 
-def _pool_cluster(pool: PoolSettings, name: str, transport: transports.Transport) -> Cluster:
+def _pool_cluster(
+    pool: PoolSettings, name: str, transport: transports.Transport, held: ConnectionSettings
+) -> Cluster:
     return Cluster(
         name=name,
         type=ClusterDiscoveryType.EDS,
@@ -102,7 +106,7 @@ def _pool_cluster(pool: PoolSettings, name: str, transport: transports.Transport
         outlier_detection=limits.outlier_detection(pool, _refused_connections_only()),
         health_checks=transport.probing(limits.health_checks(pool)),
         ignore_health_on_host_removal=limits.leaves_at_once(pool),
-        typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool))},
+        typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool, held))},
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from envoy_data_plane.envoy.config.core.v3 import (
     HealthCheckTlsOptions,
     Http1ProtocolOptions,
-    Http2ProtocolOptions,
     HttpProtocolOptions,
 )
 from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
@@ -20,12 +19,14 @@ from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
 )
 from envoy_data_plane.envoy.type.v3 import CodecClientType
 
+from xds_server.snapshot.connections import engine_http2
 from xds_server.snapshot.extension import seconds
 
 if TYPE_CHECKING:
     from envoy_data_plane.envoy.config.core.v3 import HealthCheck
 
     from fleet.settings import PoolSettings
+    from fleet.settings.connections import ConnectionSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +37,18 @@ class Transport:
     """What is offered where there is TLS."""
     probed_over_http2: bool
 
-    def options(self, pool: PoolSettings) -> UpstreamProtocolOptions:
-        """The cluster's protocol, with the pool's limit of unused connections."""
+    def options(self, pool: PoolSettings, connections: ConnectionSettings) -> UpstreamProtocolOptions:
+        """The cluster's protocol, with the pool's limit of unused connections and permitted pings."""
         made = UpstreamProtocolOptions(
             common_http_protocol_options=HttpProtocolOptions(idle_timeout=seconds(pool.idle_timeout_seconds))
         )
         if len(self.alpn) > 1:
             made.auto_config = HttpProtocolOptionsAutoHttpConfig(
-                http_protocol_options=Http1ProtocolOptions(), http2_protocol_options=Http2ProtocolOptions()
+                http_protocol_options=Http1ProtocolOptions(), http2_protocol_options=engine_http2(connections)
             )
         elif self.probed_over_http2:
             made.explicit_http_config = HttpProtocolOptionsExplicitHttpConfig(
-                http2_protocol_options=Http2ProtocolOptions()
+                http2_protocol_options=engine_http2(connections)
             )
         else:
             made.explicit_http_config = HttpProtocolOptionsExplicitHttpConfig(
