@@ -1,0 +1,54 @@
+"""Which pings, and how many streams a connection, Envoy is told of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+
+from fleet.names import EXT_PROC_CLUSTER
+from fleet.settings import Settings, parse_settings
+from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.snapshot.clusters import clusters
+
+OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def settings(protocol: str = "h2", **connections: Any) -> Settings:
+    written = {
+        "pools": [{"name": "p", "protocol": protocol, "endpoints": [{"address": "10.0.0.1:80"}]}],
+        "listeners": [{"name": "l", "address": "127.0.0.1:10000", "pool": "p"}],
+        "connections": connections,
+    }
+    return parse_settings(json.dumps(written))
+
+
+def http2(made: Settings, name: str) -> Any:
+    """A cluster's HTTP/2 options."""
+    (body,) = [resource.body for resource in clusters(made) if resource.name == name]
+    cluster = cluster_pb2.Cluster.FromString(body.value)
+    options = http_protocol_options_pb2.HttpProtocolOptions()
+    cluster.typed_extension_protocol_options[OPTIONS].Unpack(options)
+    return options.explicit_http_config.http2_protocol_options
+
+
+def test_our_services_are_pinged_and_their_connections_have_room() -> None:
+    held = http2(settings(ping_seconds=20, ping_timeout_seconds=5), EXT_PROC_CLUSTER)
+    assert (held.connection_keepalive.interval.seconds, held.connection_keepalive.timeout.seconds) == (20, 5)
+    assert held.max_concurrent_streams.value == 400
+    assert http2(settings(ext_proc_streams=7), EXT_PROC_CLUSTER).max_concurrent_streams.value == 7
+    given = settings(ping_seconds=20.5, ping_timeout_seconds=5).connections
+    made = bootstrap(ads_address="unix:/x", node_id="n", node_cluster="c", connections=given)
+    (cluster,) = made["static_resources"]["clusters"]
+    told = cluster["typed_extension_protocol_options"][OPTIONS]["explicit_http_config"]
+    assert told["http2_protocol_options"]["connection_keepalive"] == {"interval": "20.5s", "timeout": "5s"}
+
+
+@pytest.mark.parametrize("protocol", ["h2", "grpc"])
+def test_engines_are_pinged_only_where_they_permit_it(protocol: str) -> None:
+    assert not http2(settings(protocol), "p").HasField("connection_keepalive")
+    held = http2(settings(protocol, engine_ping_seconds=300), "p").connection_keepalive
+    assert (held.interval.seconds, held.timeout.seconds) == (300, 10)
