@@ -12,6 +12,8 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -146,8 +148,8 @@ def _call(call: object) -> object:
     if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(arguments, str):
         return call
     try:
-        told = json.loads(arguments) if arguments else {}
-    except (ValueError, RecursionError):
+        told = msgspec.json.decode(arguments) if arguments else {}
+    except (msgspec.DecodeError, ValueError, RecursionError):
         raise TemplateFailedError from None
     return {**call, "function": {**function, "arguments": told}}
 

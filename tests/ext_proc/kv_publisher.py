@@ -33,13 +33,12 @@ class Publisher:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        if self._ports is None:
-            self.port = self._pub.bind_to_random_port("tcp://127.0.0.1")
-            self.replay_port = self._router.bind_to_random_port("tcp://127.0.0.1")
-        else:
-            self.port, self.replay_port = self._ports
-            await self._bind(self._pub, self.port)
-            await self._bind(self._router, self.replay_port)
+        try:
+            await self._open()
+        except BaseException:
+            # A port that is taken: whoever waited gives up.
+            self._context.destroy(0)
+            raise
         self._task = asyncio.create_task(self._serve())
         return self
 
@@ -49,6 +48,15 @@ class Publisher:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._context.destroy(0)
+
+    async def _open(self) -> None:
+        if self._ports is None:
+            self.port = self._pub.bind_to_random_port("tcp://127.0.0.1")
+            self.replay_port = self._router.bind_to_random_port("tcp://127.0.0.1")
+        else:
+            self.port, self.replay_port = self._ports
+            await self._bind(self._pub, self.port)
+            await self._bind(self._router, self.replay_port)
 
     async def subscribed(self) -> None:
         """Return when somebody has subscribed."""

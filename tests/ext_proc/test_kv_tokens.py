@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from ext_proc.kv.segments import SEGMENT_CHARS, Cutter
+from ext_proc.kv.segments import SEARCHED_CHARS, SEGMENT_CHARS, Cutter
 from ext_proc.kv.template import MAX_MESSAGES, ChatTemplate, TemplateFailedError
-from ext_proc.kv.tokens import INLINE_CHARS, IdsReader, PoolReader
+from ext_proc.kv.tokens import INLINE_CHARS, MAX_IDS, MAX_MARKS, MAX_SEGMENTS, IdsReader, PoolReader
 from tests.ext_proc.kv_tokenizer import TEMPLATE, TEXT, files, tokenizer
 
 if TYPE_CHECKING:
@@ -136,7 +136,25 @@ def test_completions_begin_as_the_tokenizer_begins_texts() -> None:
 def test_token_ids_are_taken_as_they_stand(made: IdsReader | PoolReader) -> None:
     assert ids_of(made, b'{"model": "m", "prompt": [1, 2, 3]}') == [1, 2, 3]
     assert ids_of(made, b'{"input_ids": [1, 2, 3]}') == [1, 2, 3]
-    for prompt in ("[]", "[[1], [2, 3]]", "[1.5]", '["a", "b"]', "{}", "3", "null", '[1, "a"]'):
+    assert ids_of(made, b'{"token_ids": [1 ,\n2, 3 ], "prompt": null, "messages": null}') == [1, 2, 3]
+    assert ids_of(made, b'{"prompt": [[ 1, 2 ] ]}') == [1, 2]
+    for prompt in (
+        "[]",
+        "[[]]",
+        "[ ]",
+        "[1 2]",
+        "[,]",
+        "[1,]",
+        f"[{2**64}]",
+        "[01]",
+        "[[1], [2, 3]]",
+        "[1.5]",
+        '["a", "b"]',
+        "{}",
+        "3",
+        "null",
+        '[1, "a"]',
+    ):
         assert ids_of(made, f'{{"prompt": {prompt}}}'.encode()) is None
     for body in (b"", b"[", b"[1]", b"{}", b'{"prompt"', b"[" * 100_000, b'{"prompt": "\xff"}'):
         assert ids_of(made, body) is None
@@ -146,6 +164,59 @@ def test_one_prompt_in_a_list_is_that_prompt() -> None:
     made = PoolReader(tokenizer(), None)
     assert ids_of(made, b'{"prompt": [[1, 2]]}') == [1, 2]
     assert ids_of(made, b'{"prompt": ["late"]}') == tokenizer().encode("late").ids
+
+
+@pytest.mark.parametrize("made", [IdsReader(), PoolReader(tokenizer(), None)])
+def test_of_very_many_ids_the_first_are_read_and_the_rest_counted(made: IdsReader | PoolReader) -> None:
+    for count, whole in ((MAX_IDS, True), (MAX_IDS + 1, False), (5 * MAX_IDS, False)):
+        told = made.read(json.dumps({"prompt": list(range(count))}).encode())
+        assert told is not None
+        assert told.ids.tolist() == list(range(min(count, MAX_IDS)))
+        assert (told.whole, told.total) == (whole, count)
+
+
+def test_of_a_long_text_that_is_known_the_first_tokens_are_read() -> None:
+    made = reader()
+    text = TEXT * (6 * MAX_IDS // len(TEXT))
+    for _ in range(8):
+        told = made.read(chat(text))
+        catch_up(made)
+    assert told is not None
+    whole = rendered(text)
+    assert len(whole) > MAX_IDS
+    assert told.ids.tolist() == whole[:MAX_IDS]
+    assert not told.whole
+    assert told.total == pytest.approx(len(whole), rel=0.5)
+
+
+def test_a_chat_dense_in_values_goes_by_the_estimate_and_what_stands_aside_does_not_count() -> None:
+    for dense in ({"tools": [{"type": "function", "function": {"x": [0] * MAX_MARKS}}]},
+                  {"chat_template_kwargs": {"x": [[]] * MAX_MARKS}},
+                  {"documents": [0] * MAX_MARKS}):  # fmt: skip
+        assert ids_of(reader(), chat("x", **dense)) is None
+    assert ids_of(reader(), chat("[" * (MAX_MARKS + 1))) is None
+    assert ids_of(reader(), chat("x", metadata=[[]] * 5 * MAX_MARKS)) == rendered("x")
+
+
+def test_no_more_pieces_of_a_text_are_looked_at_than_count() -> None:
+    made = reader()
+    for _ in range(200):
+        told = made.read(chat("<|im_end|>a" * 5 * MAX_SEGMENTS))
+        catch_up(made)
+    assert told is not None
+    assert not told.whole
+    assert len(told.ids) < 3 * MAX_SEGMENTS
+    assert told.total > len(told.ids)
+
+
+def test_a_text_without_places_to_cut_is_not_searched_for_ever() -> None:
+    cutter = Cutter.of(tokenizer())
+    dense = "[{" * SEARCHED_CHARS
+    assert list(cutter.segments(dense)) == [dense]
+    many = f"<|im_start|>{'[{' * 3000}" * 100
+    pieces = list(cutter.segments(many + LONG))
+    assert "".join(pieces) == many + LONG
+    assert len(pieces) == 100, "nothing is searched in the last one, whatever would be found"
 
 
 def test_of_a_long_new_text_only_the_beginning_is_known_at_first() -> None:
