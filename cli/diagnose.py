@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
+from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", metavar="ADDRESS_OR_POOL", help="default: everything")
     parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
+    tls_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _diagnose(args: argparse.Namespace) -> int:
-    told = await _ask(AdminClient(args.admin, read_token(args.token_file)))
+    told = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
     pools, endpoints = _chosen(told, args.what)
     if args.json:
         print(json.dumps({"pools": pools, "endpoints": endpoints}, allow_nan=False))

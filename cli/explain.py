@@ -17,6 +17,7 @@ from cli.view.client import (
     read_token,
 )
 from cli.view.explanation import explained
+from cli.view.tls import AdminTls, tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of a worker, which knows of picks; may be repeated (default: {DEFAULT_EXT_PROC_ADMIN})",
     )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin servers' token")
+    tls_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print what the servers tell, by their URLs")
 
 
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         AdminError: no server answers.
     """
     urls = (args.admin, *(args.ext_proc_admin or [DEFAULT_EXT_PROC_ADMIN]))
-    told, troubles = ask_all(urls, query_of(args.what), read_token(args.token_file))
+    told, troubles = ask_all(urls, query_of(args.what), read_token(args.token_file), tls_of(args))
     if not told:
         raise AdminError("; ".join(troubles))
     known = {url: document for url, document in told.items() if explained(document)}
@@ -73,13 +75,16 @@ def query_of(what: str) -> dict[str, str]:
     return {"endpoint": what} if _ENDPOINT.fullmatch(what) else {"request": what}
 
 
-def ask_all(urls: Sequence[str], query: dict[str, str], token: str) -> tuple[dict[str, Any], list[str]]:
+def ask_all(
+    urls: Sequence[str], query: dict[str, str], token: str, tls: AdminTls | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Ask every server; return what each tells and why others tell nothing."""
     told: dict[str, Any] = {}
     troubles: list[str] = []
 
     async def ask() -> int:
-        for client in {client.url: client for client in (AdminClient(url, token) for url in urls)}.values():
+        clients = (AdminClient(url, token, tls) for url in urls)
+        for client in {client.url: client for client in clients}.values():
             async with client:
                 try:
                     told[client.url] = await client.get(DECISIONS, query)

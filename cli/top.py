@@ -20,6 +20,7 @@ from cli.view.keys import Screen, press
 from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
 from cli.view.table import Moment, live, once
 from cli.view.terminal import Terminal
+from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
+    tls_arguments(parser)
     parser.add_argument(
         "--sort", default="endpoint", choices=SORTABLE, metavar="COLUMN", help=", ".join(SORTABLE)
     )
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         AdminError: nothing can be printed once, because the admin server does not answer.
     """
-    client = AdminClient(args.admin, read_token(args.token_file))
+    client = AdminClient(args.admin, read_token(args.token_file), tls_of(args))
     screen = Screen(sort=args.sort, reverse=args.reverse, filter=args.filter)
     console = _console()
     if args.once or args.json or not console.is_terminal or console.is_dumb_terminal:

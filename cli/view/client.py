@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from cli.view.tls import AdminTls
+
 DEFAULT_ADMIN: Final = "http://127.0.0.1:19000"
 DEFAULT_EXT_PROC_ADMIN: Final = "http://127.0.0.1:19001"
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
@@ -31,8 +33,11 @@ class NotThereError(AdminError):
 class AdminClient:
     """Keep-alive requests to one admin server; a context manager."""
 
-    def __init__(self, url: str, token: str = "") -> None:
-        self.url = _base(url)
+    def __init__(self, url: str, token: str = "", tls: AdminTls | None = None) -> None:
+        """With `tls`, a `host:port` without a scheme is asked by HTTPS."""
+        self.url = _base(url, "http" if tls is None else "https")
+        self._ssl = True if tls is None else tls.context
+        self._server_name = None if tls is None else tls.server_name
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -53,7 +58,9 @@ class AdminClient:
         """
         assert self._session is not None
         try:
-            async with self._session.get(f"{self.url}{path}", params=query) as response:
+            async with self._session.get(
+                f"{self.url}{path}", params=query, ssl=self._ssl, server_hostname=self._server_name
+            ) as response:
                 body = await response.read()
         except TimeoutError:
             raise AdminError(f"{self.url} does not answer within {_TIMEOUT.total:g} s") from None
@@ -107,6 +114,6 @@ def read_token(path: Path | None) -> str:
     return token
 
 
-def _base(url: str) -> str:
+def _base(url: str, scheme: str) -> str:
     """Take `host:port` as well as a URL."""
-    return (url if "://" in url else f"http://{url}").rstrip("/")
+    return (url if "://" in url else f"{scheme}://{url}").rstrip("/")

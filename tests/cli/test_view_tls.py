@@ -1,0 +1,141 @@
+"""Verbs ask an admin server over TLS: with its authority, by another name, with a certificate of ours."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
+from prometheus_client import CollectorRegistry
+
+from bench.certificates import Authority, Issued
+from cli.main import main
+from cli.view.tls import tls_arguments, tls_of
+from fleet.admin import AdminServer
+from fleet.admin_access import Access
+from fleet.tls import Certificates, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DIAGNOSIS = {
+    "observed": True,
+    "pools": [{"pool": "p", "cause": "healthy", "healthy": True, "evidence": {}, "missing": []}],
+    "endpoints": [],
+}
+VIEWS = {
+    "/api/v1/diagnosis": lambda: DIAGNOSIS,
+    "/api/v1/endpoints": lambda: {"endpoints": []},
+    "/api/v1/decisions": lambda: {"picks": []},
+}
+
+
+class Admin:
+    """The real admin server with mutual TLS, on a loop of its own, because verbs have theirs."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.authority = Authority(directory)
+        issued = self.authority.issue("server", "warmroute")
+        self.client = self.authority.issue("client")
+        self.address = f"127.0.0.1:{port}"
+        names = str(issued.certificate_file), str(issued.key_file), str(self.authority.file)
+        held = Certificates().hold("admin", "tls.admin", Files(*names))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        access = Access(self.address)
+        self._admin = AdminServer(
+            self.address, CollectorRegistry(), lambda: True, VIEWS, access=access, tls=held
+        )
+        asyncio.run_coroutine_threadsafe(self._admin.start(), self._loop).result(10)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._admin.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def admin(tmp_path: Path, unused_tcp_port: int) -> Iterator[Admin]:
+    made = Admin(tmp_path, unused_tcp_port)
+    yield made
+    made.stop()
+
+
+def shown(issued: Issued) -> list[str]:
+    return ["--admin-certificate", str(issued.certificate_file), "--admin-key", str(issued.key_file)]
+
+
+def trusting(authority: Authority, name: str = "warmroute") -> list[str]:
+    return ["--admin-ca", str(authority.file), "--admin-name", name]
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "top", "explain"])
+def test_verbs_ask_over_mutual_tls(
+    admin: Admin, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a scheme HTTPS is meant; the certificate's name is not the address."""
+    words = [verb, *(["127.0.0.1:1"] if verb == "explain" else []), "--json"]
+    ask = [*words, "--admin", admin.address, *trusting(admin.authority), *shown(admin.client)]
+    if verb == "explain":
+        ask += ["--ext-proc-admin", admin.address]
+        # It answers, and knows nothing of the endpoint.
+        assert main(ask) == 1
+        assert "nothing is known" in capsys.readouterr().err
+        return
+    assert main(ask) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("wrong", ["authority", "name", "certificate", "plain"])
+def test_whoever_is_not_meant_gets_and_gives_nothing(
+    admin: Admin, tmp_path: Path, wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger = Authority(tmp_path, "stranger")
+    whom = trusting(
+        stranger if wrong == "authority" else admin.authority, "other" if wrong == "name" else "warmroute"
+    )
+    own = [] if wrong == "certificate" else shown(admin.client)
+    url = f"http://{admin.address}" if wrong == "plain" else f"https://{admin.address}"
+    assert main(["diagnose", "--admin", url, *whom, *own]) == 2
+    assert "cannot be reached" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["half", "absent", "no ca", "password", "not pem"])
+def test_files_that_cannot_be_used_are_told_in_a_line(
+    tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    issued = Authority(tmp_path).issue("client")
+    words = shown(issued)
+    if what == "half":
+        words = words[:2]
+    elif what == "absent":
+        issued.key_file.unlink()
+    elif what == "no ca":
+        words = ["--admin-ca", str(tmp_path / "none")]
+    elif what == "not pem":
+        issued.certificate_file.write_text("x")
+    else:
+        locked = issued.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+        issued.key_file.write_bytes(locked)
+    assert main(["diagnose", "--admin", "https://127.0.0.1:1", *words]) == 2
+    told = capsys.readouterr().err.strip()
+    assert told.startswith("warmroute")
+    assert "\n" not in told
+    assert ("--admin-" in told) or (str(tmp_path) in told)
+
+
+def test_without_arguments_nothing_is_changed() -> None:
+    parser = argparse.ArgumentParser()
+    tls_arguments(parser)
+    assert tls_of(parser.parse_args([])) is None
