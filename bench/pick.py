@@ -1,8 +1,9 @@
 """What one pick costs, in parts, by the number of endpoints and the length of the prompt.
 
-A pool of engines at work. Every prompt begins with a system prompt of half its blocks, which every engine
-holds, then comes a conversation, of which one engine holds all but the last message: there is no more to look
-up, to price and to compare than that. In microseconds, every step after the one before it as in service, of
+A pool of engines at work. Every prompt begins with a system prompt of half its blocks, which every other
+engine holds, so that its price is shared by those who ask for it; then comes a conversation, of which one
+engine holds all but the last message: there is no more to look up, to price and to compare than that. In
+microseconds, every step after the one before it as in service, of
 each step the best of some rounds:
 
 - decode: body to prompt; hash: prompt to blocks; look_up: who holds how many of them;
@@ -10,7 +11,7 @@ each step the best of some rounds:
 - choice: look_up, pick and record together, which is what could depend on the number of endpoints;
 - score, choose, considered: the parts of pick once more: what it takes and costs on each endpoint, the order,
   what is kept to explain it;
-- route: a whole request, from its body to its record;
+- route: a whole request, from its body to its record; rest: what of it is none of decode, hash and choice;
 - tick: what is done once for all requests between two looks at the loads; filter is part of it.
 """
 
@@ -80,9 +81,9 @@ class World:
         talks = [self._text((blocks - blocks // 2 - 1) * size) for _ in range(PROMPTS)]
         talks_known = [self._asks(request_of(system + talk)) for talk in talks]
         for number, end in enumerate(ends):
-            known = talks_known[number % PROMPTS]
-            held = known.blocks if number < PROMPTS else known.blocks[: blocks // 2]
-            self.router.warmth.record(end.address, held)
+            known = talks_known[number // 2 % PROMPTS]
+            held = known.blocks if number < 2 * PROMPTS else known.blocks[: blocks // 2]
+            self.router.warmth.record(end.address, () if number % 2 else held)
             for _ in range(self.draw.randrange(1, 8)):
                 self.router.traffic.started(end.address)
                 self.router.pools.note_in_flight(end.address)
@@ -190,8 +191,9 @@ def measure(endpoints: int, blocks: int) -> dict[str, Any]:
     gc.enable()
     parts = {**watch.means(), **ticks.means()}
     choice = sum(parts[name] for name in ("look_up_us", "pick_us", "record_us"))
+    rest = parts["route_us"] - choice - parts["decode_us"] - parts["hash_us"]
     told = {"endpoints": endpoints, "blocks": blocks, "body_bytes": len(world.requests[0].body)}
-    return {**told, "choice_us": round(choice, 2), **parts}
+    return {**told, "choice_us": round(choice, 2), "rest_us": round(rest, 2), **parts}
 
 
 def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> None:

@@ -67,18 +67,24 @@ def prices(
 
     `counts` are N_b; `matched` how many leading blocks each endpoint holds, `shares` their fair shares.
     """
-    holders = np.bincount(matched, weights=shares, minlength=counts.size + 1)
-    held = holders[::-1].cumsum()[-2::-1][: counts.size]
-    excess = np.maximum(counts - total * held, 0.0)
-    result: NDArray[np.float64] = cold_price / (1.0 + np.minimum(excess, total / shares.size))
-    return result
+    # Those who hold no more than up to a block, summed up: who holds it are all the others.
+    below = np.bincount(matched, weights=shares, minlength=counts.size + 1).cumsum()
+    uses: NDArray[np.float64] = below[: counts.size] - below[-1]
+    uses *= total
+    uses += counts
+    np.maximum(uses, 0.0, out=uses)
+    np.minimum(uses, total / shares.size, out=uses)
+    uses += 1.0
+    return np.divide(cold_price, uses, out=uses)
 
 
 def priced_bytes(
     prices: NDArray[np.float64], cold_price: float, block_bytes: int, text_bytes: int
 ) -> NDArray[np.float64]:
     """Return by number of leading blocks held, from none to all, the rest of the text in priced bytes."""
-    left = np.empty(prices.size + 1)
-    left[-1] = cold_price * (text_bytes - prices.size * block_bytes)
-    left[:-1] = prices[::-1].cumsum()[::-1] * block_bytes + left[-1]
+    left = np.zeros(prices.size + 1)
+    prices.cumsum(out=left[1:])
+    np.subtract(left[-1], left, out=left)
+    left *= block_bytes
+    left += cold_price * (text_bytes - prices.size * block_bytes)
     return left

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate, pairwise
 from math import exp
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -40,7 +41,7 @@ def _with(depths: tuple[int, ...], also: Collection[int], last: int) -> list[int
 
 _DEPTHS: Final = _depths(1 << 20)
 """Positions in a prompt, from 0."""
-_WIDTHS: Final = np.array([after - before for before, after in pairwise(_DEPTHS)])
+_WIDTHS: Final = tuple(after - before for before, after in pairwise(_DEPTHS))
 
 
 class Popularity:
@@ -88,21 +89,29 @@ class Popularity:
         """
         weight, last = self._weight(now), len(blocks)
         depths = _DEPTHS[: bisect_left(_DEPTHS, last)]
-        found = [self._counted(blocks[depth]) for depth in depths]
-        found = list(accumulate(found, min))
-        widths = _WIDTHS[: len(depths)]
-        if also:
-            told = dict(zip(depths, found, strict=True))
-            for depth in sorted({*also}.difference(told)):
+        if not depths:
+            return np.zeros(0)
+        cells, mask, second = self._cells, self._mask, self._second
+        found = [
+            one if (one := cells[block & mask]) < (two := cells[second + (block >> 32 & mask)]) else two
+            # With the first one twice, so that it is a tuple however few there are.
+            for block in itemgetter(0, *depths)(blocks)
+        ]
+        found = list(accumulate(found, min))[1:]
+        widths: Sequence[int] = _WIDTHS[: len(depths)]
+        if extra := sorted({*also}.difference(depths)):
+            merged, told = list(depths), found.copy()
+            for depth in extra:
                 if 0 <= depth < last:
                     place = bisect_left(depths, depth)
                     behind = found[place] if place < len(found) else 0.0
-                    told[depth] = min(max(self._counted(blocks[depth]), behind), found[place - 1])
-            merged = sorted(told)
-            # Of several between two depths, none tells more than the one before it.
-            found = list(accumulate((told[depth] for depth in merged), min))
-            widths = np.diff([*merged, last])
-        rates = np.array(found, np.float64) / (weight * self._average_seconds)
+                    at = bisect_left(merged, depth)
+                    merged.insert(at, depth)
+                    # Of several between two depths, none tells more than the one before it.
+                    told.insert(at, min(max(self._counted(blocks[depth]), behind), told[at - 1]))
+            found = told
+            widths = [after - before for before, after in pairwise((*merged, last))]
+        rates = np.array(found) / (weight * self._average_seconds)
         return rates.repeat(widths)[:last]
 
     def rate_at(self, blocks: Sequence[int], depth: int, now: float) -> float:
