@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 BENCHES: Final = {
     "demo": "Envoy alone against Envoy with Warmroute on the same workload",
     "outage": "what requests feel when ext_proc, xds_server or an engine is killed or frozen",
+    "chaos": "what fails while all parts are killed, rolled, drained, rotated, reloaded",
     "stability": "how weights move under noise, a load step, a load in step with the scrapes, zeros",
     "faults": "how much still goes to an engine that hangs, crawls or fails, and how soon it is back",
     "xds_scale": "what a weight change to many Envoys costs and takes, beside a bare gRPC server",
