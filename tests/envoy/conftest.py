@@ -92,6 +92,7 @@ class Engines:
         app.router.add_route("*", "/stream", self._stream)
         app.router.add_route("*", "/duplex", self._duplex)
         app.router.add_get("/ws", self._websocket)
+        app.router.add_get("/v1/realtime", self._websocket)
         app.router.add_route("*", "/{tail:.*}", self._echo)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=30, shutdown_timeout=0.1)
         await self._runner.setup()
