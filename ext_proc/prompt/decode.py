@@ -15,7 +15,7 @@ All work is bounded by the body's length and a fixed number of values: see `ext_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from ext_proc.prompt.envelope import Envelope
     from ext_proc.prompt.opened import Open
     from ext_proc.prompt.outline import Outline
+
+_MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts")
+"""What leads and stands as digests: images of SGLang, llama.cpp and vLLM's tokens-in API."""
 
 __all__ = ["Prompt", "Unreadable", "read_prompt"]
 
@@ -146,7 +149,7 @@ def _add_lead(pieces: text.Pieces, name: str, raw: msgspec.Raw, *, rich: bool) -
     pieces += (text.LEAD, name.encode(), text.ROLE_END)
     if rich and leading_values(raw) is not None:
         pieces.append(text.canonical(raw))
-    elif name in ("image_data", "multimodal_data"):
+    elif name in _MEDIA:
         add_media(pieces, raw)
     elif name in ("system", "instructions"):
         add_content(pieces, raw)

@@ -24,13 +24,15 @@ LEADS: Final = (
     "documents",
     "image_data",
     "multimodal_data",
+    "features",
+    "content_parts",
     "tools",
     "functions",
     "system",
     "instructions",
 )
 """What counts ahead of the prompt, in the order in which it counts. `prompt` only where it is a reference."""
-PROMPTS: Final = ("messages", "prompt", "input", "inputs", "text", "input_ids", "text_input")
+PROMPTS: Final = ("messages", "prompt", "input", "inputs", "text", "input_ids", "token_ids", "text_input")
 _READ_AT: Final = (
     ("/chat/completions", ("messages",)),
     ("/completions", ("prompt",)),
@@ -41,6 +43,7 @@ _READ_AT: Final = (
 """What the engine reads at paths with this ending; elsewhere two prompts are ambiguous."""
 _NOT_CACHED: Final = (
     "/tokenize", "/detokenize", "/count_tokens", "/input_tokens", "/apply-template", "/rerank", "/score",
+    "/render", "/derender",
 )  # fmt: skip
 _MODEL_IN_PATH: Final = re.compile(r"/(?:v2/models|openai/deployments)/([^/?]+)/")
 _ADAPTERS: Final = ("lora_path", "adapter_id", "lora_name", "lora_task_id", "lora")
@@ -69,6 +72,7 @@ class Envelope(msgspec.Struct, gc=False):
     inputs: msgspec.Raw = ABSENT
     text: msgspec.Raw = ABSENT
     input_ids: msgspec.Raw = ABSENT
+    token_ids: msgspec.Raw = ABSENT
     text_input: msgspec.Raw = ABSENT
     conversation: msgspec.Raw = ABSENT
     previous_response_id: msgspec.Raw = ABSENT
@@ -76,6 +80,8 @@ class Envelope(msgspec.Struct, gc=False):
     documents: msgspec.Raw = ABSENT
     image_data: msgspec.Raw = ABSENT
     multimodal_data: msgspec.Raw = ABSENT
+    features: msgspec.Raw = ABSENT
+    content_parts: msgspec.Raw = ABSENT
     tools: msgspec.Raw = ABSENT
     functions: msgspec.Raw = ABSENT
     system: msgspec.Raw = ABSENT

@@ -70,6 +70,7 @@ USER = {"role": "user", "content": "Name a river."}
         ({"text": ["a", "b"]}, b"a\x1db"),
         ({"input_ids": [1, 2]}, b"\x1b1,2,"),
         ({"input_ids": [[1, 2], [], [3]]}, b"\x1b1,2,\x1d\x1d\x1b3,"),
+        ({"token_ids": [1, 2], "sampling_params": {}}, b"\x1b1,2,"),
         ({"text_input": "hi", "max_tokens": 5}, b"hi"),
         ({"prompt": [1, 2, "a", 3]}, b"\x1b1,2,\x1da\x1b3,"),
         ({"prompt": ["a", 1, 2]}, b"a\x1b1,2,"),
@@ -332,9 +333,20 @@ def test_the_path_says_which_of_two_prompts_is_read() -> None:
     assert at("/generate") is at("") is Unreadable.AMBIGUOUS
 
 
-@pytest.mark.parametrize("path", ["/tokenize", "/v1/messages/count_tokens", "/v1/rerank/", "/score?a=1"])
+@pytest.mark.parametrize(
+    "path",
+    ["/tokenize", "/v1/messages/count_tokens", "/v1/rerank/", "/score?a=1", "/v1/chat/completions/render"],
+)
 def test_what_fills_no_cache_has_no_prompt(path: str) -> None:
     assert read_prompt(b'{"prompt":"a"}', complete=True, path=path) is Unreadable.NO_PROMPT
+
+
+def test_images_beside_ids_make_another_prefix() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://x/1.png"}}
+    beside = [{}, {"features": {"a": ["1"]}}, {"features": {"a": ["2"]}}, {"content_parts": [image]}]
+    seen = [text_of({"token_ids": [1, 2, 3], **more}) for more in beside]
+    assert len({text[:50] for text in seen}) == len(seen)
+    assert max(map(len, seen)) < 2 * MEDIA_BYTES
 
 
 @pytest.mark.parametrize(
