@@ -26,6 +26,8 @@ _LABEL_VALUES: Final = re.compile(r"label_values\((.+),\s*(\w+)\)")
 RARE: Final = {
     "warmroute_gpu_agent_field_errors_total": "made by the first error of a field",
     "warmroute_ext_proc_faults_total": "made by the first fault of a kind",
+    "warmroute_certificate_": "made where the settings name certificates",
+    "warmroute_ocsp_": "made where a listener has `ocsp_fetch`",
 }
 """Metrics, or beginnings of their names, that are absent where nothing of the kind has been, and why."""
 
