@@ -11,6 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from bench.certificates import Authority
+from bench.processes import free_port
 from ext_proc.app import ExtProcServer
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE
 from fleet.store import FleetStore
@@ -54,4 +56,24 @@ async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path) -> 
         assert error.value.code() is grpc.StatusCode.NOT_FOUND
         for watch in (*watches, unknown):
             watch.cancel()
+    await server.stop()
+
+
+async def test_a_gateway_without_a_certificate_is_served_over_tls(tmp_path: Path) -> None:
+    """Gateways speak TLS to a picker and show none; whoever may reach the port is the network's business."""
+    authority, address = Authority(tmp_path), f"127.0.0.1:{free_port()}"
+    issued = authority.issue("picker")
+    files = {"certificate_file": str(issued.certificate_file), "key_file": str(issued.key_file)}
+    ours = {**files, "ca_file": str(authority.file)}
+    more = {"tls": {"ext_proc": files, "envoy": ours}, "allow_plaintext": True}
+    assert settings_with(ext_proc={"address": "0.0.0.0:9002"}, **more).tls.ext_proc is not None
+    settings = settings_with(ext_proc={"address": address}, limits={"drain_seconds": 0.01}, **more)
+    server = ExtProcServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), follow=False)
+    await server.start()
+    roots = grpc.ssl_channel_credentials(authority.file.read_bytes())
+    named = (("grpc.ssl_target_name_override", "picker"),)
+    async with grpc.aio.secure_channel(address, roots, options=named) as channel, asyncio.timeout(10):
+        stub = health_pb2_grpc.HealthStub(channel)
+        told = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS_SERVICE))
+    assert told.status == KINDS.SERVING
     await server.stop()
