@@ -20,6 +20,7 @@ from xds_server.discovery.server import DiscoveryService
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.exposition import ClientExposition, EndpointExposition
+from xds_server.http2.watch import Http2Watch
 from xds_server.operators import Operators
 from xds_server.sensing import Sensing
 from xds_server.snapshot.build import build_snapshot
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
+    from xds_server.signals.served import Finished
     from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)
@@ -93,10 +95,9 @@ class XdsServer:
             membership=lambda: None if self._roster is None else self._roster.active,
             recompute=self.tick,
         )
+        self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry)
         given = settings, store, registry, clock
-        self._sensing = Sensing(
-            *given, on_change=self._ticker.hear, on_request=self._operators.requests.note, engine_tls=tls
-        )
+        self._sensing = Sensing(*given, on_change=self._ticker.hear, on_request=self._note, engine_tls=tls)
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
@@ -111,7 +112,7 @@ class XdsServer:
         self._status = StatusViews(store, clients, registry, self._keeper.listed, self._standing.status)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
-        self._served: tuple[Roster, Mapping[str, int], frozenset[str], tuple[Resource, ...]] | None = None
+        self._served: tuple[object, ...] | None = None
         self._draining = False
         self._ticking: asyncio.Task[None] | None = None
 
@@ -140,7 +141,12 @@ class XdsServer:
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
-        return {**self._status.views(), **self._sensing.views(), **self._operators.views()}
+        return {
+            **self._status.views(),
+            **self._sensing.views(),
+            **self._operators.views(),
+            **self._http2.views(),
+        }
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
         """What the admin server answers to a question."""
@@ -175,6 +181,7 @@ class XdsServer:
         self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
         self._sensing.reconfigure(settings)
+        self._http2.reconfigure(settings)
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._operators.reconfigure(settings)
         self._ticker.hurry()
@@ -195,6 +202,7 @@ class XdsServer:
                 await self._ticking
         await self._secrets.close()
         await self._sensing.close()
+        await self._http2.close()
         await self._keeper.close()
         await self._saver.close()
         for server in (self._grpc, self._control):
@@ -258,15 +266,21 @@ class XdsServer:
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
         self._weights = {**update.weights, **kept} if kept else update.weights
         secrets = self._secrets.of(roster.settings)
-        wanted = (roster, self._weights, update.unhealthy, secrets)
+        moved = self._http2.tick(roster.membership, now)
+        wanted = (roster, self._weights, update.unhealthy, secrets, moved)
         if wanted != self._served:
-            if self._publish(roster, update, secrets):
+            if self._publish(roster, update, secrets, moved):
                 self._operators.published(times, update, loads, now)
             self._served = wanted
         floor = self._sampling_ratio_floor
         self._store.publish(FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor))
         # Last, so that a fault in what only looks on costs no weights.
         self._sampling_ratio_floor = self._sensing.observe(roster.active, loads, now)
+
+    def _note(self, finished: Finished) -> None:
+        """Hear of a request that an Envoy has finished."""
+        self._operators.requests.note(finished)
+        self._http2.note(finished)
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""
@@ -279,10 +293,12 @@ class XdsServer:
         self._roster = roster
         return roster
 
-    def _publish(self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...]) -> bool:
+    def _publish(
+        self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], moved: frozenset[str]
+    ) -> bool:
         """Set the snapshot; returns whether Envoys hear of it."""
         told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *told, roster.unheard, secrets)
+        snapshot = build_snapshot(roster.settings, *told, roster.unheard, secrets, moved)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
         if not self._snapshots.set(snapshot, for_group):
             return False

@@ -17,6 +17,8 @@ _FIRST, _LAST = "!", "~"
 _ANY: Final = f"[{_FIRST}-{_LAST}]*"
 _MOST_STEPS: Final = 88
 """Instructions of a program, as `_steps` counts them."""
+_MOST_PREFIX: Final = 64
+"""A longer name is held for the same as one that begins like it."""
 _END: Final = ""
 
 _Tree = dict[str, "_Tree"]
@@ -25,7 +27,7 @@ _Tree = dict[str, "_Tree"]
 def all_but(names: Iterable[str]) -> tuple[str, ...]:
     """Return regular expressions of which one matches whole every header name that is not in `names`.
 
-    Names are in small letters, as Envoy holds them.
+    Names are in small letters, as Envoy holds them; those that begin with a colon (`:path`) are no headers.
     """
     return tuple(_programs("", _tree(names)))
 
@@ -41,19 +43,20 @@ def _tree(names: Iterable[str]) -> _Tree:
 
 
 def _programs(prefix: str, node: _Tree) -> Iterator[str]:
-    if len(prefix) + _steps(node) <= _MOST_STEPS:
+    if prefix and len(prefix) + _steps(node) <= _MOST_STEPS:
         yield re.escape(prefix) + _whole(node)
         return
     # Too large: what leaves the tree here on its own, then each branch.
-    yield re.escape(prefix) + _alternatives([*_leaving(node)], optional=_END not in node and bool(prefix))
+    letters = [*filter(None, node), *([] if prefix else [":"])]
+    yield re.escape(prefix) + _alternatives([_leaving(letters)], optional=_END not in node and bool(prefix))
     for letter, child in node.items():
-        if letter:
+        if letter and len(prefix) < _MOST_PREFIX:
             yield from _programs(prefix + letter, child)
 
 
 def _whole(node: _Tree) -> str:
     branches = [re.escape(letter) + _whole(child) for letter, child in node.items() if letter]
-    return _alternatives([*_leaving(node), *branches], optional=_END not in node)
+    return _alternatives([_leaving(list(filter(None, node))), *branches], optional=_END not in node)
 
 
 def _alternatives(parts: list[str], *, optional: bool) -> str:
@@ -61,9 +64,9 @@ def _alternatives(parts: list[str], *, optional: bool) -> str:
     return f"{joined}?" if optional else joined
 
 
-def _leaving(node: _Tree) -> Iterator[str]:
-    """One letter that no branch begins with, and whatever follows."""
-    yield f"{_others([letter for letter in node if letter])}{_ANY}"
+def _leaving(letters: list[str]) -> str:
+    """One character that is none of these letters, and whatever follows."""
+    return f"{_others(letters)}{_ANY}"
 
 
 def _others(letters: list[str]) -> str:
