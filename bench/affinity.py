@@ -10,6 +10,10 @@ system prompt, and nothing in common. For each number of workers it tells
 
 Each workload also runs on Envoy alone with least_request, which is what `no_reuse` is held against. Where a
 Valkey or Redis server is found, several workers also run with what they add to their indexes shared.
+
+The hot system prompt also meets fast engines at several rates, from idle to busy, with one worker. It is to
+spread to as many engines as its load needs: as long as no request meets another, one engine is enough, and
+nothing waits there. So these are figures without a target: balance beside the times, and least_request's.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import processes, report
-from bench.affinity_run import ALONE, DRIVES, ENGINE, Plan, one_run
+from bench.affinity_run import ALONE, ENGINE, Plan, one_run
 from bench.processes import BenchError
 from bench.prompts import WORKLOADS, ideal
 from bench.stats import percentile
@@ -58,6 +62,8 @@ class Figures:
     ttft_p90_seconds: float | None
     e2e_p50_seconds: float | None
     e2e_p90_seconds: float | None
+    rate: float | None
+    """Requests a second on fast engines; None: the workload's usual drive."""
     host_cpu_used_ratio: float | None
     """Near 1 the host, not the engines' model, sets the times."""
 
@@ -72,7 +78,7 @@ async def measure(plan: Plan, args: argparse.Namespace) -> Figures:
         await one_run(
             plan, engines=args.engines, seconds=args.seconds, load=args.load, seed=args.seed + number
         )
-        for number in range(DRIVES[plan.workload].repeats)
+        for number in range(plan.drive.repeats)
     ]
     return figures(plan, runs)
 
@@ -110,6 +116,7 @@ def figures(plan: Plan, runs: Sequence[Run]) -> Figures:
         ttft_p90_seconds=percentile(ttfts, 0.9),
         e2e_p50_seconds=percentile(e2es, 0.5),
         e2e_p90_seconds=percentile(e2es, 0.9),
+        rate=plan.rate,
         host_cpu_used_ratio=max(cpus, default=None),
     )
 
@@ -117,9 +124,9 @@ def figures(plan: Plan, runs: Sequence[Run]) -> Figures:
 def wanted_of(runs: Sequence[Figures]) -> list[Wanted]:
     """Hold the figures against their targets."""
     wanted = [report.exactly("failures", sum(run.failures for run in runs), 0)]
-    by_plan = {(run.workload, run.workers): run for run in runs if not run.shared}
+    by_plan = {(run.workload, run.workers): run for run in runs if not run.shared and run.rate is None}
     for run in runs:
-        if run.workers is None:
+        if run.workers is None or run.rate is not None:
             continue
         name = f"{run.workload}_{run.workers}_workers{'_shared' if run.shared else ''}"
         one, alone = by_plan.get((run.workload, 1)), by_plan.get((run.workload, None))
@@ -168,6 +175,9 @@ def plans(args: argparse.Namespace) -> Iterator[Plan]:
             yield Plan(workload, workers)
             if args.shared and workers is not None and workers > 1 and workload != "no_reuse":
                 yield Plan(workload, workers, shared=True)
+    for rate in args.hot_rates if "shared_system_prompt" in args.workloads else ():
+        for one in (None, 1):
+            yield Plan("shared_system_prompt", one, rate=rate)
 
 
 def can_share() -> bool:
@@ -182,6 +192,7 @@ def can_share() -> bool:
 def line(run: Figures) -> str:
     """One run for people."""
     who = run.router if run.workers is None else f"{run.workers} {'shared' if run.shared else 'workers'}"
+    name = run.workload if run.rate is None else f"{run.workload[:13]} {run.rate:g}/s"
     figures = (
         ("hits", run.hit_ratio),
         ("ideal", run.ideal_hit_ratio),
@@ -192,7 +203,7 @@ def line(run: Figures) -> str:
         ("cpu", run.host_cpu_used_ratio),
     )
     told = "  ".join(f"{name} {'?' if value is None else format(value, '.3f')}" for name, value in figures)
-    return f"{run.workload:21} {who:14} {run.requests:5} requests  {told}"
+    return f"{name:21} {who:14} {run.requests:5} requests  {told}"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -209,6 +220,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=can_share(),
         help="also with a shared index (default: where a Valkey or Redis server is found)",
+    )
+    parser.add_argument(
+        "--hot-rates",
+        type=_rates,
+        default=(10.0, 30.0, 80.0, 160.0),
+        help="of the hot system prompt on fast engines; empty: none (default 10,30,80,160)",
     )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
@@ -233,6 +250,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     if all(part.isascii() and part.isdigit() and 1 <= int(part) <= 64 for part in parts):
         return tuple(int(part) for part in parts)
     raise argparse.ArgumentTypeError(f"{text!r}; allowed: numbers from 1 to 64, with commas between")
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    parts = text.split(",") if text else []
+    if all(part.isascii() and part.isdigit() and 1 <= int(part) <= 1000 for part in parts):
+        return tuple(float(part) for part in parts)
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: numbers from 1 to 1,000, with commas between")
 
 
 def _names(text: str) -> tuple[WorkloadName, ...]:

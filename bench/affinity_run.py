@@ -44,6 +44,9 @@ DRIVES: Final[dict[WorkloadName, Drive]] = {
     # Tails of times are compared: of slow engines, so that they are theirs, and of many requests.
     "no_reuse": Drive(15.0, speed_up=0.5, repeats=2),
 }
+HOT_SPEED_UP: Final = 4.0
+"""Of the engines that one system prompt meets at several rates: from idle to busy."""
+HOT_SECONDS: Final = 8.0
 OVERRIDES: Final = {
     "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
     "limits": {"drain_seconds": 0.5},
@@ -57,6 +60,14 @@ class Plan:
     workload: WorkloadName
     workers: int | None
     shared: bool = False
+    rate: float | None = None
+    """Requests a second, on fast engines; None: the workload's usual drive."""
+
+    @property
+    def drive(self) -> Drive:
+        """How this one is driven."""
+        usual = DRIVES[self.workload]
+        return usual if self.rate is None else Drive(self.rate / HOT_SPEED_UP, HOT_SPEED_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +87,11 @@ async def one_run(plan: Plan, *, engines: int, seconds: float, load: float, seed
     Raises:
         BenchError: a part did not start.
     """
-    drive = DRIVES[plan.workload]
+    drive = plan.drive
     turns = prompts(
         plan.workload,
         seed=seed,
-        seconds=seconds / drive.speed_up,
+        seconds=seconds / drive.speed_up if plan.rate is None else HOT_SECONDS,
         rate=drive.rate * drive.speed_up * load,
     )
     async with contextlib.AsyncExitStack() as stack:
@@ -99,7 +110,7 @@ async def one_run(plan: Plan, *, engines: int, seconds: float, load: float, seed
 
 def deployment(plan: Plan, engines: int, url: str = "") -> ClusterSettings:
     """Return what a run needs; `url` is the shared stream's server."""
-    engine = replace(ENGINE, speed_up=DRIVES[plan.workload].speed_up)
+    engine = replace(ENGINE, speed_up=plan.drive.speed_up)
     if plan.workers is None:
         return ClusterSettings("envoy", engines, engine, OVERRIDES, alone=ALONE)
     overrides = {**OVERRIDES, "ext_proc": {"workers": plan.workers, "shared": {"url": url}}}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 from dataclasses import replace
 
 import pytest
 
-from bench.affinity import Figures, figures, main, wanted_of
-from bench.affinity_run import Plan, Run, deployment
+from bench.affinity import Figures, figures, line, main, plans, wanted_of
+from bench.affinity_run import HOT_SPEED_UP, Plan, Run, deployment
 from bench.prompts import WORKLOADS, WorkloadName, ideal, prompts
 from bench.stats import Outcome
 from simulator.workload import Message, Turn
@@ -130,7 +131,29 @@ def test_a_run_without_workers_is_envoy_alone() -> None:
     assert deployment(Plan("no_reuse", 2), 4).overrides["ext_proc"]["workers"] == 2
 
 
-@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--workers", "1,x"], ["--workloads", "none"]])
+def test_a_hot_prompt_at_another_rate_is_told_and_held_against_nothing() -> None:
+    one = replace(run("shared_system_prompt"), failures=0, busiest_over_mean=1.2)
+    idle = replace(one, rate=10.0, busiest_over_mean=4.0)
+    assert [entry.met for entry in wanted_of([one, idle])] == [True, True]
+    assert [entry.name for entry in wanted_of([idle])] == ["failures"]
+    assert "10/s" in line(idle)
+    assert "10/s" not in line(one)
+
+
+def test_hot_rates_are_of_fast_engines_beside_envoy_alone() -> None:
+    asked = argparse.Namespace(
+        workloads=("shared_system_prompt",), workers=(1,), shared=True, hot_rates=(10.0, 80.0)
+    )
+    hot = [plan for plan in plans(asked) if plan.rate is not None]
+    assert [(plan.rate, plan.workers) for plan in hot] == [(10, None), (10, 1), (80, None), (80, 1)]
+    assert deployment(hot[0], 4).engine.speed_up == HOT_SPEED_UP
+    assert [plan.drive.rate * plan.drive.speed_up for plan in hot] == [10, 10, 80, 80]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--workers", "0"], ["--workers", "1,x"], ["--workloads", "none"], ["--hot-rates", "0"]],
+)
 def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
