@@ -145,6 +145,12 @@ def test_fragmentation_is_not_estimated_where_it_is_told_or_means_nothing(other:
     assert np.isnan(sampled([{**FULL, **other}])["kv_fragmentation_estimate"][0])
 
 
+def test_a_quotient_by_next_to_nothing_is_unknown() -> None:
+    for limit in (5e-324, 2.2250738585072014e-308, 1e-18):
+        rows = sampled([{"running": 4.0, "batch_limit": limit}])
+        assert np.isnan(rows["batch_fill_ratio"][0])
+
+
 FINITE_OR_NOT = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 1e12))
 
 

@@ -116,5 +116,6 @@ def _fragmentation(get: Mapping[str, FloatArray]) -> FloatArray:
 
 
 def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Divide; by nothing is unknown."""
-    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=denominator > 0)
+    """Divide; by nothing, or by next to nothing, is unknown: as senseless as a signal above `MOST`."""
+    sound = (denominator > 0) & (numerator <= MOST * denominator)
+    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=sound)
