@@ -25,6 +25,7 @@ BENCHES: Final = {
     "xds_churn": "what many thousand connections, subscriptions and cancellations leave behind",
     "skew": "how soon each kind of skew is told, and false alarms in an hour of noise",
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
+    "reuse": "how often connections are used again, to engines and to ext_proc, and Envoy's CPU",
     "handshake": "CPU and time of full and resumed TLS handshakes at the real Envoy",
     "scrape": "what reading an engine's metrics page costs, beside prometheus_client's parser",
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
