@@ -37,7 +37,9 @@ _READY_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
 _SESSIONS: Final = 50
 _LEAST_PICKED: Final = 0.95
-_MOST_TO_DEFAULTS: Final = 1.25
+_MOST_TO_DEFAULTS: Final = 2.0
+"""The product closes connections that are idle for as long as engines may: those that only a peak needs come
+and go, and how many a peak needs is chance."""
 _LEAST_TO_ONCE: Final = {"http1": 10.0, "h2": 50.0}
 """How many times fewer connections than with one for each request."""
 _MOST_CPU_TO_ONCE: Final = 1.0

@@ -33,7 +33,7 @@ def test_reuse_as_with_envoys_defaults_is_met() -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_more_connections_or_dearer_ones_are_not_met(protocol: str) -> None:
-    assert f"{protocol}_connections_ours_to_defaults" in missed(run_of({**GOOD, OURS: 20}, COSTS))
+    assert f"{protocol}_connections_ours_to_defaults" in missed(run_of({**GOOD, OURS: 30}, COSTS))
     assert f"{protocol}_connections_once_to_ours" in missed(run_of({**GOOD, OURS: 500}, COSTS))
     assert f"{protocol}_cpu_ours_to_once" in missed(run_of(GOOD, {**COSTS, OURS: 410.0}))
 
