@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
@@ -13,8 +14,11 @@ from fleet.names import TYPE_SECRET
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
 from fleet.tls import Certificates
+from xds_server.ocsp.response import Staple
+from xds_server.ocsp.staples import Staples
 from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.secrets import Secrets
+from xds_server.snapshot.tickets import KEY_BYTES, TURN_SECONDS, Tickets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,3 +96,113 @@ def test_a_snapshot_that_refers_to_a_missing_secret_is_not_served(tmp_path: Path
     held = settings(tmp_path)
     with pytest.raises(SnapshotError, match="listener/l, pool/p/authorities"):
         build_snapshot(held, membership(held), {}, frozenset())
+
+
+def with_fetching(at: Path, more: str = "ocsp_fetch: true") -> Settings:
+    text = TEXT.format(at=at, front="front")
+    return parse_settings(text.replace("front.key}", f"front.key, {more}}}"))
+
+
+class Told(Staples):
+    """Staples that the test gives, without asking anybody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.staple: Staple | None = None
+
+    def of(self, use: str) -> Staple | None:
+        return self.staple if use == "listener/l" else None
+
+
+def served(held: Settings, secrets: Secrets, name: str = "listener/l") -> Any:
+    body = snapshot(held, secrets).of_type(TYPE_SECRET)[name].body.value
+    return secret_pb2.Secret.FromString(body)
+
+
+def test_a_staple_goes_with_its_certificate_and_changes_nothing_else(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("front")
+    staples, held = Told(), with_fetching(tmp_path)
+    secrets = Secrets(Certificates(), held, staples)
+    alone = served(held, secrets).tls_certificate
+    staples.staple = Staple(b"staple", 0.0, 100.0)
+    both = served(held, secrets).tls_certificate
+    assert secrets.of(held)[0] is secrets.of(held)[0]
+    assert (alone.ocsp_staple.inline_bytes, both.ocsp_staple.inline_bytes) == (b"", b"staple")
+    assert alone.certificate_chain == both.certificate_chain
+    assert alone.certificate_chain.inline_bytes == issued.certificate_file.read_bytes()
+    staples.staple = None
+    assert not served(held, secrets).tls_certificate.HasField("ocsp_staple")
+
+
+@pytest.mark.parametrize(
+    ("must", "now", "waits"),
+    [
+        (True, 50.0, True),
+        (False, 50.0, False),  # Nobody refuses it alone.
+        (True, 150.0, False),  # The old staple has ended: nothing is better with the old one.
+        (True, 1e11, False),
+    ],
+)
+async def test_a_certificate_that_must_have_a_staple_waits_for_it_behind_the_old_pair(
+    tmp_path: Path, *, must: bool, now: float, waits: bool
+) -> None:
+    authority, certificates, staples = Authority(tmp_path), Certificates(), Told()
+    first = authority.issue("front", must_staple=must)
+    staples.staple = Staple(b"first", 0.0, 100.0)
+    held = with_fetching(tmp_path)
+    secrets = Secrets(certificates, held, staples, wall=lambda: now)
+    before = served(held, secrets)
+    assert before.tls_certificate.certificate_chain.inline_bytes == first.certificate_file.read_bytes()
+    authority.issue("front", must_staple=must)
+    staples.staple = None
+    await certificates.look()
+    assert (served(held, secrets) == before) is waits
+    staples.staple = Staple(b"second", 0.0, 100.0)
+    assert served(held, secrets).tls_certificate.ocsp_staple.inline_bytes == b"second"
+    assert served(held, secrets) != before
+
+
+def test_ticket_keys_turn_and_each_listener_has_its_own(tmp_path: Path) -> None:
+    """What is in use was known before and is known after: Envoys hear of a turn at moments of their own."""
+    now = 0.0
+    tickets = Tickets(lambda: now)
+    rings = [tickets.of("a")]
+    assert tickets.of("a") is rings[0]
+    for _ in range(3):
+        now += TURN_SECONDS
+        rings.append(tickets.of("a"))
+    for before, after in pairwise(rings):
+        assert after[0] == before[1], "the next key comes into use"
+        assert after[2] == before[0], "the last one is understood"
+    assert {len(key) for ring in rings for key in ring} == {KEY_BYTES}
+    assert len({key for ring in rings for key in ring}) == 5
+    assert not set(tickets.of("b")) & {key for ring in rings for key in ring}
+    tickets.keep_only(["b"])
+    assert not set(tickets.of("a")) & set(rings[-1])
+    assert str(rings[-1][0]) not in repr(tickets.__dict__)
+
+
+def test_tickets_are_a_secret_of_listeners_that_share_them(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("front")
+    held = with_fetching(tmp_path, "shared_tickets: true")
+    secrets = Secrets(Certificates(), held)
+    keys = served(held, secrets, "listener/l/tickets").session_ticket_keys.keys
+    assert [len(key.inline_bytes) for key in keys] == [KEY_BYTES] * 2
+    assert secrets.of(held)[1] is secrets.of(held)[1]
+    own = settings(tmp_path)
+    secrets.reconfigure(own)
+    assert set(snapshot(own, secrets).of_type(TYPE_SECRET)) == {"listener/l", "pool/p/authorities"}
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("ocsp_fetch: true, ocsp_file: /x", "ocsp_file or ocsp_fetch"),
+        ("ocsp_url: 'http://a/'", "ocsp_url with ocsp_fetch"),
+        ("ocsp_fetch: true, ocsp_url: 'file:///etc/passwd'", "ocsp_url"),
+        ("ocsp_fetch: true, ocsp_url: 'http:///x'", "ocsp_url"),
+    ],
+)
+def test_what_cannot_be_together_is_refused(tmp_path: Path, more: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        with_fetching(tmp_path, more)
