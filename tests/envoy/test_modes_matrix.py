@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import hashlib
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest_asyncio
 
 from ext_proc.pick import Pick, Reason, Refusal
 from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
+from tests.envoy import foreign as others
 from tests.envoy.foreign import DUPLEX, MODES, Foreign, Way, foreign
 
 if TYPE_CHECKING:
@@ -96,8 +98,9 @@ async def test_every_body_reaches_the_engine_as_it_was(world: Foreign, way: Way)
                 world, way.name, data, "GET" if body is None else "POST", headers=headers
             )
             assert response.status == 200, (name, size)
-            if name != "gzip":  # The engine here decodes it.
-                assert seen["sha256"] == hashlib.sha256(body or b"").hexdigest(), (name, size, seen["bytes"])
+            # The engine here decodes what is told to be encoded: both arrive as they were.
+            whole = BODY if name == "gzip" else body or b""
+            assert seen["sha256"] == hashlib.sha256(whole).hexdigest(), (name, size, seen["bytes"])
             if way.name == "observed":
                 continue
             pick = world.newest
@@ -109,6 +112,38 @@ async def test_every_body_reaches_the_engine_as_it_was(world: Foreign, way: Way)
     assert await world.stat(way.name, "rejected_header_mutations") == limit
     for counter in ("spurious_msgs_received", "streams_failed", "failure_mode_allowed", "message_timeouts"):
         assert await world.stat(way.name, counter) == 0, counter
+
+
+UPLOAD = (
+    b"--b\r\ncontent-disposition: form-data; name=file\r\n\r\n" + bytes(range(256)) * 12_000 + b"\r\n--b--"
+)
+NO_JSON = {
+    "HEAD": (None, {}),
+    "OPTIONS": (None, {}),
+    "DELETE": (None, {}),
+    "multipart": (UPLOAD, {"content-type": "multipart/form-data; boundary=b"}),
+    "octets": (UPLOAD, {"content-type": "application/octet-stream"}),
+    "form": (b"prompt=hi&model=m", {"content-type": "application/x-www-form-urlencoded"}),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_has_no_json_in_it_passes_and_is_steered_by_nobody(world: Foreign, mode: str) -> None:
+    """Nothing waits for a body that does not come, and an upload of 3 MB is held by nobody."""
+    forged = {DESTINATION_KEY: world.pool[2], "x-warmroute-prefix": "1,2"}
+    for name, (body, headers) in NO_JSON.items():
+        if mode == "BUFFERED" and body is UPLOAD:
+            continue  # Envoy itself answers 413 to what is larger than its buffer.
+        method = name if body is None else "POST"
+        response, seen = await ask(
+            world, f"{mode}-False", body and io.BytesIO(body), method, headers={**headers, **forged}
+        )
+        assert response.status == 200, name
+        if name == "HEAD":
+            continue
+        assert seen["sha256"] == hashlib.sha256(body or b"").hexdigest(), name
+        assert shown(seen) == {}, name
+        assert world.newest.endpoints == (), name
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "-header" not in way.name], ids=lambda way: way.name)
@@ -181,9 +216,13 @@ async def test_retries_walk_the_list(world: Foreign, mode: str, source: str) -> 
 async def test_upgrades_pass(world: Foreign, mode: str) -> None:
     """Envoy 1.40 hangs while it buffers frames; where it lets us, we ask it not to send them."""
     way = f"{mode}-upgrade" if mode in {"BUFFERED", "BUFFERED_PARTIAL"} else f"{mode}-True"
+    forged = {DESTINATION_KEY: world.pool[2], "X-Warmroute-Endpoint": "1.2.3.4:5"}
     for name in {way, f"{mode}-upgrade"}:
-        async with world.http.ws_connect(world.url(name, "/ws"), protocols=("chat",)) as ws:
+        url = world.url(name, "/ws")
+        async with world.http.ws_connect(url, protocols=("chat",), headers=forged) as ws:
             assert ws.protocol == "chat"
+            seen = json.loads(ws._response.headers["x-seen"])
+            assert not {*seen} & {*REMOVED_REQUEST_HEADERS}, "a client's own routing headers are gone"
             await ws.send_str("hi")
             assert await asyncio.wait_for(ws.receive_str(), 5) == "echo hi"
 
@@ -271,3 +310,30 @@ async def test_illegal_bytes_of_a_client_harm_nothing(world: Foreign, mode: str)
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"x-admin" not in answer.lower()
     assert b"1.2.3.4" not in answer
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def roomy() -> AsyncIterator[Foreign]:
+    """Envoys with buffers of 32 MiB."""
+    listener = others._listener
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            others,
+            "_listener",
+            lambda way, address: listener(way, address) | {"per_connection_buffer_limit_bytes": 32 << 20},
+        )
+        async with foreign([Way(mode, mode, allow=False) for mode in READING]) as made:
+            yield made
+
+
+@pytest.mark.parametrize("mode", READING)
+@pytest.mark.parametrize("size", [31 << 10, 33 << 10, 130 << 10, (4 << 20) + 1, 20 << 20])
+async def test_sizes_at_which_others_have_failed(roomy: Foreign, mode: str, size: int) -> None:
+    """32 KiB of buffer, pieces of 64 KiB, gRPC's 4 MiB: whole, picked and never in one message too many."""
+    head, tail = b'{"model":"m","prompt":"', b'"}'
+    body = head + b"x" * (size - len(head) - len(tail)) + tail
+    response, seen = await ask(roomy, mode, io.BytesIO(body))
+    assert response.status == 200
+    assert (seen["bytes"], seen["sha256"]) == (size, hashlib.sha256(body).hexdigest())
+    assert seen["address"] == roomy.newest.endpoints[0]
+    assert roomy.newest.reason in {Reason.NO_SIGNAL, Reason.COLD, Reason.WARM}
