@@ -78,6 +78,8 @@ def everything_on(settings: dict[str, Any]) -> None:
         pool.pop("retry_on", None)
         pool["sla"] = {**sla, "repeats": "keyed"}
         pool["health_check"] = {}
+        pool["protocol"] = "h2"
+    settings["upgrades"] = {"paths": ["/v1/realtime", "/v2/"], "elsewhere": "refuse"}
     settings["ext_proc"]["idempotency"] = {"enabled": True, "streaming": True, "duplicates": "reject"}
 
 
@@ -85,6 +87,7 @@ async def test_nothing_is_found_in_ours_with_everything_on(worlds):
     async with worlds(adapt=everything_on) as world:
         arguments = ("--p99-seconds", "600", "--fail-on", "note")
         assert await doctor("--admin", world.envoy.admin_address, *arguments) == (0, [])
+        assert not world.ads.nacks
 
 
 async def test_a_file_and_the_envoy_that_runs_it_get_the_same_findings(tmp_path: Path) -> None:

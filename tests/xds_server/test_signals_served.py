@@ -93,6 +93,8 @@ def test_latencies_are_of_good_answers_only():
         windows.record(finished(A, first_byte_seconds=0.2, duration_seconds=2.0), 10.0)
         windows.record(finished(A, status=503, first_byte_seconds=0.001, duration_seconds=0.001), 10.0)
         windows.record(finished(A, status=429, first_byte_seconds=9.0, duration_seconds=9.0), 10.0)
+        # Nor does how long clients keep their WebSockets.
+        windows.record(finished(A, status=101, first_byte_seconds=0.001, duration_seconds=3600.0), 10.0)
     columns = windows.columns(10.0)
     assert columns.first_byte_p50_seconds[0] == pytest.approx(0.2, rel=0.05)
     assert columns.first_byte_p99_seconds[0] == pytest.approx(0.2, rel=0.05)

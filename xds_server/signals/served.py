@@ -34,6 +34,7 @@ CLIENT_FLAGS: Final = frozenset(("DC", "DR"))
 _RETRIED_4XX: Final = frozenset(
     ("retriable-4xx", "retriable-status-codes", "retriable-headers", "envoy-ratelimited")
 )
+_SWITCHED: Final = 101
 _PENDING: Final = 1024
 """Requests taken in before they are counted in the windows: a bound, and what makes counting cheap."""
 _ERROR_SLICES: Final = 10
@@ -272,5 +273,7 @@ def _counted(finished: Finished) -> tuple[int, float, float, int]:
         return _ABORTED, np.nan, np.nan, _NONE  # Envoy's own answer: it blames nobody.
     if finished.status >= 400:
         return _CLIENT_ERROR, np.nan, np.nan, answered
+    if finished.status == _SWITCHED:
+        return _OK, np.nan, np.nan, answered  # A WebSocket lasts as long as its client likes.
     first, duration = finished.first_byte_seconds, finished.duration_seconds
     return _OK, np.nan if first is None else first, np.nan if duration is None else duration, answered
