@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from bench.certificates import Authority
 from bench.envoy import EnvoyProcess
 from bench.responder import Responder
+from cli.main import main
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from fleet.tls import Certificates
@@ -61,8 +62,11 @@ class Site:
         self.settings: Settings | None = None
         self.now = 0.0
 
-    async def start(self, more: str) -> None:
+    async def start(self, more: str, *, pool: bool = False) -> None:
         text = TEXT.format(at=self.directory, front=self.port, more=more)
+        if pool:
+            held = f"tls: {{ca_file: {self.authority.file}, sni: engines.test}}"
+            text = text.replace("joining:", f"{held}\n    joining:")
         self.settings = parse_settings(text)
         given = self.settings, FleetStore(), CollectorRegistry(), TracerProvider()
         self.xds = XdsServer(*given, control=False, certificates=self.certificates)
@@ -89,6 +93,16 @@ async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Site]:
         finally:
             if made.xds is not None:
                 await made.xds.stop()
+
+
+async def test_the_doctor_finds_nothing_in_our_tls(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """With all of it on, towards clients and towards engines."""
+    site.issue()
+    await site.start("ocsp_fetch: true, shared_tickets: true", pool=True)
+    async with site.envoy() as envoy:
+        await until(site, lambda told: told[1] == "good")
+        ask = ["doctor", "--admin", envoy.admin_address, "--p99-seconds", "600", "--fail-on", "note"]
+        assert await asyncio.to_thread(main, ask) == 0, capsys.readouterr().out
 
 
 async def asked(site: Site) -> tuple[int, str]:
