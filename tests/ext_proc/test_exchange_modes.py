@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from ext_proc.exchange import Exchange, RouteRequest, State
@@ -267,6 +269,37 @@ def test_messages_of_the_response_are_answered_unchanged(mode: str, response_mod
         else:
             inner = getattr(reply, kind)
             assert inner.ByteSize() == (0 if kind.endswith("trailers") else 2)
+
+
+def _flushed(*events: bytes) -> list[bytes]:
+    coder = zlib.compressobj(wbits=31)
+    return [coder.compress(event) + coder.flush(zlib.Z_SYNC_FLUSH) for event in events] + [coder.flush()]
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
+@pytest.mark.parametrize("response_mode", ["BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX])
+@pytest.mark.parametrize(
+    ("encoding", "pieces"),
+    [
+        (b"", [b"da", b'ta: {"a', b'":1}\n', b"\n", b"data: {}\r\n\r", b"\ndata: [DONE]\n\n"]),
+        (b"", [b"data: {}\n\n", b'data: {"cut off'.ljust(70_000, b" ")]),
+        (b"gzip", _flushed(b"data: 1\n\n", b"data: 2\n\n", b"data: [DONE]\n\n")),
+        (b"gzip", [b""]),
+        (b"gzip", [b"no gzip at all"]),
+    ],
+)
+def test_a_response_goes_on_as_it_came_however_it_is_cut(
+    mode: str, response_mode: str, encoding: bytes, pieces: list[bytes]
+) -> None:
+    """Events cut anywhere, encodings that are broken or empty: nothing of a response is read."""
+    envoy = FakeEnvoy(Exchange(Choice(), body_limit=LIMIT).on_message, mode, response_mode=response_mode)
+    envoy.headers()
+    envoy.body(b"{}", end_of_stream=True)
+    envoy.finish(b"{}")
+    headers = [(":status", b"200"), *([("content-encoding", encoding)] if encoding else [])]
+    envoy.respond(headers, pieces)
+    if response_mode == DUPLEX:
+        assert envoy.seen.response_body == b"".join(pieces)
 
 
 @pytest.mark.parametrize(
