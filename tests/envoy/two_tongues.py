@@ -15,6 +15,7 @@ from h2.exceptions import ProtocolError
 from tests.envoy.sockets import ACCEPT
 
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
 
 Manner = Literal["good", "garbage", "goaway", "silent", "none"]
@@ -23,7 +24,8 @@ Manner = Literal["good", "garbage", "goaway", "silent", "none"]
 class TwoTongues:
     """Answers every request with the protocol that it came by."""
 
-    def __init__(self, manner: Manner = "good") -> None:
+    def __init__(self, manner: Manner = "good", context: ssl.SSLContext | None = None) -> None:
+        self._context = context
         self.manner: Manner = manner
         """How HTTP/2 is spoken; `none`: not at all."""
         self.well_for_probes = False
@@ -33,7 +35,7 @@ class TwoTongues:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
