@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEMO_ARGS ?=
 TEST_ARGS ?=
 
-.PHONY: demo test lint bench proto slow clean
+.PHONY: demo test lint bench proto slow soak clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Warmroute needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Name another: make ... PYTHON=python3.11") if sys.version_info < (3, 11) else None'
@@ -27,6 +27,10 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow $(TEST_ARGS)
+
+SOAK_SECONDS ?= 600
+soak: $(STAMP)
+	WARMROUTE_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m slow -s tests/soak $(TEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

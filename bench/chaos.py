@@ -32,6 +32,7 @@ _SETTLE_SECONDS: Final = 2.0
 _AFTER_SECONDS: Final = 3.0
 _RATE_SHARE: Final = 0.95
 _SHOWN_FAILURES: Final = 200
+_SHOWN_SLOWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,20 @@ def _slowest(outcomes: Iterable[Outcome], quiet: dict[str, dict[str, float | Non
     return max((seconds for seconds in added if seconds is not None), default=None)
 
 
+def _shown_slowest(
+    outcomes: Iterable[Outcome], events: Sequence[Event], quiet: dict[str, dict[str, float | None]]
+) -> list[dict[str, Any]]:
+    """Those that waited longest beyond what is usual, to look into."""
+    good = [
+        (added_seconds(outcome, quiet) or 0.0, outcome) for outcome in outcomes if outcome.failure is None
+    ]
+    good.sort(key=lambda pair: pair[0], reverse=True)
+    return [
+        {"added_seconds": added, **asdict(outcome), "event": nearest(outcome.at_seconds, events)}
+        for added, outcome in good[:_SHOWN_SLOWEST]
+    ]
+
+
 def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: float) -> dict[str, Any]:
     """The object that `--json` prints."""
     failed = failures_of(outcomes, events)
@@ -169,6 +184,7 @@ def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: fl
             (o for o in outcomes if o.ended_seconds < events[0].began_seconds), quiet
         ),
         "worst_added_seconds": _slowest(outcomes, quiet),
+        "slowest": _shown_slowest(outcomes, events, quiet),
         "counts": dict(Counter(event.name for event in events)),
         "events": told,
     }
