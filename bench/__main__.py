@@ -31,6 +31,7 @@ BENCHES: Final = {
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
     "affinity": "hit ratio and balance with several workers, shared and not, on real prompts",
+    "uneven": "a slow engine among others, and a fleet that is full, under load",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
     "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",

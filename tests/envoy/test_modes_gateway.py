@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 SETTINGS: dict[str, Any] = {"clear_route_cache": True, "name_always": True, "pick": {"fallbacks": 0}}
 WAYS = [
     Way("plain", "BUFFERED"),
+    Way("two", "BUFFERED", subset=["0", "1"]),
     *(Way(f"{mode}-one", mode, subset=["1"]) for mode in MODES),
     *(Way(f"{mode}-host", mode, subset=["127.0.0.1"]) for mode in MODES),
     *(Way(f"{mode}-none", mode, allow=False, subset=["10.9.9.9", "127.0.0.1:1"]) for mode in MODES),
@@ -49,6 +52,20 @@ async def test_never_outside_of_the_subset(plain: Foreign, mode: str) -> None:
             assert (response.status, seen["address"]) == (200, plain.pool[1])
         response, seen = await ask(plain, f"{mode}-host", body, method)
         assert (response.status, seen["address"]) == (200, plain.newest.endpoints[0])
+
+
+async def test_a_subset_holds_under_load_and_shares_it(plain: Foreign) -> None:
+    """One prompt over and over, forty at a time: nobody outside gets one, and nobody inside most."""
+    gate, counts = asyncio.Semaphore(40), Counter[str]()
+
+    async def once() -> None:
+        async with gate:
+            response, seen = await ask(plain, "two")
+            counts[seen["address"] if response.status == 200 else response.status] += 1
+
+    await asyncio.gather(*(once() for _ in range(400)))
+    assert sorted(counts) == sorted(plain.pool[:2])
+    assert max(counts.values()) <= 1.5 * 200
 
 
 @pytest.mark.parametrize("mode", MODES)

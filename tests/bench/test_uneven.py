@@ -1,0 +1,42 @@
+"""What bench.uneven makes of outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.stats import Outcome
+from bench.uneven import main, refused_of, slow_of, wanted_of
+
+GOOD = Outcome(0.0, 2.0, ttft_seconds=0.5)
+
+
+def test_the_share_is_what_the_engines_counted() -> None:
+    seen = [{"requests": 1}, {"requests": 3}, {"requests": 3}, {"requests": 3}]
+    found = slow_of("warmroute", [GOOD, replace(GOOD, failure="status 503")], seen)
+    assert (found.slow_share, found.requests, found.failures) == (0.1, 2, 1)
+    assert (found.ttft_p90_seconds, found.e2e_p90_seconds) == (0.5, 2.0)
+
+
+def test_only_a_429_of_a_low_priority_is_no_failure() -> None:
+    refused, failed = replace(GOOD, failure="status 429"), replace(GOOD, failure="status 500")
+    found = refused_of([GOOD, refused], [GOOD, refused, failed])
+    assert (found.usual, found.usual_failures) == (2, 1)
+    assert (found.low, found.low_refused, found.low_failures) == (3, 1, 1)
+
+
+def test_a_slow_engine_is_held_against_least_request() -> None:
+    alone = slow_of("least_request", [GOOD], [{"requests": 1}, {"requests": 9}])
+    glued = replace(alone, slow_share=0.3, e2e_p90_seconds=9.0)
+    full = refused_of([GOOD], [GOOD])
+    met = {entry.name: entry.met for entry in wanted_of(alone, glued, full)}
+    assert not met["slow_share_over_least_request"]
+    assert not met["slow_e2e_p90_over_least_request"]
+    assert met["slow_ttft_p90_over_least_request"]
+    assert not met["admission_low_refused"], "then it was not full"
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        main(["--seconds", "x"])
