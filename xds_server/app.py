@@ -240,6 +240,7 @@ class XdsServer:
             # Step by step, so that pages are read while slower sources and probes go on.
             synced = await self._keeper.first_sync(FIRST_SYNC_STEP_SECONDS)
             self._sensing.update(self._keeper.membership())
+        await self._secrets.first_sync(max(0.0, deadline - self._clock()))
         await self._sensing.scraper.first_sync(max(0.0, deadline - self._clock()))
 
     async def _announce_ready(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -206,3 +207,31 @@ def test_tickets_are_a_secret_of_listeners_that_share_them(tmp_path: Path) -> No
 def test_what_cannot_be_together_is_refused(tmp_path: Path, more: str, text: str) -> None:
     with pytest.raises(SettingsError, match=text):
         with_fetching(tmp_path, more)
+
+
+@pytest.mark.parametrize("must", [True, False])
+async def test_a_start_waits_for_a_staple_only_where_clients_want_one(tmp_path: Path, *, must: bool) -> None:
+    Authority(tmp_path).issue("front", must_staple=must)
+    staples = Told()
+    secrets = Secrets(Certificates(), with_fetching(tmp_path), staples)
+    waiting = asyncio.create_task(secrets.first_sync(10))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.done() is not must
+    staples.on_change()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.done() is not must
+    staples.staple = Staple(b"staple", 0.0, 100.0)
+    staples.on_change()
+    await waiting
+    staples.staple = None
+    await secrets.first_sync(0.01)
+
+
+def test_a_certificate_that_clients_will_refuse_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Authority(tmp_path).issue("front", must_staple=True)
+    Secrets(Certificates(), settings(tmp_path))
+    assert "listener l without a staple" in caplog.text

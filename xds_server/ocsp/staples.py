@@ -97,6 +97,8 @@ class Staples:
 
     async def start(self) -> None:
         """Read what is on disk and begin to ask."""
+        if self._path is None and self._followed:
+            logger.warning("staples are kept nowhere: xds.state_path says where; a start has to fetch them")
         if self._path is not None:
             try:
                 async with asyncio.timeout(LOAD_SECONDS):

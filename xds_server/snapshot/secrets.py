@@ -6,9 +6,12 @@ server shows.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.core.v3 import DataSource
 from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import (
@@ -42,6 +45,11 @@ if TYPE_CHECKING:
     from fleet.tls import Certificates, Held, Material
     from xds_server.engine_tls import Dial
     from xds_server.ocsp.response import Staple
+
+
+logger = logging.getLogger(__name__)
+
+_HINT: Final = "set its tls.ocsp_fetch or tls.ocsp_file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class Secrets:
         self._dials = Dials()
         self._made: dict[str, _Made] = {}
         self._keys: dict[str, tuple[tuple[bytes, ...], Resource]] = {}
+        self._heard = asyncio.Event()
+        """Set by each change."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when files, or what is known of them, have changed."""
         self.reconfigure(settings)
@@ -100,6 +110,14 @@ class Secrets:
     async def start(self) -> None:
         """Begin to ask for staples; those from before are there at once."""
         await self._staples.start()
+
+    async def first_sync(self, timeout_seconds: float) -> None:
+        """Wait for staples of certificates that clients refuse alone: so long Envoys keep what they have."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while any(self._staples.of(use) is None for use in self._must_staple()):
+                    self._heard.clear()
+                    await self._heard.wait()
 
     async def close(self) -> None:
         """Ask for no more."""
@@ -128,6 +146,12 @@ class Secrets:
         self._engine_names = {pool.name: pool.tls.sni for pool in settings.pools if pool.tls is not None}
         self._tickets.keep_only([name for name, entry in own.items() if entry.shared_tickets])
         self._want_staples()
+        for name, entry in own.items():
+            alone = not entry.ocsp_fetch and entry.ocsp_file is None
+            if alone and must_staple(held[_use(name)].material.certificate):
+                logger.warning(
+                    "clients refuse the certificate of listener %s without a staple: %s", name, _HINT
+                )
 
     def of(self, settings: Settings) -> tuple[Resource, ...]:
         """The secrets of settings that have been read: the same objects until something in them changes."""
@@ -158,7 +182,12 @@ class Secrets:
         self._changed()
 
     def _changed(self) -> None:
+        self._heard.set()
         self.on_change()
+
+    def _must_staple(self) -> list[str]:
+        """Uses whose certificate clients refuse without a staple, of those that have somebody to ask."""
+        return [use for use in self._responders if must_staple(self._held[use].material.certificate)]
 
     def _want_staples(self) -> None:
         self._staples.update(
