@@ -24,6 +24,8 @@ class Responder:
         """By serial number."""
         self.status = ocsp.OCSPCertStatus.GOOD
         self.hours = 1.0
+        self.signer: Issued | None = None
+        """Signs in place of the authority."""
         self.http_status = 200
         self.asked = 0
         self.url = ""
@@ -60,5 +62,7 @@ class Responder:
             told = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
             body = told.public_bytes(Encoding.DER)
         else:
-            body = self.authority.staple(issued.certificate, hours=self.hours, status=self.status)
+            body = self.authority.staple(
+                issued.certificate, hours=self.hours, status=self.status, signer=self.signer
+            )
         return web.Response(body=body, content_type="application/ocsp-response")

@@ -112,9 +112,11 @@ async def asked(site: Site) -> tuple[int, str]:
     pipes = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE}
     process = await asyncio.create_subprocess_exec(*command, **pipes, stderr=asyncio.subprocess.STDOUT)
     text = (await process.communicate())[0].decode()
-    if "-----BEGIN CERTIFICATE-----" not in text:
+    # Before that stands the staple, which may hold a certificate of its own.
+    _, _, shown = text.partition("Server certificate\n")
+    if not shown:
         return 0, "no handshake"
-    pem = text[text.index("-----BEGIN CERTIFICATE-----") : text.index("-----END CERTIFICATE-----")]
+    pem = shown[: shown.index("-----END CERTIFICATE-----")]
     serial = x509.load_pem_x509_certificate(f"{pem}-----END CERTIFICATE-----\n".encode()).serial_number
     if "OCSP response: no response sent" in text:
         return serial, "none"
@@ -130,7 +132,13 @@ async def until(site: Site, wanted: Callable[[tuple[int, str]], bool]) -> tuple[
     return told
 
 
-async def test_a_staple_comes_with_the_certificate_and_with_the_next_one(site: Site) -> None:
+@pytest.mark.parametrize("delegated", [False, True], ids=["issuer", "delegated"])
+async def test_a_staple_comes_with_the_certificate_and_with_the_next_one(
+    site: Site, *, delegated: bool
+) -> None:
+    """Signed by the issuer, or with RSA by whom it has named."""
+    if delegated:
+        site.responder.signer = site.authority.issue("signs", signs_ocsp=True, rsa_bits=2048)
     serial = site.issue()
     await site.start("ocsp_fetch: true")
     async with site.envoy() as envoy:
