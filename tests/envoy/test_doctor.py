@@ -79,6 +79,7 @@ def everything_on(settings: dict[str, Any]) -> None:
         pool["sla"] = {**sla, "repeats": "keyed"}
         pool["health_check"] = {}
         pool["protocol"] = "h2"
+    settings["connections"] = {"ping_seconds": 5, "ping_timeout_seconds": 2, "engine_ping_seconds": 300}
     settings["upgrades"] = {"paths": ["/v1/realtime", "/v2/"], "elsewhere": "refuse"}
     settings["ext_proc"]["idempotency"] = {"enabled": True, "streaming": True, "duplicates": "reject"}
 

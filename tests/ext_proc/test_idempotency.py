@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from prometheus_client import CollectorRegistry
 
 from ext_proc.idempotency.guard import DUPLICATE, Idempotency
-from ext_proc.idempotency.key import asked, idempotency_key
+from ext_proc.idempotency.key import MOST_BODY_BYTES, asked, idempotency_key
 from ext_proc.idempotency.store import Claim, Flights
-from ext_proc.request import RouteRequest
+from ext_proc.request import CROWDED, RouteRequest
 from fleet.settings import parse_settings
 
 PATH = "/v1/chat/completions"
@@ -74,6 +74,12 @@ def test_what_only_computes_may_be_repeated(body: bytes, streams: bool) -> None:
 )
 def test_in_doubt_there_is_no_key(body: bytes) -> None:
     assert key(body) is None
+
+
+def test_a_body_that_would_hold_up_all_others_has_no_key() -> None:
+    fitting = BODY + b" " * (MOST_BODY_BYTES - len(BODY))
+    assert key(fitting) is not None
+    assert key(fitting + b" ") is None
 
 
 def test_only_whole_posts_to_the_listed_paths_have_a_key() -> None:
@@ -232,6 +238,7 @@ def test_tenants_and_clients_keys_make_other_requests() -> None:
         request(headers={":method": "PUT"}),
         RouteRequest(BODY, complete=False, path=PATH),
         RouteRequest(BODY, complete=True, path="/v1/files"),
+        request(headers={CROWDED: "yes"}),
     ],
 )
 def test_what_is_not_certain_has_no_mark(asks: RouteRequest) -> None:
@@ -262,3 +269,12 @@ def test_nobody_is_refused_by_default_and_streams_never() -> None:
         mark = held.mark(request(body))
         assert mark is not None
         assert not held.refuses(mark)
+
+
+def test_with_named_only_those_are_refused_whose_client_has_given_a_key() -> None:
+    held = guard(duplicates="named")
+    theirs, nobodys = held.mark(request(headers={"idempotency-key": "a"})), held.mark(request())
+    assert theirs is not None
+    assert nobodys is not None
+    assert held.refuses(theirs)
+    assert not held.refuses(nobodys)
