@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fleet.names import METADATA_NAMESPACE, UPSTREAM_HEADERS
+from fleet.names import METADATA_NAMESPACE, UPSTREAM_HEADERS, pool_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,8 @@ _ENOUGH_REQUESTS: Final = 100
 def ways(facts: Facts, context: Context) -> Iterator[Passage]:
     """Every way to engines."""
     for passage in facts.passages:
-        if context.pools is None or passage.route.cluster in context.pools or passage.route.cluster_header:
+        named = context.pools is None or pool_of(passage.route.cluster) in context.pools
+        if named or passage.route.cluster_header:
             yield passage
 
 

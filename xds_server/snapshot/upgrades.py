@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 FALLBACK_FILTER: Final = "warmroute.fallback"
 WEBSOCKET: Final = "websocket"
 
-_KEY: Final = r"[A-Za-z0-9+/]{21}[AQgw]=="
-"""16 bytes in base64. Source: RFC 6455, 4.1 and 4.2.1."""
+_KEY: Final = r"[A-Za-z0-9+/]{22}=="
+"""16 bytes in base64, with whatever in the bits that no byte uses. Source: RFC 6455, 4.1 and 4.2.1."""
 _KEY_OF_HTTP2: Final = "d2FybXJvdXRlLWhhbmRzaA=="
 """RFC 8441 has no keys; an engine that is asked in HTTP/1.1 wants one. No secret: it protects caches."""
 _VERSION: Final = "13"

@@ -1,0 +1,49 @@
+"""WebSockets with the real services: who is picked at a handshake, and what their end does to open ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.names import HEADER_REASON
+from tests.envoy.conftest import eventually
+from tests.envoy.site import site
+from tests.envoy.sockets import PATH, SocketEngines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_handshakes_are_picked_and_open_sockets_outlive_the_services(tmp_path: Path) -> None:
+    """By session or by a model in the query; without either by weights. Then both services stop."""
+    async with SocketEngines() as engines:
+        pools = {"chat": ("http1", [await engines.add() for _ in range(3)])}
+        async with site(tmp_path, pools, models=["m"], engine="vllm") as held:
+            url = f"http://{held.addresses['chat']}{PATH}"
+
+            async def asked(query: str = "", **headers: str) -> tuple[str, str | None]:
+                async with held.client.ws_connect(f"{url}{query}", headers=headers) as ws:
+                    told = ws._response.headers
+                return told["x-address"], told.get(HEADER_REASON)
+
+            async def picks() -> bool:
+                return (await asked("?model=m"))[1] == "headers"
+
+            await eventually(picks, "picks")
+            assert (await asked())[1] == "no_body"
+            assert (await asked("?model=other"))[1] == "no_body"
+            first = await asked(**{"x-session-id": "s"})
+            assert first[1] == "headers"
+            assert {await asked(**{"x-session-id": "s"}) for _ in range(6)} == {first}
+            async with held.client.get(url, headers={"x-session-id": "s"}) as response:
+                assert (response.headers["x-address"], response.headers[HEADER_REASON]) == first
+
+            async with held.client.ws_connect(url) as ws:
+                await ws.send_str("before")
+                assert await ws.receive_str() == "before"
+                await held.ext_proc.drain()
+                await held.ext_proc.stop()
+                await held.server.drain()
+                await held.server.stop()
+                await ws.send_str("after")
+                assert await ws.receive_str() == "after"
+                assert (await asked("?model=m"))[1] is None
