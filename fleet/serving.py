@@ -40,6 +40,8 @@ def server_options(
         # A half-dead peer is noticed within these two times.
         ("grpc.keepalive_time_ms", round(1000 * held.ping_seconds)),
         ("grpc.keepalive_timeout_ms", round(1000 * held.ping_timeout_seconds)),
+        # Without it a minute passes all the same: gRPC waits for the longer of the two.
+        ("grpc.http2.ping_timeout_ms", round(1000 * held.ping_timeout_seconds)),
         ("grpc.keepalive_permit_without_calls", 1),
         # Envoys ping quiet streams every few seconds; by default that ends in "too many pings".
         ("grpc.http2.min_recv_ping_interval_without_data_ms", round(1000 * PERMITTED_PING_SECONDS)),
@@ -70,6 +72,7 @@ def channel_options(ping_seconds: float = PING_SECONDS) -> Sequence[tuple[str, i
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),
         ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", 200),

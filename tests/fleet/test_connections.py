@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fleet.errors import SettingsError
-from fleet.serving import PERMITTED_PING, PING_SECONDS, permitted_ping_seconds, server_options
+from fleet.serving import (
+    PERMITTED_PING,
+    PING_SECONDS,
+    GrpcServer,
+    permitted_ping_seconds,
+    server_options,
+)
 from fleet.settings import parse_settings
 from fleet.settings.connections import MOST_STREAMS, PERMITTED_PING_SECONDS, ConnectionSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _ENVOYS_CONTROL_FRAMES = 1000
 
@@ -73,3 +83,20 @@ def test_every_stream_may_end_at_once_and_a_ping_still_fits() -> None:
 )
 def test_what_a_server_permits_is_read_or_not_known(metadata: Any, seconds: float | None) -> None:
     assert permitted_ping_seconds(metadata) == seconds
+
+
+async def test_a_peer_that_answers_no_ping_is_let_go(tmp_path: Path) -> None:
+    """Half-dead: its connection stands, and nobody is there."""
+    held = ConnectionSettings(ping_seconds=1, ping_timeout_seconds=0.5)
+    server = GrpcServer("quiet", f"unix:{tmp_path}/a.sock", held)
+    await server.start()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
+    # RFC 9113, sections 3.4 and 6.5: preface and empty SETTINGS, and no word after that.
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+    try:
+        async with asyncio.timeout(20):
+            while await reader.read(4096):
+                pass
+    finally:
+        writer.close()
+        await server.stop(0)
