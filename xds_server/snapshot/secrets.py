@@ -144,7 +144,9 @@ class Secrets:
         own = {entry.name: entry.tls for entry in settings.listeners if entry.tls is not None}
         self._responders = {_use(name): entry.ocsp_url for name, entry in own.items() if entry.ocsp_fetch}
         self._engine_names = {pool.name: pool.tls.sni for pool in settings.pools if pool.tls is not None}
-        self._tickets.keep_only([name for name, entry in own.items() if entry.shared_tickets])
+        sharing = [name for name, entry in own.items() if entry.shared_tickets]
+        self._tickets.keep_only(sharing)
+        self._keys = {name: known for name, known in self._keys.items() if name in sharing}
         self._want_staples()
         for name, entry in own.items():
             alone = not entry.ocsp_fetch and entry.ocsp_file is None
