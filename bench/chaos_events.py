@@ -30,9 +30,9 @@ NAMES: Final = (
 )
 _DOWN_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.05
-_EFFECT_SECONDS: Final = 30.0
+_EFFECT_SECONDS: Final = 60.0
 _END_SECONDS: Final = 20.0
-_LONGEST_STREAM_SECONDS: Final = 60.0
+_LONGEST_STREAM_SECONDS: Final = 90.0
 _SERVICES: Final = ("xds", "ext-proc")
 _CERTIFICATES_OF: Final = {"xds": 3, "ext-proc": 2}
 """So many uses of certificates each service takes over: xds_server its own, the control stream's and the

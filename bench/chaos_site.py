@@ -34,6 +34,8 @@ ENGINE: Final = EngineSettings(
     max_num_seqs=128,
 )
 _READY_SECONDS: Final = 30.0
+_AGAIN_SECONDS: Final = 90.0
+"""Under traffic, on a busy host, a start takes its time; it is no failure of anything."""
 _POLL_SECONDS: Final = 0.05
 
 
@@ -97,11 +99,11 @@ class Site:
         if name.startswith("engine-"):
             address = cluster.engines[int(name.removeprefix("engine-"))]
             cluster.start(name, cluster.settings.engine.argv(address))
-            await cluster.wait_answer(name, address, "/v1/models")
+            await cluster.wait_answer(name, address, "/v1/models", _AGAIN_SECONDS)
             return
         cluster.start(name, warmroute(name, str(cluster.settings_path)))
         admin = cluster.admin_address if name == "xds" else cluster.ext_proc_admin_address
-        await cluster.wait_answer(name, admin, "/readyz")
+        await cluster.wait_answer(name, admin, "/readyz", _AGAIN_SECONDS)
 
     async def served_certificate(self) -> bytes:
         """The certificate that the listener shows to a new connection, in DER."""

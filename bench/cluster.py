@@ -161,14 +161,14 @@ class Cluster:
             return None
         return response.body if response.status == 200 else None
 
-    async def wait_answer(self, name: str, address: str, path: str) -> None:
+    async def wait_answer(self, name: str, address: str, path: str, seconds: float = _READY_SECONDS) -> None:
         """Return when the part called `name` answers a page with status 200.
 
         Raises:
             BenchError: it ended, or too much time has passed.
         """
         child = self.children.get(name)
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = time.monotonic() + seconds
         while await self.get(address, path) is None:
             tail = child.tail() if child else ""
             if child is not None and not child.running:

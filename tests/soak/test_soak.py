@@ -34,7 +34,7 @@ PROMPT = "Tell me everything."
 pytestmark = [pytest.mark.slow]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.05)
@@ -133,7 +133,7 @@ async def test_a_silent_websocket_and_a_long_stream_outlive_changes() -> None:
     ):
         soak = Soak(site, session)
         over, began = asyncio.Event(), asyncio.Event()
-        async with asyncio.timeout(3 * SECONDS + 120), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(3 * SECONDS + 240), asyncio.TaskGroup() as tasks:
             socket = tasks.create_task(soak.idle_socket(over))
             stream = tasks.create_task(soak.tokens(int(SECONDS / TOKEN_SECONDS), began))
             await began.wait()
