@@ -86,7 +86,9 @@ async def site(
         "admin": {"address": "", "ext_proc_address": ""},
         "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.5},
         "limits": {"drain_seconds": 0.1},
-        "upgrades": {"http2": {"pause_seconds": 0.4, "probe_timeout_seconds": 1.0}},
+        "upgrades": {
+            "http2": {"pause_seconds": 0.4, "most_pause_seconds": 0.8, "probe_timeout_seconds": 1.0}
+        },
     }
     settings = parse_settings(json.dumps(written))
     store = FleetStore()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import ssl
 from typing import TYPE_CHECKING, Any
 
 from bench.certificates import Authority
+from fleet.settings import parse_settings
 from tests.envoy.site import site
 from tests.envoy.two_tongues import TwoTongues
 
@@ -86,3 +88,26 @@ async def test_tls_agrees_on_the_protocol(tmp_path: Path) -> None:
         await held.reaches("auto", "HTTP/1.1")
         both.manner = "good"
         await held.reaches("auto", "HTTP/2")
+
+
+async def test_settings_that_change_the_protocol_fail_no_request(tmp_path: Path) -> None:
+    """The pool's cluster is built anew, under load, with the same endpoints."""
+    async with contextlib.AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(TwoTongues()) for _ in range(2)]
+        addresses = [engine.address for engine in engines]
+        held = await stack.enter_async_context(site(tmp_path, {"pool": ("http1", addresses)}))
+        ended = asyncio.Event()
+
+        async def ask() -> None:
+            while not ended.is_set():
+                await held.over("pool")
+
+        asking = [asyncio.create_task(ask()) for _ in range(4)]
+        engines[0].slow_seconds = 0.05
+        for protocol, seen in (("h2", "HTTP/2"), ("http1", "HTTP/1.1"), ("auto", "HTTP/2")):
+            held.written["pools"][0]["protocol"] = protocol
+            await held.server.apply(parse_settings(json.dumps(held.written)))
+            await held.reaches("pool", seen)
+        ended.set()
+        await asyncio.gather(*asking)
+        assert set(held.statuses) == {200}
