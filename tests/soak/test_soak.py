@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SECONDS = float(os.environ.get("WARMROUTE_SOAK_SECONDS", "20"))
 TOKEN_SECONDS = 0.1
+AMPLE = 4
+"""The stream has tokens for so many times as long; when all is done, the engine says the rest at once."""
 PROMPT = "Tell me everything."
 
 pytestmark = [pytest.mark.slow]
@@ -92,7 +94,7 @@ class Soak:
         engine = self.site.cluster.engines[-1]
         for ratio in itertools.cycle((0.99, None)):
             fault = {"kind": "none"} if ratio is None else {"kind": "memory", "ratio": ratio}
-            async with self.session.post(f"http://{engine}/admin/fault", json=fault, ssl=False) as response:
+            async with self.session.post(f"http://{engine}/admin/fault", json=fault) as response:
                 assert response.status == 200
             for _ in range(6):
                 await asyncio.sleep(0.5)
@@ -100,6 +102,13 @@ class Soak:
                 # A server that has started anew counts from 0.
                 self.updates += told - self._told if told >= self._told else told
                 self._told = told
+
+    async def hurry(self) -> None:
+        """Let the engines say what they have left."""
+        for engine in self.site.cluster.engines:
+            fault = {"kind": "slow", "factor": 0.001}
+            async with self.session.post(f"http://{engine}/admin/fault", json=fault) as response:
+                assert response.status == 200
 
     async def rotate(self) -> None:
         new = self.site.issue().certificate.public_bytes(Encoding.DER)
@@ -133,25 +142,25 @@ async def test_a_silent_websocket_and_a_long_stream_outlive_changes() -> None:
     ):
         soak = Soak(site, session)
         over, began = asyncio.Event(), asyncio.Event()
-        async with asyncio.timeout(3 * SECONDS + 240), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(AMPLE * SECONDS + 240), asyncio.TaskGroup() as tasks:
             socket = tasks.create_task(soak.idle_socket(over))
-            stream = tasks.create_task(soak.tokens(int(SECONDS / TOKEN_SECONDS), began))
+            stream = tasks.create_task(soak.tokens(int(AMPLE * SECONDS / TOKEN_SECONDS), began))
             await began.wait()
             opened = time.monotonic()
             moving = tasks.create_task(soak.move_weights())
             rounds = 0
-            while time.monotonic() - opened < SECONDS * 0.6 or rounds < 1:
+            while time.monotonic() - opened < SECONDS or rounds < 2:
                 await soak.rotate()
                 await soak.restart_xds(signal.SIGTERM if rounds % 2 else signal.SIGKILL)
                 rounds += 1
                 await asyncio.sleep(SECONDS / 10)
             assert not stream.done(), "the stream was over before the changes were"
             assert not socket.done()
-            longest = await stream
-            assert time.monotonic() - opened > SECONDS * 0.9
             moving.cancel()
+            await soak.hurry()
+            longest = await stream
             over.set()
         assert socket.result() in site.cluster.engines
         assert soak.updates >= 3, "weights did not move"
-        assert longest < SECONDS / 4
+        assert longest < SECONDS / 2
         print(json.dumps({"rounds": rounds, "weight_updates": soak.updates, "longest_silence": longest}))
