@@ -38,9 +38,9 @@ def test_what_is_no_header_stays() -> None:
 def test_very_long_names_cost_no_long_program() -> None:
     name = "x-" + "y" * 126
     regexes = all_but([name])
-    assert max(map(len, regexes)) < 400
+    assert max(map(len, regexes)) < 500
     assert not _matches(regexes, name)
-    assert _matches(regexes, name[:60])
+    assert _matches(regexes, name[:30])
     assert not _matches(regexes, name[:-1]), "it begins like the one that passes"
 
 
@@ -48,4 +48,4 @@ def test_programs_are_few_and_short() -> None:
     """Each costs a look at every header; the real Envoy's limit is tested where it runs."""
     regexes = all_but(UpgradeSettings().passing("x-session-id"))
     assert len(regexes) < 50
-    assert max(map(len, regexes)) < 400
+    assert max(map(len, regexes)) < 500

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 _FIRST, _LAST = "!", "~"
 """Header names are of these characters; naming them keeps the programs small, which `.` would not."""
 _ANY: Final = f"[{_FIRST}-{_LAST}]*"
-_MOST_STEPS: Final = 110
-"""Instructions of a program, as `_steps` counts them: RE2 needs about three quarters of that."""
-_MOST_PREFIX: Final = 64
+_MOST_STEPS: Final = 84
+"""Instructions of a program."""
+_PER_STEP: Final = 0.75
+"""RE2 needs about so many for each that `_steps` counts."""
+_MOST_PREFIX: Final = 40
 """A longer name is held for the same as one that begins like it."""
 _END: Final = ""
 
@@ -43,7 +45,7 @@ def _tree(names: Iterable[str]) -> _Tree:
 
 
 def _programs(prefix: str, node: _Tree) -> Iterator[str]:
-    if prefix and len(prefix) + _steps(node) <= _MOST_STEPS:
+    if prefix and len(prefix) + _PER_STEP * _steps(node) <= _MOST_STEPS:
         yield re.escape(prefix) + _whole(node)
         return
     # Too large: what leaves the tree here on its own, then each branch.
