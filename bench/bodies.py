@@ -39,6 +39,7 @@ ENDPOINTS: Final = 100
 _SETTINGS: Final = """
 pools: [{name: p, endpoints: [{address: "127.0.0.1:8000"}]}]
 listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
+ext_proc: {pick: {sessions: {field: metadata.user_id}}}
 """
 REPEATS: Final = 8
 AGAIN: Final = 5

@@ -33,7 +33,7 @@ from ext_proc.prompt.envelope import (
 from ext_proc.prompt.outline import leading_members, leading_values, outline_of
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.prompts import add_media
-from ext_proc.prompt.session import session_of
+from ext_proc.prompt.session import envelope_with, session_of
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def read_prompt(
             return Unreadable.WRONG_SHAPE
         closed = opened[0].closed if opened else body
         rich = rich and (outline is None or outline.is_rich)
-        envelope = read_envelope(closed, rich=rich)
+        envelope = read_envelope(closed, rich=rich, kind=envelope_with(session_field))
         pieces: text.Pieces = []
         key = _add_leads(pieces, envelope, path, opened, rich=rich)
         tokens = None if key is None else _add_prompt(pieces, envelope, key, outline, rich=rich)
@@ -96,7 +96,7 @@ def read_prompt(
             joined,
             complete,
             adapter_of(envelope),
-            session_of(closed, session_field) if session_field else "",
+            session_of(envelope, session_field) if session_field else "",
             tokens,
         )
     except UnreadableError as error:

@@ -48,10 +48,10 @@ _NOT_CACHED: Final = (
 _MODEL_IN_PATH: Final = re.compile(r"/(?:v2/models|openai/deployments)/([^/?]+)/")
 _ADAPTERS: Final = ("lora_path", "adapter_id", "lora_name", "lora_task_id", "lora")
 _MOST_SEEN: Final = 2
-"""Members of type `_Seen`: a third one is a key that came twice."""
+"""Members of type `Seen`: a third one is a key that came twice."""
 
 
-class _Seen:
+class Seen:
     """A value whose every occurrence is counted: JSON lets a key come twice."""
 
     __slots__ = ("value",)
@@ -63,8 +63,8 @@ class _Seen:
 class Envelope(msgspec.Struct, gc=False):
     """The top-level members that count."""
 
-    model: _Seen | msgspec.UnsetType = msgspec.UNSET
-    cache_salt: _Seen | msgspec.UnsetType = msgspec.UNSET
+    model: Seen | msgspec.UnsetType = msgspec.UNSET
+    cache_salt: Seen | msgspec.UnsetType = msgspec.UNSET
     extra_key: msgspec.Raw = ABSENT
     messages: msgspec.Raw = ABSENT
     prompt: msgspec.Raw = ABSENT
@@ -117,23 +117,24 @@ _STRINGS: Final = msgspec.json.Decoder(_Strings)
 _PARAMETERS: Final = msgspec.json.Decoder(_Parameters)
 
 
-def read_envelope(body: bytes, *, rich: bool) -> Envelope:
+def read_envelope(body: bytes, *, rich: bool, kind: type[Envelope] = Envelope) -> Envelope:
     """Return the top-level members. Raises for two models or salts, and where either is no string.
 
-    `rich`: the body has many values, so none is built before it is known to be a string.
+    `kind` may be one with more members. `rich`: the body has many values, so none is built before it is known
+    to be a string.
     """
     if rich:
         _STRINGS.decode(body)
     seen = 0
 
-    def count(_: type, value: object) -> _Seen:
+    def count(_: type, value: object) -> Seen:
         nonlocal seen
         seen += 1
         if seen > _MOST_SEEN:
             raise UnreadableError(Unreadable.AMBIGUOUS)
-        return _Seen(value)
+        return Seen(value)
 
-    envelope = msgspec.json.Decoder(Envelope, dec_hook=count).decode(body)
+    envelope = msgspec.json.Decoder(kind, dec_hook=count).decode(body)
     if seen > (envelope.model is not msgspec.UNSET) + (envelope.cache_salt is not msgspec.UNSET):
         raise UnreadableError(Unreadable.AMBIGUOUS)
     return envelope
@@ -205,7 +206,7 @@ def salt_of(envelope: Envelope) -> str:
     )
 
 
-def _string(seen: _Seen | msgspec.UnsetType) -> str | None:
+def _string(seen: Seen | msgspec.UnsetType) -> str | None:
     if isinstance(seen, msgspec.UnsetType) or seen.value is None:
         return None
     if not isinstance(seen.value, str):

@@ -34,7 +34,7 @@ MAX_COLONS: Final = 49_152
 """Colons of a body that is read, those in strings included: a member has one."""
 MAX_OPENERS: Final = 24_576
 """Opening brackets of a body that is read, those in strings included: a list or an object has one."""
-MAX_VALUES: Final = 6144
+MAX_VALUES: Final = 4096
 """Values of one prompt that are read: every comma and opening bracket outside strings begins one."""
 _STEP_BYTES: Final = 65_536
 _FIRST_STEP_BYTES: Final = 16_384
@@ -50,7 +50,7 @@ _OPENER, _CLOSER = b"{}"
 _BLANK, _NINE, _TRUE_END, _NULL_END = b" 9el"
 _CLOSING_BIT: Final = np.uint8(0x04)
 """Set in `]` and `}`, clear in `[` and `{`."""
-_SURELY: Final = 8
+_SURELY: Final = 12
 """So many times the values that are read leave no doubt that a body is rich."""
 _ONE: Final = np.int8(1)
 _TWO: Final = np.int8(2)

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from xxhash import xxh3_128_hexdigest
 
+from ext_proc.prompt.envelope import Envelope, Seen
+from ext_proc.prompt.text import ABSENT
+
 MAX_SESSION_CHARS: Final = 256
 """A longer name of a session stands as its digest."""
+_MEMBER: Final = "session_member"
 
 
-def session_of(body: bytes, field: str) -> str:
+@lru_cache(maxsize=16)
+def envelope_with(field: str) -> type[Envelope]:
+    """Return the kind of envelope in which `session_of` finds a field. Fields come from the settings: few."""
+    name = field.partition(".")[0]
+    if not name or name in Envelope.__struct_fields__:
+        return Envelope
+    more = [(_MEMBER, msgspec.Raw, ABSENT)]
+    made = msgspec.defstruct("Envelope", more, bases=(Envelope,), rename={_MEMBER: name}, gc=False)
+    return cast("type[Envelope]", made)
+
+
+def session_of(envelope: Envelope, field: str) -> str:
     """Return a string at `field` (`user`, `metadata.user_id`); "" where there is none."""
-    try:
-        found: object = _decoder(field).decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-    for _ in field.split("."):
+    name, _, inner = field.partition(".")
+    raw = getattr(envelope, name if name in Envelope.__struct_fields__ else _MEMBER, ABSENT)
+    if isinstance(raw, Seen):
+        found: object = raw.value
+    else:
+        try:
+            found = _decoder(inner).decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return ""
+    for _ in inner.split(".") if inner else ():
         found = getattr(found, "value", None)
     if not isinstance(found, str):
         return ""
@@ -26,13 +46,9 @@ def session_of(body: bytes, field: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _decoder(field: str) -> msgspec.json.Decoder[object]:
-    """Return a decoder that builds nothing of a body but the field. Fields come from the settings: few."""
+def _decoder(inner: str) -> msgspec.json.Decoder[object]:
+    """Return a decoder that builds nothing of a member but the string in it, at `inner` or itself."""
     held: type = str
-    for name in reversed(field.split(".")):
-        held = msgspec.defstruct("Holder", [("value", held | None, None)], rename=_renamed(name), gc=False)
+    for name in reversed(inner.split(".") if inner else ()):
+        held = msgspec.defstruct("Holder", [("value", held | None, None)], rename={"value": name}, gc=False)
     return msgspec.json.Decoder(held)
-
-
-def _renamed(name: str) -> dict[str, str]:
-    return {"value": name}
