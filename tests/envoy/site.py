@@ -33,9 +33,10 @@ class Site:
         ext_proc: ExtProcServer,
         client: aiohttp.ClientSession,
         written: dict[str, Any],
+        envoy: EnvoyProcess,
     ) -> None:
         self.addresses, self.server, self.ext_proc, self.client = addresses, server, ext_proc, client
-        self.written = written
+        self.envoy, self.written = envoy, written
         """The settings as they stand in the file."""
         self.statuses: list[int] = []
 
@@ -100,7 +101,7 @@ async def site(
     try:
         async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession() as client:
             await envoy.wait_ready(listeners=len(pools))
-            yield Site(addresses, server, ext_proc, client, written)
+            yield Site(addresses, server, ext_proc, client, written, envoy)
     finally:
         await server.stop()
         await ext_proc.stop()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import aiohttp
+
 from fleet.names import HEADER_REASON
 from tests.envoy.conftest import eventually
 from tests.envoy.site import site
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def test_handshakes_are_picked_and_open_sockets_outlive_the_services(tmp_path: Path) -> None:
-    """By session or by a model in the query; without either by weights. Then both services stop."""
+    """By session or by a model in the query; without either by weights. Then all of them stop."""
     async with SocketEngines() as engines:
         pools = {"chat": ("http1", [await engines.add() for _ in range(3)])}
         async with site(tmp_path, pools, models=["m"], engine="vllm") as held:
@@ -47,3 +49,21 @@ async def test_handshakes_are_picked_and_open_sockets_outlive_the_services(tmp_p
                 await ws.send_str("after")
                 assert await ws.receive_str() == "after"
                 assert (await asked("?model=m"))[1] is None
+
+                drain = f"http://{held.envoy.admin_address}/drain_listeners"
+                async with held.client.post(drain) as response:
+                    assert response.status == 200
+                async with aiohttp.ClientSession() as other:
+
+                    async def refused() -> bool:
+                        try:
+                            async with other.ws_connect(url):
+                                return False
+                        except aiohttp.ClientConnectionError:
+                            return True
+
+                    await eventually(refused, "no new ones")
+                await ws.send_str("to the end")
+                assert await ws.receive_str() == "to the end"
+                await ws.close(code=4000)
+                await eventually(lambda: 4000 in engines.closed_with, "the code has passed")

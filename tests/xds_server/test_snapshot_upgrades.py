@@ -1,0 +1,140 @@
+"""Routes and clusters of upgrades, as they are written; what they do is tested on the real Envoy."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.route.v3 import route_components_pb2, route_pb2
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
+
+from fleet.errors import SettingsError
+from fleet.names import EXT_PROC_CLUSTER, HTTP1_SUFFIX, pool_of
+from fleet.settings import parse_settings
+from xds_server.snapshot.clusters import clusters
+from xds_server.snapshot.routes import routes
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
+
+TLS = {"ca_file": "/ca", "sni": "engines.test"}
+
+
+def made(upgrades: dict[str, Any] | None = None, **pool: Any) -> Settings:
+    written = {
+        "pools": [{"name": "p", **pool}],
+        "listeners": [{"name": "l", "address": "127.0.0.1:1", "pool": "p"}],
+        "upgrades": upgrades or {},
+    }
+    return parse_settings(json.dumps(written))
+
+
+def routed(settings: Settings, moved: frozenset[str] = frozenset()) -> list[route_components_pb2.Route]:
+    (resource,) = routes(settings, moved)
+    config = route_pb2.RouteConfiguration.FromString(resource.body.value)
+    return list(config.virtual_hosts[0].routes)
+
+
+def names(settings: Settings) -> list[str]:
+    return [route.name for route in routed(settings)]
+
+
+def protocols(settings: Settings) -> dict[str, tuple[str, str]]:
+    """Cluster to its protocol and to whose endpoints it has."""
+    found = {}
+    for resource in clusters(settings):
+        cluster = cluster_pb2.Cluster.FromString(resource.body.value)
+        options = http_protocol_options_pb2.HttpProtocolOptions()
+        (packed,) = cluster.typed_extension_protocol_options.values()
+        assert packed.Unpack(options)
+        kind = options.WhichOneof("upstream_protocol_options")
+        if kind == "explicit_http_config":
+            kind = options.explicit_http_config.WhichOneof("protocol_config")
+        found[cluster.name] = (str(kind), cluster.eds_cluster_config.service_name or cluster.name)
+    found.pop(EXT_PROC_CLUSTER)
+    return found
+
+
+def test_the_order_is_that_of_the_decision_table() -> None:
+    assert names(made()) == [
+        *("websocket-version", "websocket-key", "websocket", "fallback"),
+        *("upgrade", "json", "other"),
+    ]
+
+
+def test_without_paths_all_is_as_it_was() -> None:
+    assert names(made({"paths": []})) == ["upgrade", "json", "other"]
+    assert not any(route.request_headers_to_remove for route in routed(made({"paths": []})))
+
+
+def test_each_part_can_be_switched_off() -> None:
+    off = {"check_handshakes": False, "fallback": {"enabled": False}}
+    assert names(made(off)) == ["websocket", "upgrade", "json", "other"]
+
+
+def test_a_path_is_whole_and_a_prefix_ends_in_a_slash() -> None:
+    held = made({"paths": ["/a", "/b/"]})
+    matches = [route.match for route in routed(held) if route.name == "websocket"]
+    assert [match.WhichOneof("path_specifier") for match in matches] == ["path", "prefix"]
+    taken = [held.upgrades.takes(path) for path in ("/a", "/a?b=c", "/a/", "/ab", "/b/", "/b/c?d", "/b")]
+    assert taken == [True, True, False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "upgrades",
+    [
+        {"paths": ["/"]},
+        {"paths": ["/a", "/a"]},
+        {"paths": ["/a?b=c"]},
+        {"paths": ["a"]},
+        {"fallback": {"headers": ["connection"]}},
+        {"http2": {"pause_seconds": 10.0, "most_pause_seconds": 5.0}},
+        {"retry_statuses": [200]},
+    ],
+)
+def test_what_cannot_work_is_refused(upgrades: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        made(upgrades)
+    made({"paths": ["/"], "fallback": {"enabled": False}})
+
+
+def test_a_refused_handshake_is_retried_as_often_as_the_pool_says() -> None:
+    def policy(**pool: Any) -> route_components_pb2.RetryPolicy:
+        return next(r for r in routed(made(**pool)) if r.name == "websocket").route.retry_policy
+
+    held = policy(retries=3)
+    assert held.num_retries.value == 3
+    assert list(held.retriable_status_codes) == [404, 405, 426, 501]
+    assert "retriable-status-codes" in held.retry_on.split(",")
+    assert policy(retries=0) == route_components_pb2.RetryPolicy()
+    others = [route for route in routed(made()) if route.name != "websocket"]
+    assert not any(route.route.retry_policy.retriable_status_codes for route in others)
+
+
+@pytest.mark.parametrize(
+    ("pool", "own", "second"),
+    [
+        ({}, "http_protocol_options", None),
+        ({"protocol": "h2"}, "http2_protocol_options", "http_protocol_options"),
+        ({"protocol": "auto"}, "http2_protocol_options", "http_protocol_options"),
+        ({"protocol": "auto", "tls": TLS}, "auto_config", "http_protocol_options"),
+        ({"protocol": "h2", "tls": TLS}, "http2_protocol_options", "http_protocol_options"),
+        ({"protocol": "grpc"}, "http2_protocol_options", None),
+    ],
+)
+def test_clusters_of_each_protocol(pool: dict[str, Any], own: str, second: str | None) -> None:
+    wanted = {"p": (own, "p")} | ({f"p{HTTP1_SUFFIX}": (second, "p")} if second else {})
+    assert protocols(made(**pool)) == wanted
+    assert {pool_of(name) for name in wanted} == {"p"}
+
+
+def test_a_moved_pool_goes_by_its_second_cluster_everywhere() -> None:
+    held = made(protocol="h2")
+    before = {route.name: route.route.cluster for route in routed(held) if route.HasField("route")}
+    second = f"p{HTTP1_SUFFIX}"
+    assert before == {"websocket": second, "fallback": second, "upgrade": second, "json": "p", "other": "p"}
+    after = {route.route.cluster for route in routed(held, frozenset({"p"})) if route.HasField("route")}
+    assert after == {second}
+    assert {r.route.cluster for r in routed(made(protocol="grpc"), frozenset({"p"}))} == {"p"}
