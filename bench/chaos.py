@@ -171,7 +171,13 @@ def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: fl
         # A stream is asked about where it was open, and may have waited at any moment of that.
         until = event.ended_seconds + _SETTLE_SECONDS
         around = [o for o in outcomes if o.ended_seconds >= event.began_seconds and o.at_seconds < until]
-        told.append({**asdict(event), "worst_added_seconds": _slowest(around, quiet)})
+        told.append(
+            {
+                **asdict(event),
+                "worst_added_seconds": _slowest(around, quiet),
+                "client_late_seconds": max((o.late_seconds for o in around), default=0.0),
+            }
+        )
     return {
         "seconds": sent_for,
         "requests": dict(Counter(outcome.kind for outcome in outcomes)),
@@ -209,14 +215,13 @@ def lines(result: dict[str, Any]) -> list[str]:
         if not entry["excused"]
     ]
     made.append(f"{result['failures_of_killed_engines']} failures of what killed engines were answering")
-    by_name: dict[str, float] = {}
-    for event in result["events"]:
-        worst = event["worst_added_seconds"]
-        by_name[event["name"]] = max(by_name.get(event["name"], 0.0), worst or 0.0)
-    made += [
-        f"{result['counts'][name]} x {name}: at most {worst:.2f} s slower than usual"
-        for name, worst in by_name.items()
-    ]
+    for name, count in result["counts"].items():
+        held = [event for event in result["events"] if event["name"] == name]
+        worst = max(event["worst_added_seconds"] or 0.0 for event in held)
+        late = max(event["client_late_seconds"] for event in held)
+        made.append(
+            f"{count} x {name}: at most {worst:.2f} s slower than usual (client late by {late:.2f} s)"
+        )
     quiet = result["quiet_worst_added_seconds"]
     return [*made, f"without any event: at most {quiet or 0.0:.2f} s slower than usual"]
 

@@ -59,6 +59,8 @@ class Outcome:
     """From the planned start to the JSON answer, a stream's first bytes, or the end of a handshake."""
     silence_seconds: float | None
     """The longest silence in a stream, or the longest time that a WebSocket's message took."""
+    late_seconds: float = 0.0
+    """By how much the client itself was late to send: on a starved host all else is late as well."""
 
 
 class _Request:
@@ -71,7 +73,8 @@ class _Request:
         self.first: float | None = None
         self.silence: float | None = None
         self._clock = clock
-        self._last = planned_at
+        self._last = clock()
+        self._late = self._last - planned_at
 
     def began(self, headers: Mapping[str, str]) -> None:
         """Take who serves, by its own word or Envoy's."""
@@ -101,6 +104,7 @@ class _Request:
             served=self.served,
             first_seconds=self.first,
             silence_seconds=self.silence,
+            late_seconds=self._late,
         )
 
 
