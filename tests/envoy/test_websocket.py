@@ -274,6 +274,28 @@ async def test_extended_connect_is_a_handshake_like_any_other(sockets: Sockets) 
         assert (await client.open(PATH, [("sec-websocket-version", "8")]))[":status"] == "400"
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAP__"],
+        ["connection: keep-alive"],
+    ],
+)
+async def test_other_upgrades_are_plain_requests(sockets: Sockets, lines: list[str]) -> None:
+    """Envoy takes none of them up; the fallback serves what is left."""
+    status, headers, _ = await handshake(sockets.address(), lines)
+    assert status == 200
+    assert headers["content-type"] == "text/event-stream"
+
+
+async def test_a_handshake_that_announces_a_body_does_not_hang(sockets: Sockets) -> None:
+    """Here the engine waits for it in vain: the limit of handshakes ends that."""
+    status, _, _ = await handshake(
+        sockets.address(), [*GOOD, "content-length: 9", "content-type: application/json"], method="POST"
+    )
+    assert status == 504
+
+
 async def test_elsewhere_upgrades_pass_unseen(sockets: Sockets) -> None:
     """As ever: by weights, and nobody checks them."""
     async with sockets.connect(path="/elsewhere") as ws:
