@@ -73,7 +73,6 @@ class ExtProcServer:
             services=HEALTH_SERVICES,
             alive=LIVENESS_SERVICE,
             credentials=grpc_server(certificates, settings, "ext_proc"),
-            streams=settings.connections.ext_proc_streams,
         )
         self._service.register(self._grpc.server)
         self._share = self._joined(settings, SharedMetrics.on(registry), clock)

@@ -28,10 +28,12 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
 
 
-def server_options(
-    connections: ConnectionSettings | None = None, streams: int | None = None
-) -> Sequence[tuple[str, int]]:
-    """Options of our gRPC servers; `streams` is what one connection may carry, None: any number."""
+def server_options(connections: ConnectionSettings | None = None) -> Sequence[tuple[str, int]]:
+    """Options of our gRPC servers.
+
+    How many streams a connection carries is for clients to say: Envoy opens another one for more, but other
+    proxies would let requests wait.
+    """
     held = connections or ConnectionSettings()
     return (
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -47,7 +49,6 @@ def server_options(
         ("grpc.http2.min_recv_ping_interval_without_data_ms", round(1000 * PERMITTED_PING_SECONDS)),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.http2.max_pings_without_data", 0),
-        *(() if streams is None else (("grpc.max_concurrent_streams", streams),)),
     )
 
 
@@ -92,18 +93,17 @@ class GrpcServer:
         services: Sequence[str] = (),
         alive: str = "",
         credentials: grpc.ServerCredentials | None = None,
-        streams: int | None = None,
     ) -> None:
         """`services` are names that are as ready as the server (named ""); `alive` serves from the start.
 
-        Without `credentials` it speaks plaintext. `streams` is what one connection may carry.
+        Without `credentials` it speaks plaintext.
         """
         self.name = name
         self.address = address
         self._services = ("", *services)
         self._alive = alive
         self._credentials = credentials
-        self.server = grpc.aio.server(options=server_options(connections, streams))
+        self.server = grpc.aio.server(options=server_options(connections))
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 

@@ -37,7 +37,6 @@ RESTART_ONLY = (
     ("tls", "workers"),
     ("connections", "ping_seconds"),
     ("connections", "ping_timeout_seconds"),
-    ("connections", "ext_proc_streams"),
     ("limits", "xds_streams"),
     ("limits", "metrics_page_bytes"),
     ("telemetry", "traces"),

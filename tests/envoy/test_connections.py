@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import pytest
 import pytest_asyncio
 
 from fleet.names import EXT_PROC_CLUSTER
@@ -68,12 +67,12 @@ async def test_a_server_with_grpcs_defaults_does_not(made: World) -> None:
     assert (await made.post()).status == 200
 
 
-@pytest.mark.parametrize("by", ["our server", "the settings"])
-async def test_a_connection_carries_no_more_streams_than_leave_room(made: World, by: str) -> None:
+async def test_a_connection_carries_no_more_streams_than_leave_room(made: World) -> None:
     """Envoy opens another one for more, and no request waits for the end of one before."""
-    connector = aiohttp.TCPConnector(limit=0)
+    started: list[int] = []
+    release = asyncio.Event()
 
-    async def ask(http: aiohttp.ClientSession, release: asyncio.Event) -> int:
+    async def ask(http: aiohttp.ClientSession) -> int:
         url = made.url(path="/stream?silence=1.5")
         async with http.post(url, json={"prompt": "x"}) as response:
             await response.content.readuntil(b"\n\n")
@@ -82,21 +81,10 @@ async def test_a_connection_carries_no_more_streams_than_leave_room(made: World,
             await response.read()
             return response.status
 
-    started: list[int] = []
-    async with aiohttp.ClientSession(connector=connector) as http:
-        if by == "our server":
-            async with worker(made):
-                await through(made, http, ask, started)
-        else:
-            await through(made, http, ask, started)
-
-
-async def through(world: World, http: Any, ask: Any, started: list[int]) -> None:
-    release = asyncio.Event()
-    asked = [asyncio.create_task(ask(http, release)) for _ in range(REQUESTS)]
-    await world.eventually(lambda: len(started) == REQUESTS, "all have begun")
-    # One more is the health check's own.
-    assert await count(world, "upstream_cx_active") >= REQUESTS / STREAMS
-    release.set()
-    assert set(await asyncio.gather(*asked)) == {200}
-    assert await count(world, "upstream_rq_pending_overflow") == 0
+    async with worker(made), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        asked = [asyncio.create_task(ask(http)) for _ in range(REQUESTS)]
+        await made.eventually(lambda: len(started) == REQUESTS, "all have begun")
+        assert await count(made, "upstream_cx_active") >= REQUESTS / STREAMS
+        release.set()
+        assert set(await asyncio.gather(*asked)) == {200}
+        assert await count(made, "upstream_rq_pending_overflow") == 0

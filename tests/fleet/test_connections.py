@@ -67,8 +67,7 @@ def test_our_own_pings_are_permitted_by_our_own_servers() -> None:
 def test_every_stream_may_end_at_once_and_a_ping_still_fits() -> None:
     assert 2 * MOST_STREAMS < _ENVOYS_CONTROL_FRAMES - 50
     assert ConnectionSettings().ext_proc_streams <= MOST_STREAMS
-    assert dict(server_options(None, 7))["grpc.max_concurrent_streams"] == 7
-    assert "grpc.max_concurrent_streams" not in dict(server_options())
+    assert "grpc.max_concurrent_streams" not in dict(server_options()), "not every proxy opens more"
 
 
 @pytest.mark.parametrize(
