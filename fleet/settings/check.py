@@ -122,11 +122,11 @@ def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
 
 def _plain_store(settings: Settings) -> Iterator[tuple[Path, str]]:
     """A password in the URL would cross the network readably. The URL itself is not told."""
-    url = settings.ext_proc.shared.url.get_secret_value()
-    if settings.allow_plaintext or not url or replicas.is_guarded(url):
-        return
     text = "allowed: rediss://, a Unix socket or loopback, or allow_plaintext: true"
-    yield ("ext_proc", "shared", "url"), text
+    for section in ("shared", "idempotency"):
+        url = getattr(settings.ext_proc, section).url.get_secret_value()
+        if url and not settings.allow_plaintext and not replicas.is_guarded(url):
+            yield ("ext_proc", section, "url"), text
 
 
 def _timing(settings: Settings) -> Iterator[tuple[Path, str]]:

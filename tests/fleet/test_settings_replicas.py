@@ -91,12 +91,14 @@ def test_what_is_no_servers_url_is_refused(url: str) -> None:
     assert "ext_proc.shared.url" in refused(f"ext_proc: {{shared: {{url: '{url}'}}}}")
 
 
-def test_a_password_crosses_no_network_readably_unless_that_is_allowed() -> None:
-    text = "ext_proc: {shared: {url: 'redis://:opensesame@store.example:6379'}}"
+@pytest.mark.parametrize("section", ["shared", "idempotency"])
+def test_a_password_crosses_no_network_readably_unless_that_is_allowed(section: str) -> None:
+    text = f"ext_proc: {{{section}: {{url: 'redis://:opensesame@store.example:6379'}}}}"
     told = refused(text)
     assert "allow_plaintext" in told
     assert "opensesame" not in told
-    assert parse_settings(BASE + text + "\nallow_plaintext: true").ext_proc.shared.url
+    held = parse_settings(BASE + text + "\nallow_plaintext: true")
+    assert getattr(held.ext_proc, section).url.get_secret_value()
 
 
 @pytest.mark.parametrize("url", ["http://:opensesame@store", "'[opensesame'", "5opensesame://x"])
