@@ -18,6 +18,9 @@ from prometheus_client import CollectorRegistry
 from bench import report
 from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import fuzz
+from ext_proc.kv.lookup import KvLookup
+from ext_proc.kv.tokens import IdsReader
+from ext_proc.kv.view import KvView
 from ext_proc.request import RouteRequest
 from ext_proc.routing import Router
 from fleet.endpoint import Endpoint, Membership, Pool
@@ -56,7 +59,11 @@ class Reader:
         self.settings = parse_settings(_SETTINGS, environ={})
         self._ends = tuple(Endpoint(f"10.0.{n}.1:8000", "p") for n in range(ENDPOINTS))
         self._store = FleetStore()
-        self._router = Router(self._store, self.settings, CollectorRegistry(), time.thread_time)
+        # A pool whose engines tell KV events reads token ids once more.
+        blocks = self.settings.limits.prompt_blocks
+        kv = KvLookup(KvView(blocks, time.thread_time), time.thread_time, blocks)
+        kv.set_pool("p", [end.address for end in self._ends], IdsReader())
+        self._router = Router(self._store, self.settings, CollectorRegistry(), time.thread_time, kv)
         self.publish()
 
     def publish(self) -> None:

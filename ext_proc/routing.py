@@ -177,6 +177,8 @@ class Router:
             complete=prompt.complete,
             adapter=prompt.adapter,
             salt=prompt.salt,
+            text=prompt.text,
+            tokens=prompt.tokens,
         )
 
     def question(self, asks: Inquiry, kv: Asked | None = None, *, explain: bool = False) -> Question:

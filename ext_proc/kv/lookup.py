@@ -5,19 +5,28 @@ For each request: `ask`, `merged` with what the local index says, the pick, and 
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+import numpy as np
+
 from ext_proc.kv.view import Freshness, Identity, KvView
+from ext_proc.prompt.text import IDS, PART
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
 FRESHNESS_SECONDS: Final = 0.1
 """Freshness of the whole fleet is looked at no more often than this."""
+MAX_IDS: Final = 32_768
+"""Tokens of a prompt that are looked at: 2,048 blocks of 16."""
+_ID_BYTES: Final = 8
+"""Of an id with its comma, at most, where `MAX_IDS` of them are read."""
+_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,9 @@ class PromptTokens:
 
 class PromptReader(Protocol):
     """Makes token ids of a request's body."""
+
+    reads_text: bool
+    """False: it finds nothing but ids, which `KvLookup.ask` may know already."""
 
     def read(self, body: bytes) -> PromptTokens | None:
         """Return the prompt's tokens; None where the engine's tokens cannot be known. Never raises."""
@@ -80,17 +92,31 @@ class KvLookup:
             self.set_pool(gone, (), None)
 
     def ask(
-        self, pool: str, model: str, body: bytes, *, complete: bool, adapter: str = "", salt: str = ""
+        self,
+        pool: str,
+        model: str,
+        body: bytes,
+        *,
+        complete: bool,
+        adapter: str = "",
+        salt: str = "",
+        text: bytes | None = None,
+        tokens: int | None = None,
     ) -> Asked | None:
         """Return the prompt as the pool's engines see it; None: go by the estimate.
 
+        `text` is the canonical prompt, where the body has been read already, and `tokens` the number of its
+        ids, None if it is not made of ids.
         The adapter is the one named, else the model if an engine told of an adapter by that name: vLLM takes
         an adapter's name for the model's.
         """
         reader = self._readers.get(pool)
         if reader is None or pool not in self._pools or not complete:
             return None
-        prompt = reader.read(body)
+        if tokens is not None and text:
+            prompt = ids_in(text, tokens)
+        else:
+            prompt = reader.read(body) if text is None or reader.reads_text else None
         if prompt is None or not len(prompt.ids):
             return None
         adapter = adapter or (model if model in self.view.index.adapters else "")
@@ -148,3 +174,18 @@ class KvLookup:
         self._partial = frozenset(a for a, state in fresh.items() if state is Freshness.PARTIAL)
         whole = frozenset(a for a, state in fresh.items() if state is Freshness.WHOLE)
         self._whole = {pool: members & whole for pool, members in self._pools.items()}
+
+
+def ids_in(text: bytes, count: int) -> PromptTokens | None:
+    """Return the first `MAX_IDS` of a canonical prompt of `count` ids; None for several, or with images."""
+    if not text.startswith(IDS) or PART in text:
+        return None
+    head = text[1 : 1 + MAX_IDS * _ID_BYTES]
+    commas = np.flatnonzero(np.frombuffer(head, np.uint8) == ord(","))[:MAX_IDS]
+    if not commas.size:
+        return None
+    try:
+        numbers = array("Q", _numbers(b"[%b]" % head[: commas[-1]]))
+    except (msgspec.DecodeError, OverflowError):
+        return None
+    return PromptTokens(np.frombuffer(numbers, np.uint64), len(numbers) == count, count)

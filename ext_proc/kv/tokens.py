@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from ext_proc.kv.lookup import PromptTokens
+from ext_proc.kv.lookup import MAX_IDS, PromptTokens
 from ext_proc.kv.segments import Cutter
 from ext_proc.kv.template import ChatTemplate, TemplateFailedError
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 INLINE_CHARS: Final = 2000
 """About 2 ms of tokenising on a slow core, if there is no space in them."""
-MAX_IDS: Final = 32_768
-"""Tokens of a prompt that are looked at: 2,048 blocks of 16."""
 MAX_MARKS: Final = 12_288
 """Commas and opening brackets of a chat that is rendered, those in strings included."""
 MAX_SEGMENTS: Final = 1536
@@ -92,6 +90,8 @@ _FAULTS: Final = (msgspec.DecodeError, RecursionError, ValueError, OverflowError
 
 class PoolReader:
     """Reads the prompts of one pool. Single-threaded, but for `tokenise`, which any thread may call."""
+
+    reads_text = True
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
@@ -221,6 +221,8 @@ class PoolReader:
 
 class IdsReader:
     """Reads prompts that are token ids already: what a pool without a tokenizer has."""
+
+    reads_text = False
 
     def read(self, body: bytes) -> PromptTokens | None:
         """Return the prompt's tokens; None for text. Never raises."""

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from ext_proc.kv.lookup import MAX_IDS, KvLookup, ids_in
 from ext_proc.kv.segments import SEARCHED_CHARS, SEGMENT_CHARS, Cutter
 from ext_proc.kv.template import MAX_MESSAGES, ChatTemplate, TemplateFailedError
-from ext_proc.kv.tokens import INLINE_CHARS, MAX_IDS, MAX_MARKS, MAX_SEGMENTS, IdsReader, PoolReader
+from ext_proc.kv.tokens import INLINE_CHARS, MAX_MARKS, MAX_SEGMENTS, IdsReader, PoolReader
+from ext_proc.kv.view import KvView
+from ext_proc.prompt.decode import Prompt, read_prompt
 from tests.ext_proc.kv_tokenizer import TEMPLATE, TEXT, files, tokenizer
 
 if TYPE_CHECKING:
@@ -173,6 +176,50 @@ def test_of_very_many_ids_the_first_are_read_and_the_rest_counted(made: IdsReade
         assert told is not None
         assert told.ids.tolist() == list(range(min(count, MAX_IDS)))
         assert (told.whole, told.total) == (whole, count)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["[1, 2, 3]", "[[7 ,8]]", "[0]", str(list(range(MAX_IDS))), str(list(range(100_000, 100_001 + MAX_IDS)))],
+)
+def test_ids_that_were_read_with_the_body_are_those_in_it(prompt: str) -> None:
+    body = f'{{"prompt": {prompt}}}'.encode()
+    told, read = read_prompt(body, complete=True), IdsReader().read(body)
+    assert isinstance(told, Prompt)
+    assert told.tokens is not None
+    assert read is not None
+    ids = ids_in(told.text, told.tokens)
+    assert ids is not None
+    assert ids.ids.tolist() == read.ids.tolist()
+    assert (ids.whole, ids.total) == (read.whole, read.total)
+
+
+@pytest.mark.parametrize(
+    "body", ['{"prompt": [[1], [2]]}', '{"prompt": [18446744073709551616]}', '{"prompt": [01]}',
+             '{"input_ids": [1, 2], "image_data": "x"}'],
+)  # fmt: skip
+def test_several_prompts_or_ids_with_images_are_not_guessed(body: str) -> None:
+    told = read_prompt(body.encode(), complete=True)
+    if isinstance(told, Prompt):
+        assert ids_in(told.text, told.tokens or 0) is None
+
+
+def test_a_body_is_read_once_more_only_for_its_text() -> None:
+    class Unasked(IdsReader):
+        def read(self, body: bytes) -> Any:
+            raise AssertionError
+
+    lookup = KvLookup(KvView(100, lambda: 0.0), lambda: 0.0, 100)
+    lookup.set_pool("p", ["a"], Unasked())
+    for body, found in (
+        (b'{"prompt":[1,2,3]}', True),
+        (b'{"prompt":"a"}', False),
+        (b'{"prompt":[1,"a"]}', False),
+    ):
+        told = read_prompt(body, complete=True)
+        assert isinstance(told, Prompt)
+        asked = lookup.ask("p", "m", body, complete=True, text=told.text, tokens=told.tokens)
+        assert (asked is not None) is found
 
 
 def test_of_a_long_text_that_is_known_the_first_tokens_are_read() -> None:

@@ -28,6 +28,8 @@ def keys(world: World, tokens: list[int]) -> NDArray[np.uint64]:
 class Reader:
     """Reads a body that is a JSON list of ids; what it is told to leave out is not known."""
 
+    reads_text = True
+
     def __init__(self) -> None:
         self.known: int | None = None
 

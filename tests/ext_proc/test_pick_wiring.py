@@ -251,13 +251,16 @@ def test_picks_go_by_what_engines_tell_where_they_do() -> None:
     assert pick.endpoints[0] == "10.0.0.2:80"
     assert pick.matched_share == pytest.approx(0.5, abs=0.1)
     assert events.told == ["10.0.0.2:80"]
-    assert {**events.asked[0], "body": b""} == {
+    assert events.asked[0]["text"].endswith(b"assistant. ")
+    assert {**events.asked[0], "body": b"", "text": b""} == {
         "pool": "p",
         "model": "m",
         "body": b"",
         "complete": True,
         "adapter": "",
         "salt": "s",
+        "text": b"",
+        "tokens": None,
     }
     assert json.loads(events.asked[0]["body"])["cache_salt"] == "s"
 
