@@ -50,6 +50,8 @@ class Event:
     """The engine that was killed."""
     gone_seconds: float | None = None
     """When the killed engine's process had ended, so that nothing more could reach it."""
+    drained: str | None = None
+    """The engine that was drained, and came back."""
     open_requests: int = 0
     """Answers that the engine that left, or was killed, was known to be giving then."""
 
@@ -122,7 +124,7 @@ class Chaos:
         await site.start_again(name)
         site.list_endpoints(site.cluster.engines)
         await self._until(lambda: self._is_in(address), f"{name} back in Envoy")
-        return {"open_requests": open_requests}
+        return {"drained": address, "open_requests": open_requests}
 
     async def _certificates_rotated(self) -> dict[str, Any]:
         before = {service: await self._certificates(service) for service in _SERVICES}
