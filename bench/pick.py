@@ -1,10 +1,8 @@
 """What one pick costs, in parts, by the number of endpoints and the length of the prompt.
 
-A pool of engines at work. Every prompt begins with a system prompt of half its blocks, which every other
-engine holds, so that its price is shared by those who ask for it; then comes a conversation, of which one
-engine holds all but the last message: there is no more to look up, to price and to compare than that. In
-microseconds, every step after the one before it as in service, of
-each step the best of some rounds:
+A pool of engines at work. Every prompt begins with a system prompt of half its blocks, which every engine
+holds, then comes a conversation, of which one engine holds all but the last message. In microseconds, every
+step after the one before it as in service, of each step the best of some rounds:
 
 - decode: body to prompt; hash: prompt to blocks; look_up: who holds how many of them;
 - pick: from there to the order of endpoints; record: what it changes for later ones;
@@ -12,6 +10,8 @@ each step the best of some rounds:
 - score, choose, considered: the parts of pick once more: what it takes and costs on each endpoint, the order,
   what is kept to explain it;
 - route: a whole request, from its body to its record; rest: what of it is none of decode, hash and choice;
+- hot_choice, hot_route: the same where every other engine lacks the system prompt, so that it has to be
+  priced by how much it is asked for: there is no more to look up, to price and to compare than that;
 - tick: what is done once for all requests between two looks at the loads; filter is part of it.
 """
 
@@ -63,7 +63,8 @@ listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
 class World:
     """A router over a fleet at work, and requests for it. Time stands still."""
 
-    def __init__(self, endpoints: int, blocks: int, seed: int = 7) -> None:
+    def __init__(self, endpoints: int, blocks: int, seed: int = 7, *, hot: bool = False) -> None:
+        """`hot`: every other engine lacks the system prompt."""
         self.draw = random.Random(seed)
         self.now = 1000.0
         self.settings = parse_settings(_SETTINGS, environ={})
@@ -81,9 +82,9 @@ class World:
         talks = [self._text((blocks - blocks // 2 - 1) * size) for _ in range(PROMPTS)]
         talks_known = [self._asks(request_of(system + talk)) for talk in talks]
         for number, end in enumerate(ends):
-            known = talks_known[number // 2 % PROMPTS]
-            held = known.blocks if number < 2 * PROMPTS else known.blocks[: blocks // 2]
-            self.router.warmth.record(end.address, () if number % 2 else held)
+            known = talks_known[(number // 2 if hot else number) % PROMPTS]
+            held = known.blocks if number < (2 if hot else 1) * PROMPTS else known.blocks[: blocks // 2]
+            self.router.warmth.record(end.address, () if hot and number % 2 else held)
             for _ in range(self.draw.randrange(1, 8)):
                 self.router.traffic.started(end.address)
                 self.router.pools.note_in_flight(end.address)
@@ -172,9 +173,9 @@ class Stopwatch:
         return {f"{name}_us": round(sum(best) / len(best) * 1e6, 2) for name, best in self._best.items()}
 
 
-def measure(endpoints: int, blocks: int) -> dict[str, Any]:
+def measure(endpoints: int, blocks: int, *, hot: bool = False) -> dict[str, Any]:
     """Return the figures of one fleet and length of prompts."""
-    world = World(endpoints, blocks)
+    world = World(endpoints, blocks, hot=hot)
     watch = Stopwatch("route", "decode", "hash", "look_up", "score", "choose", "considered", "pick", "record")
     ticks = Stopwatch("tick", "filter")
     gc.collect()
@@ -264,6 +265,8 @@ def main(given: Sequence[str] | None = None) -> int:
     for blocks in args.blocks:
         for endpoints in args.endpoints:
             run = measure(endpoints, blocks)
+            hot = measure(endpoints, blocks, hot=True)
+            run |= {f"hot_{name}": hot[name] for name in ("choice_us", "route_us")}
             report.progress("  ".join(f"{name} {value}" for name, value in run.items()))
             runs.append(run)
     return report.finish({"runs": runs}, list(wanted_of(runs)), as_json=args.json)
