@@ -8,6 +8,8 @@ What Envoy 1.40 really bounds, which decides what is derived (tests/envoy/test_s
 - When it runs out and nothing may be repeated, the client gets a 504 that Envoy without it would not have
   sent. With `hedge_on_per_try_timeout` the slow attempt goes on beside the next one, and the first good
   answer wins: the limit fails nobody.
+- The time to connect, TLS handshake included, is the same for all attempts: a short one fails requests where
+  all engines are late. So it is Envoy's own 5 s unless the operator sets it.
 - The back-off before retry k is drawn from [0, min(base * 2^(k-1), most)).
 """
 
@@ -58,6 +60,8 @@ class Derived:
     attempts: int
     connect_ms: int
     """For connecting, in each attempt."""
+    connect_bounded: bool
+    """Whether Envoy is told `connect_ms`, because the operator set it; else it is what is planned."""
     answer_ms: int
     """What is left of each attempt for the engine to begin its answer."""
     hedged: bool
@@ -88,7 +92,7 @@ class Derived:
 
     @property
     def worst_ms(self) -> int:
-        """All attempts and pauses at their limits: from the end of the request to the last attempt's end."""
+        """All attempts and pauses, at their limits or as planned: to the last attempt's end."""
         answers = self.attempts if self.hedged else 1
         return self.attempts * self.connect_ms + answers * self.answer_ms + sum(self.back_offs_ms)
 
@@ -141,15 +145,17 @@ def derive(pool: PoolSettings, *, streaming_keys: bool = False) -> Derived | Non
     attempts = sla.attempts or attempts_for(sla.tolerated_error_ratio)
     keyed = sla.repeats == "keyed"
     hedged = keyed and streaming_keys and attempts > 1
-    connect_ms = _connect_ms(pool, sla)
+    bounded = "connect_timeout_seconds" in pool.model_fields_set
+    connect_ms = _connect_ms(pool, sla, bounded=bounded)
     base_ms, most_ms = _up(sla.back_off_seconds), _up(sla.most_back_off_seconds)
     within_ms = _down(sla.first_token_p95_seconds - sla.base_round_trip_seconds)
     rest = within_ms - attempts * connect_ms - sum(back_offs(attempts, base_ms, most_ms))
     answer_ms = rest // (attempts if hedged else 1)
-    _possible(sla, attempts, connect_ms, answer_ms, rest, hedged=hedged)
+    _possible(sla, attempts, connect_ms, answer_ms, rest, hedged=hedged, bounded=bounded)
     return Derived(
         attempts,
         connect_ms,
+        bounded,
         answer_ms,
         hedged,
         keyed,
@@ -242,19 +248,28 @@ def _beside(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[tuple[int | 
         )
 
 
-def _connect_ms(pool: PoolSettings, sla: SlaSettings) -> int:
-    """Return the time to connect: four round trips, at least 50 ms, at most what the pool has.
+def _connect_ms(pool: PoolSettings, sla: SlaSettings, *, bounded: bool) -> int:
+    """Return the time to connect: the limit that the operator has set, else a plan that is no limit.
 
-    Connecting takes one round trip, three with TLS; the fourth is a margin. The kernel answers it, not the
-    engine, so it hardly depends on load. A lost packet is sent again only after a second: another engine is
-    sooner there.
+    The plan is four round trips, at least 50 ms: connecting takes one, three with TLS; the fourth is a
+    margin. It holds for idle engines. Kernels answer for them only while their queues of connections have
+    room, a lost packet is sent again after a second, and handshakes are made by the engines' own processes:
+    none of that may fail a request that waiting would have served.
     """
-    wanted = max(_LEAST_CONNECT_MS, _up(_CONNECT_ROUND_TRIPS * sla.base_round_trip_seconds))
-    return max(1, min(wanted, _down(pool.connect_timeout_seconds)))
+    if bounded:
+        return max(1, _up(pool.connect_timeout_seconds))
+    return max(_LEAST_CONNECT_MS, _up(_CONNECT_ROUND_TRIPS * sla.base_round_trip_seconds))
 
 
 def _possible(
-    sla: SlaSettings, attempts: int, connect_ms: int, answer_ms: int, rest_ms: int, *, hedged: bool
+    sla: SlaSettings,
+    attempts: int,
+    connect_ms: int,
+    answer_ms: int,
+    rest_ms: int,
+    *,
+    hedged: bool,
+    bounded: bool,
 ) -> None:
     least = max(1, _up(sla.base_round_trip_seconds), _up(sla.engine_first_token_seconds or 0))
     if answer_ms >= least:
@@ -262,10 +277,11 @@ def _possible(
     missing = least * (attempts if hedged else 1) - rest_ms
     enough = (_up(sla.first_token_p95_seconds) + missing) / 1000
     needs = "the base round trip" if not sla.engine_first_token_seconds else "engine_first_token_seconds"
+    shorter = "back_off_seconds or connect_timeout_seconds" if bounded else "back_off_seconds"
     raise ImpossibleError(
         "first_token_p95_seconds",
         f"{sla.first_token_p95_seconds:g}; allowed: at least {enough:g}, or fewer attempts, or a shorter"
-        f" back_off_seconds: {attempts} attempts with {connect_ms} ms to connect and their back-off leave"
+        f" {shorter}: {attempts} attempts with {connect_ms} ms to connect and their back-off leave"
         f" {answer_ms} ms to answer, and {needs} takes {least} ms",
     )
 

@@ -29,7 +29,11 @@ def numbers(pool: PoolSettings, settings: Settings) -> tuple[Number, ...]:
     probe = probes.probe(pool)
     told: list[Number] = []
     if derived is not None and pool.sla is not None:
-        told += [*_tries(derived, pool.sla), *_times(derived, pool.sla), *_limits(derived, pool.sla, pool)]
+        told += [
+            *_tries(derived, pool.sla),
+            *_times(derived, pool.sla, pool),
+            *_limits(derived, pool.sla, pool),
+        ]
     if probe is not None:
         told += _probing(probe, pool)
     return tuple(told)
@@ -60,7 +64,7 @@ def _tries(derived: Derived, sla: SlaSettings) -> list[Number]:
     ]
 
 
-def _times(derived: Derived, sla: SlaSettings) -> list[Number]:
+def _times(derived: Derived, sla: SlaSettings, pool: PoolSettings) -> list[Number]:
     n, pauses = derived.attempts, derived.back_offs_ms
     answers = n if derived.hedged else 1
     answer = Number(
@@ -81,12 +85,7 @@ def _times(derived: Derived, sla: SlaSettings) -> list[Number]:
             f"first_token_p95_seconds {sla.first_token_p95_seconds:g} - base_round_trip_seconds"
             f" {sla.base_round_trip_seconds:g}",
         ),
-        Number(
-            "connect_timeout",
-            f"{derived.connect_ms} ms",
-            "four base round trips, at least 50 ms, at most connect_timeout_seconds: kernels answer, not"
-            " engines",
-        ),
+        *_connecting(derived, pool),
         Number(
             "retry_back_off",
             f"{derived.back_off_ms} ms, at most {derived.most_back_off_ms} ms",
@@ -97,7 +96,33 @@ def _times(derived: Derived, sla: SlaSettings) -> list[Number]:
             "worst case",
             f"{derived.worst_ms} ms",
             f"{n}*{derived.connect_ms} to connect + {sum(pauses)} of pauses + {answers}*{derived.answer_ms}"
-            f" to answer, within {derived.within_ms} ms",
+            f" to answer, within {derived.within_ms} ms"
+            + ("" if derived.connect_bounded else ", unless connecting takes longer than planned"),
+        ),
+    ]
+
+
+def _connecting(derived: Derived, pool: PoolSettings) -> list[Number]:
+    limit = f"{pool.connect_timeout_seconds:g} s"
+    if derived.connect_bounded:
+        why = (
+            "connect_timeout_seconds, as set: with TLS the handshake included. Where all engines take longer,"
+            " requests fail with 503"
+        )
+        return [Number("connect_timeout", limit, why)]
+    return [
+        Number(
+            "left to connect",
+            f"{derived.connect_ms} ms",
+            "four base round trips, at least 50 ms: what engines with nothing else to do need. A plan, no"
+            " limit",
+        ),
+        Number(
+            "connect_timeout",
+            limit,
+            "Envoy's own: an engine that accepts or makes its handshake late is better than a 503. A host"
+            " that drops packets costs an attempt all of it; connect_timeout_seconds sets another limit,"
+            " which counts in each attempt",
         ),
     ]
 

@@ -152,7 +152,9 @@ class PoolSettings(Strict):
     """The models' `tokenizer.json`; None: only prompts that are token ids are matched against events."""
     chat_template: FilePath | None = None
     """The models' chat template, or the `tokenizer_config.json` that holds it."""
-    connect_timeout_seconds: Seconds = 1.0
+    connect_timeout_seconds: Seconds = 5.0
+    """TCP and TLS together. The default is Envoy's own: a shorter one fails requests where all engines take
+    connections late, and with `sla` it counts in each attempt."""
     idle_timeout_seconds: Seconds = 4.0
     """Below the engines' own keep-alive (5 s in vLLM), so that no request meets a closing connection."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2

@@ -32,6 +32,8 @@ def with_sla(settings: dict[str, Any]) -> None:
         pool.pop("retry_on", None)
         if pool["name"] != "live":
             pool["sla"] = dict(SLA)
+        if pool["name"] == "ejecting":
+            pool["connect_timeout_seconds"] = 0.25
         if pool["name"] == "retrying":
             pool["sla"]["repeats"] = "keyed"
     settings["ext_proc"]["idempotency"] = {"enabled": True, "streaming": True, "duplicates": "reject"}
@@ -96,7 +98,7 @@ async def test_what_no_engine_has_begun_goes_elsewhere(world):
 
 
 async def test_connecting_is_bounded_and_tried_elsewhere(world):
-    """A host that drops packets: its queue of connections is full."""
+    """Where the operator says so. A host that drops packets: its queue of connections is full."""
     alive = world.pools["ejecting"][1]
     with contextlib.ExitStack() as held:
         hole = held.enter_context(socket.socket())

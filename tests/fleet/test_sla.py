@@ -34,14 +34,14 @@ SLA: dict[str, Any] = {
 RATIOS = st.floats(0, 0.5)
 
 
-def pool(endpoints: int = 3, connect_timeout_seconds: float = 1.0, **sla: Any) -> PoolSettings:
+def pool(endpoints: int = 3, connect_timeout_seconds: float | None = None, **sla: Any) -> PoolSettings:
     made: PoolSettings = PoolSettings.model_validate_json(
         json.dumps(
             {
                 "name": "p",
                 "endpoints": [{"address": f"10.0.0.{i + 1}:8000"} for i in range(endpoints)],
-                "connect_timeout_seconds": connect_timeout_seconds,
                 "sla": {**SLA, **sla},
+                **({"connect_timeout_seconds": connect_timeout_seconds} if connect_timeout_seconds else {}),
             }
         )
     )
@@ -83,10 +83,30 @@ def test_times(sla: dict[str, Any], streaming: bool, expected: tuple[Any, ...]) 
     assert derived.worst_ms <= derived.within_ms
 
 
-def test_a_shorter_time_to_connect_of_the_pool_stays() -> None:
-    derived = derive(pool(connect_timeout_seconds=0.03))
+@pytest.mark.parametrize("seconds", [0.03, 0.08, 0.3])
+def test_a_time_to_connect_that_the_operator_sets_counts_in_each_attempt(seconds: float) -> None:
+    """Shorter or longer than the plan: Envoy is told it, so the sum has it."""
+    held = pool(connect_timeout_seconds=seconds)
+    derived = derive(held)
     assert derived is not None
-    assert derived.connect_ms == 30
+    assert derived.connect_bounded
+    assert derived.connect_ms == 1000 * seconds
+    assert derived.answer_ms == 680 - 2 * derived.connect_ms
+
+
+def test_what_is_planned_for_connecting_is_no_limit() -> None:
+    """A limit that follows from round trips would fail late handshakes that Envoy's own serves."""
+    held = pool()
+    derived = derive(held)
+    assert derived is not None
+    assert (derived.connect_bounded, derived.connect_ms) == (False, 80)
+    assert held.connect_timeout_seconds == 5.0
+    text = settings([{"name": "p", "endpoints": [{"address": "10.0.0.1:8000"}], "sla": SLA}])
+    parsed = parse_settings(text)
+    told = {number.name: number for number in numbers(parsed.pools[0], parsed)}
+    assert told["left to connect"].value == "80 ms"
+    assert told["connect_timeout"].value == "5 s"
+    assert "longer than planned" in told["worst case"].why
 
 
 @given(
@@ -201,6 +221,11 @@ def test_circuit_breakers_never_stand_below_envoys_own() -> None:
         ({"sla": {"base_round_trip_seconds": 0.9}}, "sla.first_token_p95_seconds", "allowed: at least"),
         ({"sla": {"engine_first_token_seconds": 0.6}}, "sla.first_token_p95_seconds", "at least 0.88,"),
         ({"sla": {"tolerated_error_ratio": 0.5}}, "sla.first_token_p95_seconds", "5 attempts"),
+        (
+            {"connect_timeout_seconds": 5.0},
+            "sla.first_token_p95_seconds",
+            "a shorter back_off_seconds or connect",
+        ),
         (
             {"sla": {"back_off_seconds": 0.7, "most_back_off_seconds": 0.7}},
             "sla.first_token_p95_seconds",

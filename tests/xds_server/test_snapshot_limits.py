@@ -35,7 +35,6 @@ def test_without_an_sla_everything_is_what_it_was() -> None:
     assert bytes(limits.outlier_detection(pool, outlier)) == b""
     assert bytes(limits.common_lb_config(pool, common)) == b""
     assert limits.mutation_rules(held, rules).allow_expression is None
-    assert limits.connect_seconds(pool) == pool.connect_timeout_seconds
     assert limits.health_checks(pool) == []
     assert not limits.leaves_at_once(pool)
     assert limits.filters(listener, held) == []
@@ -65,7 +64,6 @@ def test_with_an_sla_the_derived_numbers_are_there() -> None:
     outlier = limits.outlier_detection(pool, OutlierDetection(consecutive_local_origin_failure=2))
     assert (outlier.consecutive_5xx, outlier.failure_percentage_threshold) == (8, 31)
     assert outlier.consecutive_local_origin_failure == 2, "refused connections are seen as before"
-    assert limits.connect_seconds(pool) == 0.08
 
 
 def test_attempts_of_one_are_no_retry_policy() -> None:

@@ -96,7 +96,7 @@ def _pool_cluster(
             # Both clusters of a pool share its endpoints, told once.
             service_name="" if name == pool.name else pool.name,
         ),
-        connect_timeout=seconds(limits.connect_seconds(pool)),
+        connect_timeout=seconds(pool.connect_timeout_seconds),
         transport_socket=tls.upstream(pool, transport.alpn),
         load_balancing_policy=_pick_then_weights(),
         circuit_breakers=limits.circuit_breakers(pool, _no_circuit_breaking()),

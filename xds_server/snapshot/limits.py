@@ -86,12 +86,6 @@ def hedge_policy(pool: PoolSettings, settings: Settings) -> HedgePolicy | None:
     return HedgePolicy(hedge_on_per_try_timeout=True) if derived is not None and derived.hedged else None
 
 
-def connect_seconds(pool: PoolSettings) -> float:
-    """Envoy's time to connect to an engine of the pool."""
-    derived = derive(pool)
-    return pool.connect_timeout_seconds if derived is None else derived.connect_ms / 1000
-
-
 def circuit_breakers(pool: PoolSettings, default: CircuitBreakers) -> CircuitBreakers:
     """How many requests and retries at once; `default` without an SLA."""
     derived = derive(pool)
