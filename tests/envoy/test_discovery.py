@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import grpc
 import pytest
+from cryptography import x509
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 from prometheus_client import CollectorRegistry
 
+from bench.certificates import Authority, Issued
 from bench.envoy import EnvoyProcess
-from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 from fleet.serving import SERVER_OPTIONS
 from xds_server.discovery.server import DiscoveryService
 from xds_server.snapshot.bootstrap import bootstrap
@@ -104,6 +108,28 @@ def route(target: str) -> Resource:
     entry.match.prefix = "/"
     entry.route.cluster = target
     return resource("front", TYPE_ROUTE, message)
+
+
+def secure_listener(name: str, port: int) -> Resource:
+    """A listener that answers by itself over TLS, with the secret of its name."""
+    message, manager = http_listener(name, port)
+    manager.route_config.virtual_hosts.add(name="all", domains=["*"])
+    context = tls_pb2.DownstreamTlsContext()
+    config = context.common_tls_context.tls_certificate_sds_secret_configs.add(name=name)
+    config.sds_config.ads.SetInParent()
+    config.sds_config.resource_api_version = 2
+    chain = message.filter_chains.add()
+    chain.filters.add(name="http").typed_config.Pack(manager)
+    chain.transport_socket.name = "envoy.transport_sockets.tls"
+    chain.transport_socket.typed_config.Pack(context)
+    return resource(name, TYPE_LISTENER, message)
+
+
+def certificate(name: str, issued: Issued) -> Resource:
+    message = secret_pb2.Secret(name=name)
+    message.tls_certificate.certificate_chain.inline_bytes = issued.certificate_file.read_bytes()
+    message.tls_certificate.private_key.inline_bytes = issued.key_file.read_bytes()
+    return resource(name, TYPE_SECRET, message)
 
 
 class Site:
@@ -247,3 +273,85 @@ async def test_routes_move_to_a_new_cluster_without_a_failed_request(tmp_path: P
         assert len(statuses) > 8
         assert set(statuses) == {200}
         assert sum(site.count("nacks", kind) for kind in ("Cluster", "Listener", "RouteConfiguration")) == 0
+
+
+async def certificate_at(port: int) -> int | None:
+    """Serial number of the certificate that a listener shows; None: no handshake."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(5):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    except (OSError, TimeoutError):
+        return None
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
+@BOTH
+async def test_a_refused_secret_costs_only_its_own_listener(tmp_path: Path, delta: bool) -> None:
+    """At an Envoy that has none yet too, and a good one mends it; nobody sends it again and again."""
+    ports = dict(zip(("aa", "mm", "zz"), free_ports(3), strict=True))
+    authority = Authority(tmp_path)
+    issued = {name: authority.issue(name) for name in (*ports, "new")}
+    weak = authority.issue("weak", rsa_bits=1024)
+    listeners = [secure_listener(name, port) for name, port in ports.items()]
+
+    def world(**secrets: Issued) -> Snapshot:
+        return Snapshot.of([*listeners, *(certificate(name, held) for name, held in secrets.items())])
+
+    good = {name: issued[name] for name in ports}
+
+    async def shown(**wanted: Issued | None) -> bool:
+        serials = {name: held and held.certificate.serial_number for name, held in wanted.items()}
+        return serials == {name: await certificate_at(ports[name]) for name in serials}
+
+    async with running(tmp_path, delta) as (site, _):
+        site.store.set(world(**{**good, "mm": weak}))
+        await until(lambda: shown(aa=issued["aa"], mm=None, zz=issued["zz"]))
+        # Once alone; before that, if Envoy asked for it together with others, once with them.
+        nacks = site.count("nacks", "Secret")
+        assert 1 <= nacks <= 2
+        (client,) = site.service.clients()
+        (secrets,) = [entry for entry in client.types if entry.type_url == TYPE_SECRET]
+        assert "2048" in secrets.error
+        pushes = site.count("pushes", "Secret")
+        site.store.set(world(aa=issued["new"], mm=weak, zz=issued["zz"]))
+        await until(lambda: shown(aa=issued["new"], zz=issued["zz"]))
+        assert site.count("pushes", "Secret") == pushes + 1
+        site.store.set(world(**good))
+        await until(lambda: shown(**good))
+        assert site.count("pushes", "Secret") == pushes + 3
+        assert site.count("nacks", "Secret") == nacks
+        # A refused one in the place of a good one: the good one stays in force.
+        site.store.set(world(aa=issued["new"], mm=weak, zz=issued["new"]))
+        await until(lambda: shown(aa=issued["new"], mm=issued["mm"], zz=issued["new"]))
+        assert site.count("nacks", "Secret") == nacks + 1
+
+
+@BOTH
+async def test_a_refused_assignment_costs_no_other_pool(tmp_path: Path, delta: bool) -> None:
+    """Envoy refuses a response as a whole when one resource in it breaks a constraint."""
+    one, port = free_ports(2)
+    fixed = [engine(one), front(port), route("pool"), cluster("pool"), cluster("worse")]
+
+    async with running(tmp_path, delta) as (site, envoy), aiohttp.ClientSession() as session:
+
+        async def weighs(weight: int) -> bool:
+            hosts = (await envoy.clusters()).get("pool", {})
+            return bool(hosts.get(f"127.0.0.1:{one}", {}).get("weight") == weight)
+
+        site.store.set(Snapshot.of([*fixed, assignment("pool", {one: 7}), assignment("worse", {one: 0})]))
+        await until(lambda: weighs(7))
+        await envoy.wait_ready(listeners=2)
+        assert await status_of(port, session) == 200
+        pushes = site.count("pushes", "ClusterLoadAssignment")
+        site.store.set(Snapshot.of([*fixed, assignment("pool", {one: 8}), assignment("worse", {one: 0})]))
+        await until(lambda: weighs(8))
+        assert site.count("pushes", "ClusterLoadAssignment") == pushes + 1
+        site.store.set(Snapshot.of([*fixed, assignment("pool", {one: 9}), assignment("worse", {one: 5})]))
+        await until(lambda: weighs(9))
+        await until(
+            lambda: asyncio.sleep(0, not any(entry.error for entry in site.service.clients()[0].types))
+        )

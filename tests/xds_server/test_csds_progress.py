@@ -135,3 +135,10 @@ def test_what_is_heard_is_passed_on() -> None:
     progress.acked(NODE, TYPE_ENDPOINT, "a")
     progress.nacked(NODE, TYPE_ENDPOINT, "b", "no")
     assert heard == [("pushed", "a"), ("acked", "a"), ("nacked", "b", "no")]
+
+
+def test_who_took_the_newest_and_still_refuses_another_is_no_synced_client(world: SimpleNamespace) -> None:
+    world.progress.pushed(NODE, TYPE_ENDPOINT, "v2")
+    world.progress.acked(NODE, TYPE_ENDPOINT, "v2")
+    (shown,) = one(world.progress, status("v2", "v2", "v1", "no")).types
+    assert (shown.state, shown.lag_seconds, shown.error) == ("error", 0.0, "no")

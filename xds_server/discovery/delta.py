@@ -13,7 +13,9 @@ from xds_server.discovery.variant import Variant
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xds_server.discovery.subscription import Answer, Changes, Subscription
+    from xds_server.discovery.answers import Answer
+    from xds_server.discovery.changes import Changes
+    from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 _decode = remembering(discovery_pb2.DeltaDiscoveryRequest.FromString)

@@ -162,7 +162,7 @@ class Progress:
 def _type(status: TypeStatus, answers: _Answers, now: float) -> TypeProgress:
     state = _state(status)
     lag: float | None = 0.0
-    if state in ("stale", "error"):
+    if status.version_sent != status.version_acked and state != "not_sent":
         lag = now - answers.waiting[0][1] if answers.waiting else None
     return TypeProgress(
         type_url=status.type_url,
@@ -181,5 +181,6 @@ def _state(status: TypeStatus) -> State:
     if not status.version_sent:
         return "not_sent"
     if status.version_sent == status.version_acked:
-        return "synced"
+        # It has what came last, and still refuses another resource.
+        return "error" if status.version_nacked else "synced"
     return "error" if status.version_sent == status.version_nacked else "stale"

@@ -32,7 +32,8 @@ from fleet.names import SERVED_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from xds_server.discovery.subscription import Changes, Subscription
+    from xds_server.discovery.changes import Changes
+    from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 _REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_SECRET)

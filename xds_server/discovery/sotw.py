@@ -18,7 +18,9 @@ from xds_server.discovery.variant import Variant
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xds_server.discovery.subscription import Answer, Changes, Subscription
+    from xds_server.discovery.answers import Answer
+    from xds_server.discovery.changes import Changes
+    from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 _decode = remembering(discovery_pb2.DiscoveryRequest.FromString)
@@ -52,7 +54,8 @@ class Sotw(Variant):
     def _continue(self, subscription: Subscription, request: Any) -> Answer | None:
         nonce = request.response_nonce
         if nonce and subscription.nonce and nonce != subscription.nonce:
-            return None
+            # Its names are old, but what it refuses is still to be known.
+            return subscription.answer(nonce, error_of(request))
         answer = subscription.answer(nonce, error_of(request))
         subscription.replace(request.resource_names)
         return answer

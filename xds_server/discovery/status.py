@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Locality
+    from xds_server.discovery.answers import Answer
     from xds_server.discovery.client import Client
-    from xds_server.discovery.subscription import Answer, Subscription
+    from xds_server.discovery.subscription import Subscription
     from xds_server.discovery.variant import Variant
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class TypeStatus:
     version_sent: str
     version_acked: str
     version_nacked: str
-    """Of the newest NACK that no ACK has followed."""
+    """Of the newest NACK that no ACK has followed, or whose resource the client still refuses."""
     error: str
 
 
@@ -154,7 +155,7 @@ class Record:
     def __init__(self, observer: DiscoveryObserver, metrics: DiscoveryMetrics) -> None:
         self.metrics = metrics
         self._observer = observer
-        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
         """Note a response that was handed to the transport."""
@@ -177,16 +178,17 @@ class Record:
             return
         self.metrics.nacks[answer.type_url].inc()
         self._observer.nacked(client, answer.type_url, answer.version, answer.error)
-        content = (answer.type_url, answer.version)
+        content = (answer.type_url, answer.version, answer.name)
         if content in self._logged:
             return
         self._logged[content] = None
         if len(self._logged) > _MAX_REMEMBERED:
             self._logged.popitem(last=False)
         logger.error(
-            "Envoy %s refuses %s at version %s and keeps what it had: %s",
+            "Envoy %s refuses %s%s at version %s and keeps what it had: %s",
             client.node_id,
             answer.type_url,
+            f" {answer.name}" if answer.name else "",
             answer.version,
             answer.error,
         )

@@ -2,11 +2,12 @@
 
 State of a subscription (one per type URL and stream)
     names, wildcard   what the client asked for; the wildcard is a state, not a list of names
-    given             name to the version that the client was given, or says that it holds
+    given             name to the version that the client was given, or says that it holds; or UNSURE
     due               names that are owed although their version may be known to the client
     owed              the first request of the type has not been answered yet
     nonce, sent_version, acked_version, nacked_version, error     of the newest response and answers
-    unanswered        nonce to version of responses without ACK or NACK (SotW: the newest only)
+    refused           name to the version that the client refused when it came alone
+    unanswered        nonce to what was sent in responses without ACK or NACK: `answers.py`
 
 Rules
     First request     Always answered, with whatever is there, even if its `version_info` equals ours:
@@ -14,12 +15,20 @@ Rules
                       belongs to an earlier stream and means nothing. It names the node; later ones
                       need not.
     Nonce             SotW: a request that carries another nonce than the newest is stale and ignored
-                      as a whole; the client's answer to the newest response repeats its names. An
-                      empty nonce answers nothing, its names count. Delta: subscriptions are increments,
+                      but for a NACK in it; the client's answer to the newest response repeats its names.
+                      An empty nonce answers nothing, its names count. Delta: subscriptions are increments,
                       so they count whatever the nonce; only the answer is matched by nonce.
     ACK, NACK         The first request with a response's nonce is its answer: with `error_detail` a NACK,
-                      without an ACK; later requests with the same nonce only change names. A NACK is
-                      recorded; the same content is never sent again because of it.
+                      without an ACK; later requests with the same nonce only change names.
+    Refused           Envoy stops at the first resource that it refuses, or refuses all because of one, and
+                      does not say which. So after a NACK of several resources it is UNSURE which of
+                      them the client has, and each comes once more in a response of its own. What was
+                      refused alone is not sent again until its content changes, and then alone, so that it
+                      takes nothing with it: of one content a name is sent twice at most. SotW's clusters and
+                      listeners always come complete: Envoy takes the good ones, and the next change
+                      brings all again.
+    Secrets           Each in a response of its own from the start: files of others may be anything, and Envoy
+                      ACKs a secret that it has refused when it comes again, so who it was would be unknown.
     Wildcard          Legacy: no names in the first request for clusters or listeners. Explicit: the name
                       `*`, of any type. SotW: a list without `*` ends it, and an empty list after any
                       name unsubscribes from everything. Delta: only unsubscribing `*` ends it.
@@ -42,57 +51,23 @@ Source: Envoy's page "xDS REST and gRPC protocol" and its discovery.proto.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fleet.errors import PeerError
-from fleet.names import GRPC_LISTENER_PREFIX, TYPE_CLUSTER, TYPE_LISTENER
+from fleet.names import GRPC_LISTENER_PREFIX, TYPE_CLUSTER, TYPE_LISTENER, TYPE_SECRET
+from xds_server.discovery.answers import MAX_ERROR_CHARS, Answer, Sent, Unanswered
+from xds_server.discovery.changes import ABSENT, UNSURE, Changes, taken_away
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 WILDCARD: Final = "*"
 FULL_STATE_TYPES: Final = frozenset({TYPE_CLUSTER, TYPE_LISTENER})
 """SotW responses of these types carry everything, and a missing name is a removal."""
-ABSENT: Final = ""
-"""In `given`: the client was told that the name does not exist."""
-MAX_ERROR_CHARS: Final = 500
-_MAX_UNANSWERED: Final = 16
-"""Delta answers older than this many responses are not matched any more."""
-
-
 Key = tuple[frozenset[str], bool]
 """Names and wildcard of a subscription."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A client's answer to one response: `error` is None for an ACK."""
-
-    type_url: str
-    version: str
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a client does not have yet, in name order."""
-
-    changed: tuple[Resource, ...] = ()
-    missing: tuple[str, ...] = ()
-    """Asked for, non-existent, and not told yet."""
-    gone: tuple[str, ...] = ()
-    """The client holds them; they no longer exist."""
-
-    def __bool__(self) -> bool:
-        return bool(self.changed or self.missing or self.gone)
-
-    def without_removals(self) -> Changes:
-        """Everything but what takes something away from the client."""
-        return Changes(self.changed, self.missing)
-
 
 _NOTHING: Final = Changes()
 
@@ -100,7 +75,7 @@ _NOTHING: Final = Changes()
 class Subscription:
     """One type on one stream. Only `variant.py` and the two variants change it."""
 
-    def __init__(self, type_url: str, *, max_names: int) -> None:
+    def __init__(self, type_url: str, *, max_names: int, newest_only: bool = False) -> None:
         self.type_url = type_url
         self.names: set[str] = set()
         self.wildcard = False
@@ -112,7 +87,8 @@ class Subscription:
         self.acked_version = ""
         self.nacked_version = ""
         self.error = ""
-        self.unanswered: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.unanswered = Unanswered(cumulative=newest_only)
         self.first_version = ""
         """SotW: `version_info` of the first request."""
         self.held: dict[str, Resource] = {}
@@ -215,16 +191,46 @@ class Subscription:
 
     def answer(self, nonce: str, error: str | None) -> Answer | None:
         """Match an answer to its response; None if it answers nothing (any more)."""
-        version = self.unanswered.pop(nonce, None)
-        if version is None:
+        covered = self.unanswered.take(nonce)
+        if not covered:
             return None
+        version = covered[-1].version
         if error is None:
-            self.acked_version = version
-            # A later good version ends the complaint about an earlier one.
-            self.nacked_version = self.error = ""
+            if self.unanswered.cumulative and nonce != self.nonce:
+                return None
+            self._accepted(covered)
             return Answer(self.type_url, version, None)
         self.nacked_version, self.error = version, error[:MAX_ERROR_CHARS]
-        return Answer(self.type_url, version, self.error)
+        return Answer(self.type_url, version, self.error, self._doubt(covered))
+
+    def _accepted(self, covered: Iterable[Sent]) -> None:
+        for sent in covered:
+            self.acked_version = sent.version
+            if self.refused:
+                taken = {*sent.carried}
+                self.refused = {
+                    name: version
+                    for name, version in self.refused.items()
+                    if name not in taken and self.given.get(name) == version
+                }
+        if not self.refused:
+            # A later good version ends the complaint about an earlier one.
+            self.nacked_version = self.error = ""
+
+    def _doubt(self, covered: Sequence[Sent]) -> str:
+        """Note a NACK; return the name of what it is about if that came alone."""
+        for sent in covered:
+            if not sent.repeatable:
+                continue
+            for name, version in sent.carried.items():
+                # What has gone out since is another matter.
+                if self.covers(name) and self.given.get(name, ABSENT) == version:
+                    self.given[name] = UNSURE
+                    self._settled = None
+        alone = [sent for sent in covered if len(sent.carried) == 1 and any(sent.carried.values())]
+        for sent in alone:
+            self.refused.update(sent.carried)
+        return next(iter(alone[0].carried)) if alone and len(covered) == 1 else ""
 
     def changes(self, snapshot: Snapshot) -> Changes:
         """Compare what the client was given with what it asked for."""
@@ -240,13 +246,11 @@ class Subscription:
             for name in sorted(candidates & here.keys())
             if name in self.due or self.given.get(name) != here[name].version
         )
+        for entry in changed:
+            if self._goes_alone(entry.name):
+                return Changes((entry,))  # The others are due once this is recorded.
         lost = sorted(name for name in candidates | self.given.keys() | self.due if name not in here)
-        gone = tuple(name for name in lost if self.given.get(name, ABSENT) != ABSENT)
-        missing = tuple(
-            name
-            for name in lost
-            if self.given.get(name, ABSENT) == ABSENT and (name in self.due or name not in self.given)
-        )
+        gone, missing = taken_away(lost, self.given, self.due)
         if not (changed or missing or gone):
             self._settled = version
             return _NOTHING
@@ -270,14 +274,13 @@ class Subscription:
         self.given.update(given)
         self._settled = version
 
-    def sent(self, nonce: str, version: str, *, newest_only: bool) -> None:
-        """Note a response; `newest_only` forgets older ones that were not answered."""
-        if newest_only:
-            self.unanswered.clear()
-        elif len(self.unanswered) >= _MAX_UNANSWERED:
-            del self.unanswered[next(iter(self.unanswered))]
-        self.unanswered[nonce] = version
+    def sent(self, nonce: str, version: str, carried: Mapping[str, str]) -> None:
+        """Note a response with what it carried, as `Sent` has it."""
+        self.unanswered.add(nonce, Sent(version, carried))
         self.nonce, self.sent_version, self.owed = nonce, version, False
+
+    def _goes_alone(self, name: str) -> bool:
+        return self.type_url == TYPE_SECRET or name in self.refused or self.given.get(name) == UNSURE
 
     def _set_wildcard(self, wildcard: bool) -> None:  # noqa: FBT001 - a private setter
         if wildcard != self.wildcard:
@@ -289,6 +292,7 @@ class Subscription:
             return
         for name in self.given.keys() - self.names:
             del self.given[name]
+            self.refused.pop(name, None)
         self.due &= self.names
 
     def _bound(self, count: int) -> None:

@@ -18,14 +18,16 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.changes import ABSENT, Changes
 from xds_server.discovery.client import Client, client_of
 from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
 from xds_server.discovery.rules import Rules
-from xds_server.discovery.subscription import Answer, Changes, Subscription
+from xds_server.discovery.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from xds_server.discovery.answers import Answer
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 _NO_PLAN: Final = Plan(0, "", {}, "", None)
@@ -122,7 +124,7 @@ class Variant(ABC):
             return None
         subscription = self.subscriptions.get(type_url)
         if subscription is None:
-            subscription = Subscription(type_url, max_names=self._max_names)
+            subscription = Subscription(type_url, max_names=self._max_names, newest_only=self.newest_only)
             self._begin(subscription, request)
             self.subscriptions[type_url] = subscription
             self._clean = None
@@ -155,13 +157,15 @@ class Variant(ABC):
     def _step(self, endpoints: Subscription, before: Snapshot, snapshot: Snapshot) -> Plan | None:
         """Take a clean stream to `snapshot` by a shared plan; None: it needs the rules."""
         assert self._plans is not None
+        if endpoints.refused:
+            return None  # What this client refused goes alone, and other clients share plans.
         plan = self._plans.step(endpoints, before.version(TYPE_ENDPOINT), snapshot, self._plan_number)
         if plan is None:
             return None
         self._rules.pass_over(plan.given, snapshot)
         endpoints.follow(plan.given, plan.version)
         if plan.response is not None:
-            endpoints.sent(plan.nonce, plan.version, newest_only=self.newest_only)
+            endpoints.sent(plan.nonce, plan.version, plan.given)
             self._plan, self._plan_number = plan, plan.number
         return plan
 
@@ -199,7 +203,11 @@ class Variant(ABC):
         removed: Sequence[str] = (),
     ) -> Response:
         nonce, type_url = self._next_nonce(), subscription.type_url
-        subscription.sent(nonce, version, newest_only=self.newest_only)
+        carried: dict[str, str] = {}
+        if not (self.newest_only and subscription.full_state):
+            carried = {resource.name: resource.version for resource in resources}
+            carried.update(dict.fromkeys(removed, ABSENT))
+        subscription.sent(nonce, version, carried)
         body = self.compose if self._plans is None else self._plans.body
         return Response(type_url, version, body(type_url, version, resources, removed) + nonce_field(nonce))
 
