@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from doctor.envoy.facts import Cluster, ExtProc, Facts, Filter, Passage
 
 _ENOUGH_REQUESTS: Final = 100
-"""Fewer have no P99."""
+"""Fewer have no P99; connections too."""
 
 
 def ways(facts: Facts, context: Context) -> Iterator[Passage]:
@@ -62,6 +62,14 @@ def p99_seconds(facts: Facts, context: Context, cluster: str) -> float | None:
     if facts.stats.of(f"cluster.{stat_name(cluster)}.upstream_rq_total") < _ENOUGH_REQUESTS:
         return None
     told = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_rq_time")
+    return None if told is None else told / 1000
+
+
+def connect_p99_seconds(facts: Facts, cluster: str) -> float | None:
+    """P99 of the time to connect, TLS handshake included, as this Envoy has seen it; None if it has not."""
+    if counted(facts, cluster, "upstream_cx_total") < _ENOUGH_REQUESTS:
+        return None
+    told = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_cx_connect_ms")
     return None if told is None else told / 1000
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from doctor.envoy.facts import (
+    DEFAULT_CONNECT_SECONDS,
     DEFAULT_NO_TRAFFIC_SECONDS,
     DEFAULT_PANIC_PERCENT,
     DEFAULT_UPSTREAM_IDLE_SECONDS,
@@ -42,6 +43,7 @@ def cluster_of(node: Node, weights: tuple[int, ...] | None) -> Cluster:
     common = [options.child("common_http_protocol_options"), node.child("common_http_protocol_options")]
     destination = node.child("original_dst_lb_config")
     header = destination.text("http_header_name") or _DESTINATION_HEADER
+    connect = node.seconds("connect_timeout")
     panic = node.child("common_lb_config").percent("healthy_panic_threshold")
     return Cluster(
         name=node.text("name"),
@@ -50,6 +52,8 @@ def cluster_of(node: Node, weights: tuple[int, ...] | None) -> Cluster:
         http2=http2 is not None,
         http1=not options.child("explicit_http_config").has("http2_protocol_options")
         and not node.has("http2_protocol_options"),
+        tls=_tls(node),
+        connect_seconds=DEFAULT_CONNECT_SECONDS if connect is None else connect,
         keepalive_seconds=http2.child("connection_keepalive").seconds("interval") if http2 else None,
         max_concurrent_streams=http2.whole("max_concurrent_streams") if http2 else None,
         idle_seconds=_first(common, "idle_timeout", DEFAULT_UPSTREAM_IDLE_SECONDS),
@@ -76,6 +80,12 @@ def _http2(node: Node, options: Node) -> Node | None:
     if node.has("http2_protocol_options"):
         return node.child("http2_protocol_options")
     return None
+
+
+def _tls(node: Node) -> bool:
+    matches = node.items("transport_socket_matches")
+    sockets = [node.child("transport_socket"), *(held.child("transport_socket") for held in matches)]
+    return any(socket.extension().kind.endswith("UpstreamTlsContext") for socket in sockets)
 
 
 def _breakers(node: Node) -> Breakers:

@@ -17,6 +17,7 @@ DEFAULT_MESSAGE_TIMEOUT_SECONDS: Final = 0.2
 DEFAULT_NO_TRAFFIC_SECONDS: Final = 60.0
 DEFAULT_PANIC_PERCENT: Final = 50.0
 DEFAULT_UPSTREAM_IDLE_SECONDS: Final = 3600.0
+DEFAULT_CONNECT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,9 @@ class Cluster:
     http2: bool = False
     http1: bool = True
     """Whether it may speak HTTP/1.1."""
+    tls: bool = False
+    connect_seconds: float = DEFAULT_CONNECT_SECONDS
+    """For TCP and TLS together."""
     keepalive_seconds: float | None = None
     """Between HTTP/2 pings; None: no pings."""
     max_concurrent_streams: int | None = None

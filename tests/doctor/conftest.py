@@ -95,11 +95,22 @@ class Patient:
     def took(self, cluster: str, milliseconds: float, requests: int) -> None:
         """Let a cluster's answers have this P99."""
         self.count(f"cluster.{cluster}.upstream_rq_total", requests)
+        self._p99(f"cluster.{cluster}.upstream_rq_time", milliseconds)
+
+    def connected(self, cluster: str, milliseconds: float, connections: int) -> None:
+        """Let a cluster's connections have this P99."""
+        self.count(f"cluster.{cluster}.upstream_cx_total", connections)
+        self._p99(f"cluster.{cluster}.upstream_cx_connect_ms", milliseconds)
+
+    def _p99(self, name: str, milliseconds: float) -> None:
         histograms = next(held["histograms"] for held in self.stats["stats"] if "histograms" in held)
         position = histograms["supported_quantiles"].index(99)
-        for held in histograms["computed_quantiles"]:
-            if held["name"] == f"cluster.{cluster}.upstream_rq_time":
-                held["values"][position]["cumulative"] = milliseconds
+        listed = histograms["computed_quantiles"]
+        told = next((held for held in listed if held["name"] == name), None)
+        if told is None:
+            told = {"name": name, "values": [{} for _ in histograms["supported_quantiles"]]}
+            listed.append(told)
+        told["values"][position]["cumulative"] = milliseconds
 
     def findings(self, **context: Any) -> list[Any]:
         proxy = PROXIES["envoy"]

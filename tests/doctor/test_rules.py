@@ -419,6 +419,31 @@ def probe_that_one_answer_fails(p: Patient) -> None:
     del p.pool["health_checks"][0]["http_health_check"]["retriable_statuses"]
 
 
+def over_tls(p: Patient, limit: str) -> None:
+    context = {"@type": f"{PRE}.transport_sockets.tls.v3.UpstreamTlsContext"}
+    p.pool["transport_socket"] = {"name": "envoy.transport_sockets.tls", "typed_config": context}
+    p.pool["connect_timeout"] = limit
+
+
+@trap("connect-timeout", "warning", "clusters[engines].connect_timeout", "1 s")
+def little_time_for_handshakes(p: Patient) -> None:
+    over_tls(p, "1s")
+
+
+@trap(
+    "connect-timeout", "warning", "clusters[engines].connect_timeout", "7 connections were not made in time"
+)
+def handshakes_that_were_late(p: Patient) -> None:
+    over_tls(p, "2s")
+    p.count("cluster.engines.upstream_cx_connect_timeout", 7)
+
+
+@trap("connect-timeout", "warning", "clusters[engines].connect_timeout", "with a P99 of connecting of 3 s")
+def handshakes_that_take_nearly_as_long(p: Patient) -> None:
+    over_tls(p, "5s")
+    p.connected("engines", 3000, connections=100)
+
+
 @trap("engine-keepalive", "warning", "clusters[engines]", "60 s")
 def connections_kept_for_too_long(p: Patient) -> None:
     p.options("engines")["common_http_protocol_options"]["idle_timeout"] = "60s"
@@ -510,6 +535,16 @@ def test_a_permit_that_is_said_counts(patient: Patient) -> None:
 def test_an_idempotency_key_makes_retries_good(patient: Patient) -> None:
     retries_on_anything(patient)
     patient.route("json")["request_headers_to_add"] = [{"header": {"key": "Idempotency-Key", "value": "x"}}]
+    assert patient.findings() == []
+
+
+def test_envoys_own_time_to_connect_is_enough_for_handshakes(patient: Patient) -> None:
+    over_tls(patient, "5s")
+    patient.connected("engines", 2000, connections=100)
+    assert patient.findings() == []
+    patient.connected("engines", 3000, connections=99)
+    assert patient.findings() == []
+    del patient.pool["connect_timeout"]
     assert patient.findings() == []
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from doctor.envoy.rules import (
     access_log,
     buffer_limit,
+    connect_timeout,
     dead_picks,
     doubled_body,
     engine_health_check,
@@ -72,6 +73,7 @@ RULES: Final[dict[str, Rule[Facts]]] = {
     "pool-circuit-breaker": pool_circuit_breaker.RULE,
     "pool-panic": pool_panic.RULE,
     "engine-health-check": engine_health_check.RULE,
+    "connect-timeout": connect_timeout.RULE,
     "engine-keepalive": engine_keepalive.RULE,
     "keepalive": keepalive.RULE,
     "http2-streams": http2_streams.RULE,
