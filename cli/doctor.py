@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cli.view.envoy_admin import CLUSTERS_PATH, CONFIG_PATH, DEFAULT_ADMIN, STATS_PATH, ask, document
 from doctor.context import DEFAULT_LONGEST_PROMPT_BYTES, Context
+from doctor.errors import DoctorError
 from doctor.finding import Finding, Severity
 from doctor.proxies import PROXIES
 from doctor.report import data, lines
@@ -18,7 +19,7 @@ from fleet.serving import run as run_loop
 from fleet.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 PROXY: Final = "envoy"
 
@@ -85,26 +86,32 @@ def run(args: argparse.Namespace) -> int:
 
 async def _doctor(args: argparse.Namespace) -> int:
     proxy = PROXIES[PROXY]
-    facts = proxy.read(*await _documents(args))
-    findings = proxy.examine(facts, _context(args))
-    _print(findings, as_json=args.json)
+    held = await _documents(args)
+    try:
+        facts = proxy.read(*held.values())
+    except DoctorError as error:
+        raise _named(error, args) from error
+    context = _context(args)
+    findings = proxy.examine(facts, context)
+    _print(findings, proxy.looked_at(facts, context), as_json=args.json)
     worst = max((finding.severity for finding in findings), default=None)
     return int(worst is not None and worst >= Severity.of(args.fail_on))
 
 
-def _print(findings: Sequence[Finding], *, as_json: bool) -> None:
+def _print(findings: Sequence[Finding], looked_at: Mapping[str, int], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(data(PROXY, findings), allow_nan=False))
+        print(json.dumps(data(PROXY, findings, looked_at), allow_nan=False))
     else:
-        print("\n".join(lines(findings, {name: rule.title for name, rule in PROXIES[PROXY].rules.items()})))
+        titles = {name: rule.title for name, rule in PROXIES[PROXY].rules.items()}
+        print("\n".join(lines(findings, titles, looked_at)))
 
 
-async def _documents(args: argparse.Namespace) -> tuple[Any, Any, Any]:
+async def _documents(args: argparse.Namespace) -> dict[str, Any]:
     """Read configuration, states and statistics: from files where these are named, else from Envoy.
 
     Next to a configuration from a file, nobody is asked for the others unless `--admin` says whom.
     """
-    files = {CONFIG_PATH: args.config_dump, CLUSTERS_PATH: args.clusters, STATS_PATH: args.stats}
+    files = _files(args)
     held: dict[str, Any] = {
         path: await asyncio.to_thread(document, file) for path, file in files.items() if file is not None
     }
@@ -112,7 +119,20 @@ async def _documents(args: argparse.Namespace) -> tuple[Any, Any, Any]:
         wanted = [path for path in files if path not in held]
         answers = await ask(args.admin or DEFAULT_ADMIN, wanted)
         held |= dict(zip(wanted, answers, strict=True))
-    return held.get(CONFIG_PATH), held.get(CLUSTERS_PATH), held.get(STATS_PATH)
+    return {path: held.get(path) for path in files}
+
+
+def _files(args: argparse.Namespace) -> dict[str, Path | None]:
+    return {CONFIG_PATH: args.config_dump, CLUSTERS_PATH: args.clusters, STATS_PATH: args.stats}
+
+
+def _named(error: DoctorError, args: argparse.Namespace) -> DoctorError:
+    """Say where the document comes from that an error is about."""
+    if not error.document:
+        return error
+    path = {"configuration": CONFIG_PATH, "clusters": CLUSTERS_PATH, "stats": STATS_PATH}[error.document]
+    source = _files(args)[path] or f"{args.admin or DEFAULT_ADMIN} {path}"
+    return DoctorError(f"{source}: {error}")
 
 
 def _context(args: argparse.Namespace) -> Context:

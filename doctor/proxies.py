@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from doctor.envoy.ask import looked_at
 from doctor.envoy.read import read
 from doctor.envoy.rules import RULES
 from doctor.rule import Proxy
 
 PROXIES: Final[dict[str, Proxy[Any]]] = {
-    "envoy": Proxy(read=read, rules=RULES),
+    "envoy": Proxy(read=read, looked_at=looked_at, rules=RULES),
 }

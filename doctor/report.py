@@ -16,10 +16,11 @@ _WIDTH: Final = 100
 _LABELS: Final = ("where", "why", "fix")
 
 
-def data(proxy: str, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return findings as JSON has them, with a count of each severity."""
+def data(proxy: str, findings: Sequence[Finding], looked_at: Mapping[str, int]) -> dict[str, Any]:
+    """Return findings as JSON has them, with a count of each severity and of what was looked at."""
     return {
         "proxy": proxy,
+        "looked_at": dict(looked_at),
         "counts": {level.word: _count(findings, level) for level in reversed(Severity)},
         "findings": [
             {
@@ -35,12 +36,13 @@ def data(proxy: str, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def lines(findings: Sequence[Finding], titles: Mapping[str, str]) -> list[str]:
+def lines(findings: Sequence[Finding], titles: Mapping[str, str], looked_at: Mapping[str, int]) -> list[str]:
     """Return findings as text: those with one reason and one remedy together, the worst first.
 
     Args:
         findings: in the order in which they are shown.
         titles: what each rule looks for.
+        looked_at: how many of what there was to look at, by plural.
     """
     groups: dict[tuple[Severity, str, str, str], list[Finding]] = {}
     for finding in findings:
@@ -50,17 +52,20 @@ def lines(findings: Sequence[Finding], titles: Mapping[str, str]) -> list[str]:
         shown.append(f"{severity.word:7}  {rule}: {printable(titles.get(rule, ''))}")
         shown += [row for finding in held for row in _rows("where", f"{finding.where}: {finding.what}")]
         shown += [*_rows("why", why), *_rows("fix", fix), ""]
-    return [*shown, summary(findings)]
+    return [*shown, summary(findings, looked_at)]
 
 
-def summary(findings: Sequence[Finding]) -> str:
-    """Return how many there are of each severity, in one line."""
+def summary(findings: Sequence[Finding], looked_at: Mapping[str, int]) -> str:
+    """Return how many there are of each severity, in one line; of none, in how much there was."""
     counts = [
         f"{count} {level.word}{'s' if count > 1 else ''}"
         for level in reversed(Severity)
         if (count := _count(findings, level))
     ]
-    return ", ".join(counts) if counts else "Nothing found."
+    if counts:
+        return ", ".join(counts)
+    places = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for name, count in looked_at.items())
+    return f"Nothing found. Looked at: {places}."
 
 
 def printable(text: str) -> str:

@@ -31,7 +31,9 @@ class Proxy(Generic[Facts]):
 
     read: Callable[[Any, Any, Any], Facts]
     """From its configuration, the states of its upstreams and its statistics, each as plain data, the last
-    two None where nobody gave them, to facts. Raises `DoctorError`."""
+    two None where nobody gave them, to facts. Raises `DoctorError`, also where there is nothing to judge."""
+    looked_at: Callable[[Facts, Context], Mapping[str, int]]
+    """How many of what there was to look at, by plural: nothing found in nothing is no good news."""
     rules: Mapping[str, Rule[Facts]]
 
     def examine(self, facts: Facts, context: Context) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -53,8 +54,18 @@ async def _get(session: aiohttp.ClientSession, admin: str, url: str) -> Any:
     except aiohttp.InvalidURL:
         raise DoctorError(f"{admin} is no address of an admin interface") from None
     except aiohttp.ClientError as error:
-        raise DoctorError(f"{admin} cannot be reached: {error}") from error
+        raise DoctorError(f"{admin} cannot be reached: {_reason(error)}") from error
     return _json(bytes(held), url)
+
+
+def _reason(error: aiohttp.ClientError) -> str:
+    """Why, in the system's words: aiohttp's own speak of TLS where there is none."""
+    if not isinstance(error, aiohttp.ClientOSError):
+        return str(error) or type(error).__name__
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if inner.errno is not None and inner.errno > 0:
+        return os.strerror(inner.errno)
+    return inner.strerror or str(inner)
 
 
 def _json(text: bytes, source: str) -> Any:

@@ -42,6 +42,15 @@ def pools(facts: Facts, context: Context) -> Iterator[Cluster]:
     return (facts.clusters[name] for name in named if name in facts.clusters)
 
 
+def looked_at(facts: Facts, context: Context) -> dict[str, int]:
+    """How much there is to look at: of routes those to engines."""
+    return {
+        "listeners": len({manager.listener for manager in facts.managers}),
+        "routes": len({passage.route.where for passage in ways(facts, context)}),
+        "clusters": len(facts.clusters),
+    }
+
+
 def processors(facts: Facts, context: Context) -> Iterator[tuple[Passage, Filter, ExtProc]]:
     """Every external processor that ordinary requests wait for."""
     for passage in bodies(facts, context):

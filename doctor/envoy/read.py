@@ -21,7 +21,19 @@ from doctor.envoy.routes import Way, ways_of
 from doctor.envoy.stats import stats_of
 from doctor.errors import DoctorError
 
-_BOOTSTRAP: Final = ("static_resources", "dynamic_resources", "node", "admin", "staticResources")
+_RESOURCES: Final = ("static_resources", "dynamic_resources", "staticResources", "dynamicResources")
+_BOOTSTRAP: Final = (*_RESOURCES, "node", "admin")
+CONFIGURATION: Final = "configuration"
+CLUSTERS: Final = "clusters"
+STATS: Final = "stats"
+_NONE: Final = "not an Envoy's configuration: no config_dump, bootstrap or resources"
+_SETTINGS: Final = (
+    "Warmroute's settings, not an Envoy's configuration: they are for --settings, and --admin asks an Envoy"
+)
+_EMPTY: Final = (
+    "no HTTP listener and no cluster, so nothing can be judged: what comes by discovery only a running Envoy"
+    " tells (--admin)"
+)
 _WEBSOCKET: Final = "websocket"
 _MOST_PASSAGES: Final = 100_000
 
@@ -61,9 +73,12 @@ def read(config: Any, states: Any = None, stats: Any = None) -> Facts:
         stats: `/stats?format=json`.
 
     Raises:
-        DoctorError: `config` is none of these.
+        DoctorError: one of these is something else, or nothing in `config` can be judged.
     """
     parts = _parts(config)
+    # The JSON form leaves empty lists out.
+    _like(states, "cluster_statuses", CLUSTERS, may_be_empty=True)
+    _like(stats, "stats", STATS)
     weights = weights_by_state(states)
     clusters = {node.text("name"): _cluster(node, parts, weights) for node in parts.clusters}
     managers: list[Manager] = []
@@ -78,7 +93,9 @@ def read(config: Any, states: Any = None, stats: Any = None) -> Facts:
             for passage in _passages(manager, node, parts):
                 passages.append(passage)
                 if len(passages) > _MOST_PASSAGES:
-                    raise DoctorError(f"more than {_MOST_PASSAGES} routes")
+                    raise DoctorError(f"more than {_MOST_PASSAGES} routes", CONFIGURATION)
+    if not managers and not any(clusters):
+        raise DoctorError(_EMPTY, CONFIGURATION)
     ads = _ads_cluster(parts.bootstrap)
     if ads:
         users.setdefault(ads, []).append("dynamic_resources.ads_config")
@@ -94,7 +111,7 @@ def read(config: Any, states: Any = None, stats: Any = None) -> Facts:
 
 def _parts(config: Any) -> _Parts:
     if not isinstance(config, Mapping):
-        raise DoctorError("not an Envoy's configuration: no config_dump, bootstrap or resources")
+        raise DoctorError(_NONE, CONFIGURATION)
     node, parts = Node(config), _Parts()
     if isinstance(config.get("configs"), list):
         for section in node.items("configs"):
@@ -102,6 +119,8 @@ def _parts(config: Any) -> _Parts:
     elif isinstance(config.get("resources"), list):
         for resource in node.items("resources"):
             parts.add(resource)
+    elif isinstance(config.get("pools"), list) and not any(name in config for name in _RESOURCES):
+        raise DoctorError(_SETTINGS, CONFIGURATION)
     elif any(name in config for name in _BOOTSTRAP):
         parts.bootstrap = node
         static = node.child("static_resources")
@@ -113,8 +132,16 @@ def _parts(config: Any) -> _Parts:
             Node(held.data, f"clusters[{held.text('name')}]") for held in static.items("clusters")
         ]
     else:
-        raise DoctorError("not an Envoy's configuration: no config_dump, bootstrap or resources")
+        raise DoctorError(_NONE, CONFIGURATION)
     return parts
+
+
+def _like(document: Any, field_name: str, which: str, *, may_be_empty: bool = False) -> None:
+    """Refuse a document that is another one: what it does not say would count as not given."""
+    if document is None or (may_be_empty and document == {}):
+        return
+    if not isinstance(document, Mapping) or not Node(document).has(field_name):
+        raise DoctorError(f"no `{field_name}`: not what /{which}?format=json tells", which)
 
 
 def _add_section(section: Node, parts: _Parts) -> None:

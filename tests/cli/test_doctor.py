@@ -49,7 +49,7 @@ def doctor(*arguments: str) -> int:
 def test_a_good_configuration_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     files = ["--clusters", str(DATA / "clusters.json"), "--stats", str(DATA / "stats.json")]
     assert doctor("--config-dump", GOOD, *files) == 0
-    assert capsys.readouterr().out == "Nothing found.\n"
+    assert capsys.readouterr().out == "Nothing found. Looked at: 1 listener, 5 routes, 3 clusters.\n"
 
 
 def test_a_bad_one_ends_with_1_and_says_why(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +100,10 @@ def test_what_is_said_of_the_traffic_counts(
         ("deep.yaml", "[" * 5000),
         ("date.yaml", "a: 2026-99-99\n"),
         ("binary.yaml", "\x00\x01"),
+        ("no-sections.json", '{"configs": []}'),
+        ("junk.json", '{"configs": [1, "x", null, {"@type": 5}]}'),
+        ("junk.yaml", "static_resources: {listeners: x, clusters: [1, {name: 7}]}"),
+        ("warmroute.yaml", "pools: [{name: a}]\nadmin: {address: '127.0.0.1:1'}\n"),
         ("tag.yaml", "!!python/object/apply:os.getcwd []\n"),
     ],
 )
@@ -112,6 +116,16 @@ def test_what_cannot_be_read_ends_with_2(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("warmroute doctor: ")
+    assert str(path) in printed.err
+
+
+def test_files_that_are_swapped_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    clusters, stats = str(DATA / "clusters.json"), str(DATA / "stats.json")
+    assert doctor("--config-dump", GOOD, "--clusters", stats, "--stats", stats) == 2
+    assert f"{stats}: " in capsys.readouterr().err
+    assert doctor("--config-dump", GOOD, "--clusters", clusters, "--stats", clusters) == 2
+    assert f"{clusters}: " in capsys.readouterr().err
+    assert doctor("--config-dump", clusters) == 2
 
 
 def test_a_file_that_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +145,9 @@ def test_an_admin_that_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.C
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert doctor("--admin", f"127.0.0.1:{bound.getsockname()[1]}") == 2
-    assert "cannot be reached" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "cannot be reached: Connection refused" in told
+    assert "ssl" not in told
     assert doctor("--admin", f"unix:{tmp_path}/admin.sock") == 2
     assert doctor("--admin", "http://[") == 2
 

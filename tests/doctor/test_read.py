@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from doctor.context import Context
+from doctor.envoy.ask import looked_at
 from doctor.envoy.plain import Node, camel
 from doctor.envoy.read import read
 from doctor.errors import DoctorError
@@ -182,9 +183,62 @@ def test_what_is_no_configuration_is_refused(junk: Any) -> None:
         read(junk)
 
 
-@pytest.mark.parametrize("empty", [{"configs": []}, {"static_resources": None}, {"node": {"id": "a"}}])
-def test_an_empty_configuration_has_nothing_to_find(empty: Any) -> None:
-    assert examine(empty) == []
+@pytest.mark.parametrize(
+    "empty",
+    [
+        {"configs": []},
+        {"configs": [1, "x", None, {"@type": 5}]},
+        {"resources": []},
+        {"static_resources": None},
+        {"static_resources": {"listeners": "x", "clusters": [1, {"name": 7}]}},
+        {"static_resources": {"listeners": [{"name": "tcp"}]}},
+        {"node": {"id": "a"}},
+        {"dynamic_resources": {"lds_config": {"path_config_source": {"path": "/x"}}}},
+        {"resources": [{"@type": f"{PRE}.config.route.v3.RouteConfiguration", "name": "r"}]},
+    ],
+)
+def test_where_nothing_can_be_looked_at_nothing_is_called_good(empty: Any) -> None:
+    with pytest.raises(DoctorError, match="no HTTP listener and no cluster"):
+        read(empty)
+
+
+def test_a_settings_file_of_ours_is_told_from_an_envoys() -> None:
+    ours = {"pools": [{"name": "a"}], "listeners": [{"name": "l"}], "admin": {"address": "127.0.0.1:1"}}
+    with pytest.raises(DoctorError, match=r"--settings"):
+        read(ours)
+
+
+@pytest.mark.parametrize(
+    ("states", "stats", "document"),
+    [
+        ({"stats": []}, None, "clusters"),
+        ([], None, "clusters"),
+        (None, {"cluster_statuses": []}, "stats"),
+        (None, {}, "stats"),
+        (None, "x", "stats"),
+    ],
+)
+def test_states_and_statistics_are_told_from_each_other(
+    patient: Patient, states: Any, stats: Any, document: str
+) -> None:
+    with pytest.raises(DoctorError, match="format=json") as caught:
+        read(patient.config, states, stats)
+    assert caught.value.document == document
+
+
+def test_an_envoy_without_clusters_has_no_states(patient: Patient) -> None:
+    """The JSON form of its messages leaves empty lists out."""
+    assert read(patient.config, {}, {"stats": []}).clusters
+
+
+def test_what_was_looked_at_is_counted(patient: Patient) -> None:
+    facts = read(patient.config)
+    assert looked_at(facts, Context()) == {
+        "listeners": 1,
+        "routes": len({held.route.where for held in facts.passages}),
+        "clusters": 3,
+    }
+    assert looked_at(facts, Context(pools=frozenset({"others"})))["routes"] == 0
 
 
 def places(held: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
