@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey | ed448.Ed448PublicKey
 _EARLIER: Final = datetime.timedelta(hours=1)
 
 
@@ -52,22 +53,25 @@ class Authority:
         must_staple: bool = False,
         signs_ocsp: bool = False,
         rsa_bits: int = 0,
+        key: Key | None = None,
+        from_days: float = 0,
     ) -> Issued:
         """Sign a certificate for DNS names and IP addresses, for both sides of a connection.
 
         It goes to `NAME.crt` and `NAME.key`, each moved into place. `responder` is the URL for OCSP;
         `must_staple` tells clients to want a staple, `signs_ocsp` lets the certificate sign responses. The
-        key is one of P-256, or an RSA key of `rsa_bits`.
+        key is `key`, an RSA key of `rsa_bits`, or one of P-256. It is valid from an hour before `from_days`
+        after now, until `days` after now.
         """
-        key = (
-            rsa.generate_private_key(65537, rsa_bits) if rsa_bits else ec.generate_private_key(ec.SECP256R1())
-        )
+        if key is None:
+            made_for_it = rsa.generate_private_key(65537, rsa_bits) if rsa_bits else None
+            key = made_for_it or ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         usage = x509.ExtendedKeyUsage([*usages, *([ExtendedKeyUsageOID.OCSP_SIGNING] if signs_ocsp else [])])
-        builder = _builder(subject, self._name, key.public_key(), days=days).add_extension(
-            usage, critical=False
-        )
+        builder = _builder(
+            subject, self._name, key.public_key(), days=days, from_days=from_days
+        ).add_extension(usage, critical=False)
         if names:
             alternatives = x509.SubjectAlternativeName([_general(entry) for entry in names])
             builder = builder.add_extension(alternatives, critical=False)
@@ -127,7 +131,7 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, *, days: float
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, *, days: float, from_days: float = 0
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
@@ -136,7 +140,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
+        .not_valid_before(now - _EARLIER + datetime.timedelta(days=from_days))
         .not_valid_after(now + datetime.timedelta(days=days))
     )
 

@@ -3,7 +3,9 @@
 Rule
     A set of files is taken over only as a whole: certificates that parse, the key that belongs to the first
     one, authorities that parse. Files are looked at every second, because the kernel tells nothing of files
-    on a network or behind links; whoever asks gets the newest set that was good.
+    on a network or behind links; whoever asks gets the newest set that was good. A certificate that has
+    ended, or does not hold yet, takes no place of one that holds: one of a later time comes in force at
+    that time. At a start there is nothing better, so it is told and used.
 Secrets
     Keys stay in memory and in no `repr`, log line or error.
 """
@@ -13,144 +15,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING, Any, Final
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.x509 import ocsp
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fleet.errors import SettingsError, WarmrouteError
+from fleet.errors import SettingsError
+from fleet.tls_files import Files, Material, TlsError, check, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+__all__ = ("Certificates", "Files", "Held", "Material", "TlsError", "check", "load")
+
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
-_MAX_FILE_BYTES: Final = 1024 * 1024
 _OUTCOMES: Final = ("applied", "refused")
-
-
-class TlsError(WarmrouteError):
-    """A file cannot be used; `field` is the setting that names it. The text holds nothing of its content."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What belongs together; None: there is none. `ca_field` is what the settings call the authorities."""
-
-    certificate_file: str | None = None
-    key_file: str | None = None
-    ca_file: str | None = None
-    ocsp_file: str | None = None
-    ca_field: str = "ca_file"
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Those that there are."""
-        named = (self.certificate_file, self.key_file, self.ca_file, self.ocsp_file)
-        return tuple(Path(path) for path in named if path is not None)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Material:
-    """A good set: PEM, and DER for the OCSP response; empty: there is none."""
-
-    certificate: bytes = b""
-    key: bytes = b""
-    ca: bytes = b""
-    ocsp: bytes = b""
-    expires_at: float | None = None
-    """Unix time at which the first certificate of the chain ends to be valid; None without a certificate."""
-
-
-def load(files: Files) -> Material:
-    """Read and check a set of files.
-
-    Raises:
-        TlsError: one of them is missing, broken, or does not belong to the others.
-    """
-    certificate, expires_at, leaf = b"", None, None
-    if files.certificate_file is not None:
-        certificate = _read("certificate_file", files.certificate_file)
-        chain = _certificates("certificate_file", certificate)
-        leaf, expires_at = chain[0], min(entry.not_valid_after_utc.timestamp() for entry in chain)
-    key = b""
-    if files.key_file is not None:
-        key = _read("key_file", files.key_file)
-        _check_key(key, leaf)
-    ca = b""
-    if files.ca_file is not None:
-        ca = _read(files.ca_field, files.ca_file)
-        _certificates(files.ca_field, ca)
-    staple = b""
-    if files.ocsp_file is not None:
-        staple = _read("ocsp_file", files.ocsp_file)
-        _check_staple(staple, leaf)
-    return Material(certificate, key, ca, staple, expires_at)
-
-
-def check(path: str, files: Files) -> Material:
-    """Read and check a set of files that the settings name at `path`.
-
-    Raises:
-        SettingsError: naming the field.
-    """
-    try:
-        return load(files)
-    except TlsError as error:
-        raise SettingsError([f"{path}.{error.field}: {error}"]) from error
-
-
-def _read(field: str, path: str) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise TlsError(field, f"{path!r} cannot be read: {error.strerror}") from error
-    if len(content) > _MAX_FILE_BYTES:
-        raise TlsError(field, f"{path!r} is larger than {_MAX_FILE_BYTES} bytes")
-    return content
-
-
-def _certificates(field: str, content: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(content)
-    except ValueError as error:
-        raise TlsError(field, "it holds no certificates in PEM") from error
-
-
-def _check_key(content: bytes, leaf: x509.Certificate | None) -> None:
-    try:
-        key = serialization.load_pem_private_key(content, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        # Without its cause: that may tell of the content.
-        raise TlsError("key_file", "it holds no private key in PEM without a password") from None
-    if leaf is None:
-        return
-    kind, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    if key.public_key().public_bytes(kind, form) != leaf.public_key().public_bytes(kind, form):
-        raise TlsError("key_file", "it is not the key of the first certificate of certificate_file")
-
-
-def _check_staple(content: bytes, leaf: x509.Certificate | None) -> None:
-    try:
-        told = ocsp.load_der_ocsp_response(content)
-        good = told.response_status is ocsp.OCSPResponseStatus.SUCCESSFUL
-        fits = good and (leaf is None or told.serial_number == leaf.serial_number)
-    except ValueError as error:
-        raise TlsError("ocsp_file", "it holds no OCSP response in DER") from error
-    if not fits:
-        raise TlsError("ocsp_file", "it holds no successful OCSP response for the first certificate")
 
 
 class Held:
@@ -163,13 +45,19 @@ class Held:
         self.on_change: list[Callable[[], None]] = []
         """Called on the event loop after `material` has changed."""
         self.seen = signature
+        self.again_at: float | None = None
+        """Unix time at which refused files are to be read again; None: when they change."""
 
 
 class Certificates:
     """Every set of files that this process uses, each under the name of its use."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, registry: CollectorRegistry | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
+        """`wall` is Unix time."""
         registry = registry or CollectorRegistry()
+        self._wall = wall
         self._held: dict[str, Held] = {}
         self._looking: asyncio.Task[None] | None = None
         self._expiry = Gauge(
@@ -198,12 +86,27 @@ class Certificates:
         if found is not None and found.files == files:
             return found
         signature = _signature(files)
-        material = check(path, files)
+        material = self.check(use, path, files)
         made = self._held[use] = Held(use, files, material, signature)
         for outcome in _OUTCOMES:
             self._reloads.labels(use, outcome)
         self._show(made)
+        self._warn(made)
         return made
+
+    def check(self, use: str, path: str, files: Files) -> Material:
+        """Read and check files that are to be those of a use from now on.
+
+        Raises:
+            SettingsError: they cannot be used, or do not hold now while those that are held do.
+        """
+        material, now = check(path, files), self._wall()
+        held = self._held.get(use)
+        if held is not None and held.material.refusal(now) is None:
+            reason = material.refusal(now)
+            if reason is not None:
+                raise SettingsError([f"{path}.certificate_file: {reason}"])
+        return material
 
     def drop(self, use: str) -> None:
         """Forget a use."""
@@ -233,13 +136,15 @@ class Certificates:
         for held in tuple(self._held.values()):
             # On a thread, because a file system on a network may let one wait.
             signature = await asyncio.to_thread(_signature, held.files)
-            if signature != held.seen:
-                held.seen = signature
+            due = held.again_at is not None and self._wall() >= held.again_at
+            if signature != held.seen or due:
+                held.seen, held.again_at = signature, None
                 await self._reload(held)
 
     async def _reload(self, held: Held) -> None:
         try:
             material = await asyncio.to_thread(load, held.files)
+            self._check_time(held, material)
         except TlsError as error:
             self._reloads.labels(held.use, "refused").inc()
             logger.error("certificates of %s stay as they are: %s: %s", held.use, error.field, error)
@@ -250,8 +155,23 @@ class Certificates:
         self._reloads.labels(held.use, "applied").inc()
         self._show(held)
         logger.info("new certificates of %s are in force", held.use)
+        self._warn(held)
         for told in tuple(held.on_change):
             told()
+
+    def _check_time(self, held: Held, material: Material) -> None:
+        now = self._wall()
+        reason = material.refusal(now)
+        if reason is None or held.material.refusal(now) is not None:
+            return
+        if material.valid_from is not None and now < material.valid_from:
+            held.again_at = material.valid_from
+        raise TlsError("certificate_file", reason)
+
+    def _warn(self, held: Held) -> None:
+        reason = held.material.refusal(self._wall())
+        if reason is not None:
+            logger.error("whoever checks the certificate of %s refuses it: %s", held.use, reason)
 
     def _show(self, held: Held) -> None:
         if held.material.expires_at is not None:

@@ -163,6 +163,70 @@ async def test_a_certificate_that_must_have_a_staple_waits_for_it_behind_the_old
     assert served(held, secrets) != before
 
 
+@pytest.mark.parametrize(
+    ("ended", "more"), [(False, "ocsp_fetch: true"), (True, "ocsp_fetch: true"), (False, "")]
+)
+async def test_a_certificate_that_envoy_refuses_without_a_staple_waits_behind_one_that_needs_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, ended: bool, more: str
+) -> None:
+    """As long as that one holds: a fresh Envoy would have no certificate at all."""
+    authority, certificates, staples = Authority(tmp_path), Certificates(), Told()
+    first = authority.issue("front")
+    held = with_fetching(tmp_path, more) if more else settings(tmp_path)
+    now = first.certificate.not_valid_after_utc.timestamp() + (1 if ended else -1)
+    secrets = Secrets(certificates, held, staples, wall=lambda: now)
+    before = served(held, secrets)
+    authority.issue("front", must_staple=True)
+    await certificates.look()
+    assert (served(held, secrets) == before) is not ended
+    assert served(held, secrets) == served(held, secrets)
+    assert caplog.text.count("listener/l waits for its staple") == (0 if ended else 1)
+    staples.staple = Staple(b"its", 0.0, 1e11)
+    if more:
+        assert served(held, secrets).tls_certificate.ocsp_staple.inline_bytes == b"its"
+    # One that needs none ends the wait.
+    staples.staple = None
+    third = authority.issue("front")
+    await certificates.look()
+    assert (
+        served(held, secrets).tls_certificate.certificate_chain.inline_bytes
+        == third.certificate_file.read_bytes()
+    )
+
+
+async def test_keys_that_envoy_refuses_never_reach_it(tmp_path: Path) -> None:
+    """Of listeners and of pools, in files and in settings."""
+    authority, certificates = Authority(tmp_path), Certificates()
+    authority.issue("front")
+    held = settings(tmp_path)
+    secrets = Secrets(certificates, held)
+    before = secrets.of(held)
+    authority.issue("front", rsa_bits=1024)
+    await certificates.look()
+    assert secrets.of(held) == before
+    authority.issue("weak", rsa_bits=1024)
+    with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls\.certificate_file: Envoy takes RSA"):
+        secrets.reconfigure(settings(tmp_path, "weak"))
+    shown = f"sni: engines.test, certificate_file: {tmp_path}/weak.crt, key_file: {tmp_path}/weak.key"
+    pool = parse_settings(TEXT.format(at=tmp_path, front="good").replace("sni: engines.test", shown))
+    authority.issue("good")
+    with pytest.raises(SettingsError, match=r"pools\[0\]\.tls\.certificate_file: Envoy takes RSA"):
+        secrets.reconfigure(pool)
+    assert secrets.of(held) == before
+
+
+async def test_settings_with_an_ended_certificate_leave_the_old_secrets(tmp_path: Path) -> None:
+    authority, certificates = Authority(tmp_path), Certificates()
+    authority.issue("front")
+    held = settings(tmp_path)
+    secrets = Secrets(certificates, held)
+    before = secrets.of(held)
+    authority.issue("ended", days=-0.02)
+    with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls\.certificate_file: it ended"):
+        secrets.reconfigure(settings(tmp_path, "ended"))
+    assert secrets.of(held) == before
+
+
 def test_ticket_keys_turn_and_each_listener_has_its_own(tmp_path: Path) -> None:
     """What is in use was known before and is known after: Envoys hear of a turn at moments of their own."""
     now = 0.0

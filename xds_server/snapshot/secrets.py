@@ -27,7 +27,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
 from fleet.settings.tls import keys_are_safe
-from fleet.tls import Files, check
+from fleet.tls import Files
 from xds_server.engine_tls import Dials
 from xds_server.ocsp.response import must_staple
 from xds_server.ocsp.staples import Staples, Wanted
@@ -89,6 +89,8 @@ class Secrets:
         """Pool to the name that its engines' certificates must carry."""
         self._dials = Dials()
         self._made: dict[str, _Made] = {}
+        self._waiting: dict[str, Material] = {}
+        """Of which it has been told that they wait."""
         self._keys: dict[str, tuple[tuple[bytes, ...], Resource]] = {}
         self._heard = asyncio.Event()
         """Set by each change."""
@@ -136,7 +138,7 @@ class Secrets:
         for use, path, files in wanted:
             # All of them first, so that settings which are refused change nothing.
             if use not in self._held or self._held[use].files != files:
-                check(path, files)
+                self._certificates.check(use, path, files)
         held = {use: self._hold(use, path, files) for use, path, files in wanted}
         for use in self._held.keys() - held.keys():
             self._certificates.drop(use)
@@ -202,7 +204,7 @@ class Secrets:
         if held is None:
             return () if known is None else known.resources
         material, staple = held.material, self._staples.of(use)
-        if known is not None and self._waits(use, known, material, staple):
+        if pool is None and known is not None and self._waits(use, known, material, staple):
             return known.resources
         if known is None or known.material is not material or known.staple is not staple:
             resources = _resources(use, material, staple, pool)
@@ -210,12 +212,24 @@ class Secrets:
         return known.resources
 
     def _waits(self, use: str, known: _Made, material: Material, staple: Staple | None) -> bool:
-        """Whether a new certificate that clients refuse without a staple waits for it behind the old one."""
-        if use not in self._responders or staple is not None or known.material is material:
+        """Whether a new certificate waits for its staple behind the old one.
+
+        Envoy refuses one that clients refuse without a staple, and a fresh Envoy would have none at all.
+        """
+        if known.material is material or not _lacks_staple(material, staple):
             return False
         now = self._wall()
-        lasts = known.staple is not None and known.staple.valid(now)
-        return lasts and now < (known.material.expires_at or 0.0) and must_staple(material.certificate)
+        lasts = known.staple is None or known.staple.valid(now)
+        if (
+            not lasts
+            or now >= (known.material.valid_until or 0.0)
+            or _lacks_staple(known.material, known.staple)
+        ):
+            return False
+        if self._waiting.get(use) is not material:
+            self._waiting[use] = material
+            logger.warning("the new certificate of %s waits for its staple behind the one before", use)
+        return True
 
     def _ticket_keys(self, listener: str) -> Resource:
         keys = self._tickets.of(listener)
@@ -228,6 +242,11 @@ class Secrets:
         return known[1]
 
 
+def _lacks_staple(material: Material, staple: Staple | None) -> bool:
+    """Whether clients, and Envoy, refuse a certificate with what is stapled to it."""
+    return staple is None and not material.ocsp and must_staple(material.certificate)
+
+
 def _use(listener: str) -> str:
     return tls.listener_certificate(listener)
 
@@ -237,11 +256,11 @@ def _wanted(settings: Settings) -> list[tuple[str, str, Files]]:
     wanted = []
     for i, listener in enumerate(settings.listeners):
         if (own := listener.tls) is not None:
-            files = Files(own.certificate_file, own.key_file, ocsp_file=own.ocsp_file)
+            files = Files(own.certificate_file, own.key_file, ocsp_file=own.ocsp_file, for_envoy=True)
             wanted.append((_use(listener.name), f"listeners[{i}].tls", files))
     for i, pool in enumerate(settings.pools):
         if (their := pool.tls) is not None:
-            files = Files(their.certificate_file, their.key_file, their.ca_file)
+            files = Files(their.certificate_file, their.key_file, their.ca_file, for_envoy=True)
             wanted.append((f"pool/{pool.name}", f"pools[{i}].tls", files))
     return wanted
 
