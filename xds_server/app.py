@@ -8,8 +8,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.credentials import grpc_server
-from fleet.serving import GrpcServer
 from fleet.settings.membership import membership
 from fleet.store import FleetView
 from fleet.tls import Certificates
@@ -17,6 +15,7 @@ from xds_server.control import ControlService
 from xds_server.discovery.csds import ClientStatusService
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
+from xds_server.doors import Doors
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.exposition import ClientExposition, EndpointExposition
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
+    from xds_server.http2.ways import Ways
     from xds_server.signals.served import Finished
     from xds_server.snapshot.snapshot import Resource
 
@@ -95,7 +95,7 @@ class XdsServer:
             membership=lambda: None if self._roster is None else self._roster.active,
             recompute=self.tick,
         )
-        self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry)
+        self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry, engine_tls=tls)
         given = settings, store, registry, clock
         self._sensing = Sensing(*given, on_change=self._ticker.hear, on_request=self._note, engine_tls=tls)
         self._sampling_ratio_floor = 0.0
@@ -106,8 +106,10 @@ class XdsServer:
         )
         clients = ClientStatusService(self._discovery, progress)
         ClientExposition(clients.clients).register(registry)
-        self._grpc = self._xds_server(clients, certificates)
-        self._control = self._control_server(registry, certificates) if control else None
+        held = Doors(settings, certificates)
+        self._grpc = held.xds(self._discovery.register, clients.register, self._sensing.register)
+        service = ControlService(store, registry, clock)
+        self._control = held.control(service.register, self._sensing.register_agents) if control else None
         self._metrics = TickMetrics.of(registry)
         self._status = StatusViews(store, clients, registry, self._keeper.listed, self._standing.status)
         self._roster: Roster | None = None
@@ -115,24 +117,6 @@ class XdsServer:
         self._served: tuple[object, ...] | None = None
         self._draining = False
         self._ticking: asyncio.Task[None] | None = None
-
-    def _xds_server(self, clients: ClientStatusService, certificates: Certificates) -> GrpcServer:
-        credentials = grpc_server(certificates, self._settings, "xds")
-        settings = self._settings
-        server = GrpcServer("xds", settings.xds.address, settings.connections, credentials=credentials)
-        self._discovery.register(server.server)
-        clients.register(server.server)
-        self._sensing.register(server.server)
-        return server
-
-    def _control_server(self, registry: CollectorRegistry, certificates: Certificates) -> GrpcServer:
-        settings = self._settings
-        credentials = grpc_server(certificates, settings, "control")
-        held = settings.connections
-        server = GrpcServer("control", settings.control.address, held, credentials=credentials)
-        ControlService(self._store, registry, self._clock).register(server.server)
-        self._sensing.register_agents(server.server)
-        return server
 
     @property
     def ready(self) -> bool:
@@ -241,6 +225,7 @@ class XdsServer:
             synced = await self._keeper.first_sync(FIRST_SYNC_STEP_SECONDS)
             self._sensing.update(self._keeper.membership())
         await self._secrets.first_sync(max(0.0, deadline - self._clock()))
+        await self._http2.first_sync(self._keeper.membership(), max(0.0, deadline - self._clock()))
         await self._sensing.scraper.first_sync(max(0.0, deadline - self._clock()))
 
     async def _announce_ready(self) -> None:
@@ -267,10 +252,10 @@ class XdsServer:
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
         self._weights = {**update.weights, **kept} if kept else update.weights
         secrets = self._secrets.of(roster.settings)
-        moved = self._http2.tick(roster.membership, now)
-        wanted = (roster, self._weights, update.unhealthy, secrets, moved)
+        ways = self._http2.tick(roster.membership, now)
+        wanted = (roster, self._weights, update.unhealthy, secrets, ways)
         if wanted != self._served:
-            if self._publish(roster, update, secrets, moved):
+            if self._publish(roster, update, secrets, ways):
                 self._operators.published(times, update, loads, now)
             self._served = wanted
         floor = self._sampling_ratio_floor
@@ -295,11 +280,11 @@ class XdsServer:
         return roster
 
     def _publish(
-        self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], moved: frozenset[str]
+        self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], ways: Ways
     ) -> bool:
         """Set the snapshot; returns whether Envoys hear of it."""
         told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *told, roster.unheard, secrets, moved)
+        snapshot = build_snapshot(roster.settings, *told, roster.unheard, secrets, ways)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
         if not self._snapshots.set(snapshot, for_group):
             return False

@@ -24,6 +24,8 @@ class Dial:
 
     context: ssl.SSLContext
     server_name: str
+    http1: ssl.SSLContext
+    """The same, but offering HTTP/1.1 alone (ALPN): an engine without it says so."""
 
 
 def plaintext(_pool: str) -> Dial | None:
@@ -42,7 +44,9 @@ class Dials:
         known = self._made.get(held.use)
         if known is not None and known[0] is held.material and known[1].server_name == server_name:
             return known[1]
-        dial = Dial(_context(held), server_name)
+        http1 = _context(held)
+        http1.set_alpn_protocols(["http/1.1"])
+        dial = Dial(_context(held), server_name, http1)
         self._made[held.use] = (held.material, dial)
         return dial
 

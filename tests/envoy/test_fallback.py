@@ -15,6 +15,7 @@ from fleet.names import HTTP1_SUFFIX
 from fleet.settings.membership import membership
 from tests.envoy.sockets import ACCEPT, KEY, PATH, SocketEngines, handshake
 from tests.envoy.two_tongues import TwoTongues
+from xds_server.http2.ways import Ways
 from xds_server.snapshot.build import build_snapshot
 
 if TYPE_CHECKING:
@@ -46,11 +47,12 @@ class Scene:
             text = await response.text()
             return response.status, json.loads(text)["over"] if response.status == 200 else text
 
-    def move(self, *pools: str) -> None:
-        """Speak HTTP/1.1 to these pools and the first protocol to all others."""
+    def move(self, *pools: str, known: tuple[str, ...] = ("two", "broken")) -> None:
+        """Speak HTTP/1.1 to these pools and the first protocol to all others; `known` could speak it."""
         settings = self.world.settings
         told = (membership(settings), {}, frozenset())
-        self.world.ads.set(build_snapshot(settings, *told, moved=frozenset(pools)))
+        ways = Ways(frozenset(pools), frozenset(known), frozenset(known))
+        self.world.ads.set(build_snapshot(settings, *told, ways=ways))
 
 
 async def _echo(request: bytes, context: Any) -> bytes:
@@ -95,7 +97,15 @@ async def shared(worlds: Any) -> AsyncIterator[Scene]:
             }
 
         async with worlds(adapt=adapt) as world:
-            yield Scene(world, engines, tongues)
+            scene = Scene(world, engines, tongues)
+            scene.move()
+
+            async def told() -> bool:
+                async with world.http.get(world.url("two", PATH)) as response:
+                    return bool((await response.json())["over"] == "HTTP/1.1")
+
+            await world.eventually(told, "the fallback goes by HTTP/1.1")
+            yield scene
             assert not world.ads.nacks
 
 

@@ -30,6 +30,8 @@ class TwoTongues:
         """How HTTP/2 is spoken; `none`: not at all."""
         self.well_for_probes = False
         """Whether it answers `/health` well all the same."""
+        self.speaks_http1 = True
+        """Else it answers HTTP/1.1 as servers of HTTP/2 alone do: with its SETTINGS, and hangs up."""
         self.address = ""
         self.slow_seconds = 0.0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -46,6 +48,12 @@ class TwoTongues:
         for writer in self._writers:
             writer.close()
 
+    def die(self) -> None:
+        """End at once, as by SIGKILL: connections are cut, new ones refused."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
@@ -53,6 +61,8 @@ class TwoTongues:
                 first = await reader.readexactly(16)
                 if first.startswith(b"PRI * HTTP/2.0"):
                     await self._second(first, reader, writer)
+                elif not self.speaks_http1:
+                    writer.write(b"\0\0\0\4\0\0\0\0\0")
                 else:
                     await self._first(first, reader, writer)
         finally:

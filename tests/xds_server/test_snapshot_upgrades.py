@@ -13,8 +13,9 @@ from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.errors import SettingsError
 from fleet.names import EXT_PROC_CLUSTER, HTTP1_SUFFIX, pool_of
 from fleet.settings import parse_settings
+from xds_server.http2.ways import Ways
 from xds_server.snapshot.clusters import clusters
-from xds_server.snapshot.routes import routes
+from xds_server.snapshot.routes import NOBODY_MOVED, routes
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -31,8 +32,8 @@ def made(upgrades: dict[str, Any] | None = None, **pool: Any) -> Settings:
     return parse_settings(json.dumps(written))
 
 
-def routed(settings: Settings, moved: frozenset[str] = frozenset()) -> list[route_components_pb2.Route]:
-    (resource,) = routes(settings, moved)
+def routed(settings: Settings, ways: Ways = NOBODY_MOVED) -> list[route_components_pb2.Route]:
+    (resource,) = routes(settings, ways)
     config = route_pb2.RouteConfiguration.FromString(resource.body.value)
     return list(config.virtual_hosts[0].routes)
 
@@ -130,11 +131,17 @@ def test_clusters_of_each_protocol(pool: dict[str, Any], own: str, second: str |
     assert {pool_of(name) for name in wanted} == {"p"}
 
 
-def test_a_moved_pool_goes_by_its_second_cluster_everywhere() -> None:
-    held = made(protocol="h2")
-    before = {route.name: route.route.cluster for route in routed(held) if route.HasField("route")}
-    second = f"p{HTTP1_SUFFIX}"
-    assert before == {"websocket": second, "fallback": second, "upgrade": second, "json": "p", "other": "p"}
-    after = {route.route.cluster for route in routed(held, frozenset({"p"})) if route.HasField("route")}
-    assert after == {second}
-    assert {r.route.cluster for r in routed(made(protocol="grpc"), frozenset({"p"}))} == {"p"}
+def test_http1_is_spoken_only_to_pools_that_are_known_to_speak_it() -> None:
+    held, second = made(protocol="h2"), f"p{HTTP1_SUFFIX}"
+    this: frozenset[str] = frozenset({"p"})
+
+    def by(ways: Ways = NOBODY_MOVED) -> dict[str, str]:
+        return {route.name: route.route.cluster for route in routed(held, ways) if route.HasField("route")}
+
+    ordinary = {"json": "p", "other": "p"}
+    assert set(by().values()) == {"p"}
+    assert by(Ways(fallback=this)) == {"websocket": "p", "fallback": second, "upgrade": "p", **ordinary}
+    assert by(Ways(upgrades=this)) == {"websocket": second, "fallback": "p", "upgrade": second, **ordinary}
+    assert set(by(Ways(this, this, this)).values()) == {second}
+    grpc = routed(made(protocol="grpc"), Ways(this, this, this))
+    assert {route.route.cluster for route in grpc} == {"p"}

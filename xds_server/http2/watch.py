@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import Counter, Gauge
 
 from fleet.settings.address import split_host_port
+from xds_server.engine_tls import plaintext
 from xds_server.http2.probe import speaks_http2
+from xds_server.http2.probe_http1 import speaks_http1
 from xds_server.http2.standing import Http2Standings, Seen
+from xds_server.http2.ways import Ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Membership
     from fleet.settings import PoolSettings, Settings
+    from xds_server.engine_tls import EngineTls
+    from xds_server.http2.standing import Question
     from xds_server.signals.served import Finished
 
 logger = logging.getLogger(__name__)
@@ -35,7 +40,9 @@ class Http2Metrics:
     """What is counted of pools that speak HTTP/2."""
 
     moved: Gauge
+    held: Gauge
     breaches: Counter
+    probe_faults: Counter
 
     @classmethod
     def of(cls, registry: CollectorRegistry) -> Http2Metrics:
@@ -46,10 +53,20 @@ class Http2Metrics:
                 "Pools that speak HTTP/2 and are spoken to in HTTP/1.1 for now",
                 registry=registry,
             ),
+            Gauge(
+                "warmroute_http2_pools_held",
+                "Pools with an engine that speaks HTTP/2 badly that stay with it: not all speak HTTP/1.1",
+                registry=registry,
+            ),
             Counter(
                 "warmroute_http2_breaches",
                 "Requests over HTTP/2 that ended by a breach of the protocol or without any answer, by pool",
                 ["pool"],
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_http2_probe_faults",
+                "Questions to engines, which protocols they speak, that failed by a fault of ours",
                 registry=registry,
             ),
         )
@@ -65,10 +82,12 @@ class Http2Watch:
         clock: Callable[[], float],
         *,
         on_change: Callable[[], None],
+        engine_tls: EngineTls = plaintext,
     ) -> None:
-        """`on_change` hears when `moved` may have changed."""
-        self.moved: frozenset[str] = frozenset()
-        """The pools that go by HTTP/1.1 as of the last tick."""
+        """`on_change` hears when `ways` may have changed."""
+        self.ways = Ways()
+        """Which pools go by HTTP/1.1 as of the last tick."""
+        self._engine_tls = engine_tls
         self._metrics = Http2Metrics.of(registry)
         self._clock = clock
         self._on_change = on_change
@@ -87,19 +106,23 @@ class Http2Watch:
 
     def note(self, finished: Finished) -> None:
         """Hear of a request that an Envoy has finished."""
-        if finished.cluster not in self._pools or finished.over_http1 or not finished.address:
+        if finished.cluster not in self._pools or not finished.address:
             return
         seen = _seen(finished)
         if seen is None:
             return
+        if finished.over_http1:
+            if seen is not Seen.ANSWERED:
+                self._standings.heard_http1(finished.address, self._clock())
+            return
         if seen is not Seen.ANSWERED:
             self._metrics.breaches.labels(finished.cluster).inc()
         if self._standings.heard(finished.address, seen, self._clock()):
-            logger.warning("%s speaks HTTP/2 badly: its pool goes by HTTP/1.1", finished.address)
+            logger.warning("%s of pool %s speaks HTTP/2 badly", finished.address, finished.cluster)
             self._on_change()
 
-    def tick(self, membership: Membership, now: float) -> frozenset[str]:
-        """Follow the membership, ask who is due; returns the pools that go by HTTP/1.1."""
+    def tick(self, membership: Membership, now: float) -> Ways:
+        """Follow the membership, ask who is due; returns which pools go by HTTP/1.1."""
         if membership is not self._membership:
             self._membership = membership
             self._standings.follow(
@@ -108,15 +131,27 @@ class Http2Watch:
                 if pool.name in self._pools
                 for endpoint in pool.endpoints
             )
-        if not self._pools and not self.moved:
-            return self.moved
-        for address in self._standings.due(now):
-            task = asyncio.get_running_loop().create_task(self._ask(address), name=f"http2 {address}")
+        if not self._pools and self.ways == Ways():
+            return self.ways
+        for question in self._standings.due(now):
+            task = asyncio.get_running_loop().create_task(
+                self._ask(question), name=f"http2 {question.address}"
+            )
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
-        self.moved = self._standings.moved()
-        self._metrics.moved.set(len(self.moved))
-        return self.moved
+        found = self._standings.ways()
+        if found != self.ways:
+            self._tell(self.ways, found)
+            self.ways = found
+            self._metrics.moved.set(len(found.moved))
+            self._metrics.held.set(len(found.held))
+        return self.ways
+
+    async def first_sync(self, membership: Membership, most_seconds: float) -> None:
+        """Ask everybody once before the first snapshot, so that a restart of ours changes no route."""
+        self.tick(membership, self._clock())
+        if self._asking:
+            await asyncio.wait(tuple(self._asking), timeout=most_seconds)
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows: path to view."""
@@ -133,19 +168,55 @@ class Http2Watch:
         held = self._pools[pool]
         return held.protocol == "h2" or held.tls is not None, held.tls is None
 
-    async def _ask(self, address: str) -> None:
-        host, port = split_host_port(address)
-        async with self._slots:
-            timeout = self._standings.settings.probe_timeout_seconds
-            good = await speaks_http2(host, port, timeout)
-        if self._standings.answered(address, good=good, now=self._clock()):
-            logger.info("%s %s HTTP/2", address, "speaks" if good else "does not speak")
+    async def _ask(self, question: Question) -> None:
+        good = http1 = None
+        try:
+            async with self._slots:
+                good, http1 = await self._answers(question)
+        except Exception:  # the one edge: a fault of ours must not end the questions to an engine
+            self._metrics.probe_faults.inc()
+            logger.exception(
+                "asking %s which protocols it speaks failed by a fault of ours", question.address
+            )
+        if self._standings.answered(question.address, good=good, http1=http1, now=self._clock()):
+            spoken = (
+                f"{'speaks' if known else 'does not speak'} {name}"
+                for name, known in (("HTTP/2", good), ("HTTP/1.1", http1))
+                if known is not None
+            )
+            logger.info("%s of pool %s %s", question.address, question.pool, ", ".join(spoken))
             self._on_change()
+
+    async def _answers(self, question: Question) -> tuple[bool | None, bool | None]:
+        """Whether an engine speaks HTTP/2 and HTTP/1.1; None: not known, or not asked."""
+        host, port = split_host_port(question.address)
+        timeout = self._standings.settings.probe_timeout_seconds
+        asking_http1 = speaks_http1(host, port, timeout, self._engine_tls(question.pool))
+        if not question.http2:
+            return None, await asking_http1
+        good, http1 = await asyncio.gather(speaks_http2(host, port, timeout), asking_http1)
+        return good, http1
+
+    def _tell(self, before: Ways, found: Ways) -> None:
+        for pool in sorted(found.moved - before.moved):
+            level = logging.INFO if self._pools[pool].protocol == "auto" else logging.WARNING
+            logger.log(level, "pool %s goes by HTTP/1.1: not all of its engines speak HTTP/2 well", pool)
+        for pool in sorted(found.held - before.held):
+            logger.warning(
+                "pool %s stays with HTTP/2, which not all of its engines speak well: "
+                "not all of them are known to speak HTTP/1.1",
+                pool,
+            )
+        for pool in sorted((before.moved - found.moved) & self._pools.keys()):
+            logger.info("pool %s goes by HTTP/2", pool)
 
     def _status(self) -> dict[str, Any]:
         now = self._clock()
         return {
-            "moved": sorted(self.moved),
+            "moved": sorted(self.ways.moved),
+            "held": sorted(self.ways.held),
+            "fallback_over_http1": sorted(self.ways.fallback),
+            "upgrades_over_http1": sorted(self.ways.upgrades),
             "bad": {
                 address: {"asked_in_seconds": None if at is None else max(0.0, at - now)}
                 for address, at in self._standings.bad()

@@ -12,7 +12,7 @@ from xds_server.snapshot.consistency import check
 from xds_server.snapshot.endpoints import load_assignments
 from xds_server.snapshot.listeners import listeners
 from xds_server.snapshot.proxyless import api_listeners
-from xds_server.snapshot.routes import routes
+from xds_server.snapshot.routes import NOBODY_MOVED, routes
 from xds_server.snapshot.snapshot import Snapshot
 from xds_server.snapshot.tls import secret_names
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Membership
     from fleet.settings import Settings
+    from xds_server.http2.ways import Ways
     from xds_server.snapshot.snapshot import Resource
 
 
@@ -32,7 +33,7 @@ def build_snapshot(
     draining: frozenset[str] = frozenset(),
     unheard: frozenset[str] = frozenset(),
     secrets: tuple[Resource, ...] = (),
-    moved: frozenset[str] = frozenset(),
+    ways: Ways = NOBODY_MOVED,
 ) -> Snapshot:
     """Build all resources: those of the settings once, endpoints and weights anew each time.
 
@@ -45,7 +46,7 @@ def build_snapshot(
         unheard: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy that
             has endpoints for them keeps these.
         secrets: what TLS of listeners and pools refers to.
-        moved: pools that speak HTTP/2 and are spoken to in HTTP/1.1 for now.
+        ways: which pools that speak HTTP/2 are spoken to in HTTP/1.1.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
@@ -55,7 +56,7 @@ def build_snapshot(
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(strangers)}")
     snapshot = Snapshot.of(
         [
-            *_of_settings(_Same(settings), moved),
+            *_of_settings(_Same(settings), ways),
             *secrets,
             *load_assignments(membership, weights, unhealthy, draining),
         ]
@@ -82,6 +83,6 @@ class _Same:
 
 
 @lru_cache(maxsize=2)
-def _of_settings(same: _Same, moved: frozenset[str]) -> tuple[Resource, ...]:
+def _of_settings(same: _Same, ways: Ways) -> tuple[Resource, ...]:
     settings = same.settings
-    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, moved))
+    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, ways))

@@ -33,6 +33,7 @@ from fleet.names import (
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
+from xds_server.http2.ways import Ways
 from xds_server.snapshot import limits, upgrades
 from xds_server.snapshot.extension import overwriting, seconds
 from xds_server.snapshot.snapshot import Resource
@@ -46,29 +47,31 @@ if TYPE_CHECKING:
 _JSON: Final = r"(?i)application/json\s*(;.*)?"
 """One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
 part before it sends the next: buffered, both sides would wait for ever."""
+NOBODY_MOVED: Final = Ways()
+"""As long as nothing is known of engines, their pools' own protocols serve everything."""
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
 
 
-def routes(settings: Settings, moved: frozenset[str] = frozenset()) -> list[Resource]:
+def routes(settings: Settings, ways: Ways = NOBODY_MOVED) -> list[Resource]:
     """One route configuration a listener; it has the listener's name.
 
-    `moved` are pools that speak HTTP/2 and are spoken to in HTTP/1.1 for now.
+    `ways` tells which pools that speak HTTP/2 are spoken to in HTTP/1.1.
     """
     pools = {pool.name: pool for pool in settings.pools}
     made = [
-        _route_configuration(listener, pools[listener.pool], settings, moved)
+        _route_configuration(listener, pools[listener.pool], settings, ways)
         for listener in settings.listeners
     ]
     return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
 
 
 def _route_configuration(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, moved: frozenset[str]
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways
 ) -> RouteConfiguration:
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=_routes(listener, pool, settings, moved),
+        routes=_routes(listener, pool, settings, ways),
         request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
             overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
@@ -78,10 +81,8 @@ def _route_configuration(
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
 
 
-def _routes(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, moved: frozenset[str]
-) -> list[Route]:
-    action = _action(listener, pool, settings, moved)
+def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways) -> list[Route]:
+    action = _action(listener, pool, settings, ways)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
@@ -92,9 +93,9 @@ def _routes(
     )
     untouched = upgrades.untouched()
     return [
-        *upgrades.of_upgrades(listener, pool, settings, action),
+        *upgrades.of_upgrades(listener, pool, settings, ways, action),
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
-        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, action), untouched),
+        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, ways, action), untouched),
         _route("json", [*is_json, ordinary], action, {}),
         _route("other", [], action, untouched),
     ]
@@ -109,12 +110,10 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
     )
 
 
-def _action(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, moved: frozenset[str]
-) -> RouteAction:
+def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways) -> RouteAction:
     session = RouteActionHashPolicyHeader(header_name=listener.session_header)
     return RouteAction(
-        cluster=upgrades.cluster_of(pool, moved),
+        cluster=upgrades.cluster_of(pool, ways.moved),
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
         hash_policy=[RouteActionHashPolicy(header=session)],

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from envoy_data_plane.google.protobuf import Any
 
     from fleet.settings import ListenerSettings, PoolSettings, Settings
+    from xds_server.http2.ways import Ways
 
 FALLBACK_FILTER: Final = "warmroute.fallback"
 WEBSOCKET: Final = "websocket"
@@ -73,9 +74,9 @@ def http1_cluster(pool: PoolSettings) -> str | None:
     return pool.name if pool.protocol == "http1" else f"{pool.name}{HTTP1_SUFFIX}"
 
 
-def cluster_of(pool: PoolSettings, moved: frozenset[str]) -> str:
-    """The cluster of a pool's ordinary requests; `moved`: pools that are spoken to in HTTP/1.1 for now."""
-    return (http1_cluster(pool) if pool.name in moved else None) or pool.name
+def cluster_of(pool: PoolSettings, over_http1: frozenset[str]) -> str:
+    """The cluster of a pool's requests, if those of the named pools go by HTTP/1.1."""
+    return (http1_cluster(pool) if pool.name in over_http1 else None) or pool.name
 
 
 def offered(pool: PoolSettings, settings: Settings) -> bool:
@@ -84,30 +85,29 @@ def offered(pool: PoolSettings, settings: Settings) -> bool:
 
 
 def of_upgrades(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, action: RouteAction
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways, action: RouteAction
 ) -> list[Route]:
     """The routes that stand before all others: handshakes, and what else comes on their paths.
 
     `action` is that of ordinary requests; it is not changed.
     """
-    cluster = http1_cluster(pool)
-    if cluster is None:
+    if http1_cluster(pool) is None:
         return []
+    upgraded, plain = cluster_of(pool, ways.upgrades), cluster_of(pool, ways.fallback)
     made: list[Route] = []
     for path in settings.upgrades.paths:
         if settings.upgrades.check_handshakes:
             made += _refusals(path)
-        made.append(_websocket(path, settings, _with(action, cluster)))
+        made.append(_websocket(path, settings, _with(action, upgraded)))
         if settings.upgrades.fallback.enabled:
-            made.append(_fallback(path, listener, settings, _with(action, cluster)))
+            made.append(_fallback(path, listener, settings, _with(action, plain)))
     return made
 
 
-def elsewhere(pool: PoolSettings, settings: Settings, action: RouteAction) -> RouteAction:
+def elsewhere(pool: PoolSettings, settings: Settings, ways: Ways, action: RouteAction) -> RouteAction:
     """What becomes of upgrades on other paths."""
-    cluster = http1_cluster(pool)
-    made = _with(action, cluster or pool.name)
-    if cluster is None or settings.upgrades.elsewhere == "refuse":
+    made = _with(action, cluster_of(pool, ways.upgrades))
+    if http1_cluster(pool) is None or settings.upgrades.elsewhere == "refuse":
         made.upgrade_configs = [RouteActionUpgradeConfig(upgrade_type=WEBSOCKET, enabled=False)]
     return made
 

@@ -1,0 +1,110 @@
+"""Asking real sockets for HTTP/1.1: only an answer that can be nothing else says yes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from bench.certificates import Authority
+from xds_server.engine_tls import Dial
+from xds_server.http2.probe_http1 import speaks_http1
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aiohttp.typedefs import Handler
+
+
+@contextlib.asynccontextmanager
+async def saying(answer: bytes, *, closes: bool = True) -> AsyncIterator[int]:
+    """A server that says one thing to whatever it hears; yields its port."""
+    ended = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(answer)
+        if not closes:
+            await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        ended.set()
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "closes", "known"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", True, True),
+        (b"HTTP/1.0 404 Not Found\r\n\r\n", False, True),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", True, True),
+        # SETTINGS, as servers of HTTP/2 begin with.
+        (b"\0\0\0\4\0\0\0\0\0", True, False),
+        (b"\0\0\x12\4\0\0\0\0\0" + b"\0" * 18, False, False),
+        (b"HTTX", True, False),
+        # In HTTP/1.1, but perhaps only to say that it is not spoken.
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", True, None),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", True, None),
+        (b"HTTP/1.1 505 Version Not Supported\r\n\r\n", True, None),
+        # Nothing, or too little to judge by.
+        (b"", True, None),
+        (b"", False, None),
+        (b"HTTP/1.1 20", True, None),
+    ],
+)
+async def test_what_an_answer_says(answer: bytes, closes: bool, known: bool | None) -> None:
+    async with saying(answer, closes=closes) as port:
+        assert await speaks_http1("127.0.0.1", port, 0.5 if answer or closes else 0.1) is known
+
+
+async def test_who_is_away_is_not_judged() -> None:
+    async with saying(b"") as port:
+        pass
+    assert await speaks_http1("127.0.0.1", port, 1.0) is None
+
+
+async def test_a_real_server_takes_the_question_for_a_request(tmp_path: Path) -> None:
+    """In plaintext and in TLS."""
+    seen: list[str] = []
+
+    @web.middleware
+    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+        seen.append(f"{request.method} {request.path} {request.host}")
+        return await handler(request)
+
+    authority = Authority(tmp_path, "engines")
+    pair = authority.issue("engine", "engines.test")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(pair.certificate_file, pair.key_file)
+    client = ssl.create_default_context(cafile=str(authority.file))
+    client.set_alpn_protocols(["http/1.1"])
+    runner = web.AppRunner(web.Application(middlewares=[note]), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server).start()
+        (_, plain), (_, secure) = runner.addresses
+        assert await speaks_http1("127.0.0.1", plain, 5.0) is True
+        assert await speaks_http1("127.0.0.1", secure, 5.0) is None, "TLS is no answer, nor a refusal"
+        assert await speaks_http1("127.0.0.1", secure, 5.0, Dial(client, "engines.test", client)) is True
+        assert await speaks_http1("127.0.0.1", secure, 5.0, Dial(client, "other.test", client)) is None
+        assert seen == [f"GET /health 127.0.0.1:{port}" for port in (plain, secure)]
+    finally:
+        await runner.cleanup()
+
+
+async def test_no_common_protocol_in_tls_is_a_no() -> None:
+    """A fatal alert of 120; any other one says nothing of HTTP."""
+    dial = Dial(context := ssl.create_default_context(), "engines.test", context)
+    for alert, known in ((120, False), (40, None)):
+        async with saying(b"\x15\3\3\0\2\2" + bytes([alert])) as port:
+            assert await speaks_http1("127.0.0.1", port, 5.0, dial) is known
