@@ -6,9 +6,10 @@ import argparse
 import importlib
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from fleet.errors import WarmrouteError
+from fleet.errors import SettingsError, WarmrouteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,10 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return cast("Verb", importlib.import_module(module)).run(args)
     except (WarmrouteError, OSError) as error:
-        print(f"warmroute {args.verb}: {error}", file=sys.stderr)
+        print(f"warmroute {args.verb}: {_with_place(error, args)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _with_place(error: Exception, args: argparse.Namespace) -> Exception:
+    """Say where in the settings file a problem is that came up when they were put to use."""
+    path = getattr(args, "settings", None)
+    if not isinstance(error, SettingsError) or not isinstance(path, Path):
+        return error
+    located = importlib.import_module("fleet.settings").located
+    return cast("SettingsError", located(path, error))
 
 
 def _verb_in(arguments: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ import watchfiles
 from prometheus_client import Counter
 
 from fleet.errors import SettingsError
-from fleet.settings import Settings, load_settings
+from fleet.settings import Settings, load_settings, located
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -134,7 +134,8 @@ class SettingsWatch:
             await self._apply(settings)
         except SettingsError as error:
             self._reloads.labels("refused").inc()
-            logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
+            told = await asyncio.to_thread(located, self._path, error)
+            logger.error("%s is refused, the settings in force are kept:\n%s", self._path, told)
             return
         except Exception:  # the edge: a fault of ours while applying must not end the service
             self._reloads.labels("failed").inc()

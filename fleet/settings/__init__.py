@@ -1,6 +1,6 @@
 """The settings: one strict YAML file, checked as a whole before anything starts."""
 
-from fleet.settings.load import load_endpoints, load_settings, parse_settings
+from fleet.settings.load import load_endpoints, load_settings, located, parse_settings
 from fleet.settings.model import ExtProcSettings, LimitSettings, Settings, XdsSettings
 from fleet.settings.picks import CostSettings, PickSettings
 from fleet.settings.pools import (
@@ -80,5 +80,6 @@ __all__ = [
     "XdsSettings",
     "load_endpoints",
     "load_settings",
+    "located",
     "parse_settings",
 ]

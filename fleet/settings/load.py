@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import yaml
@@ -13,6 +14,7 @@ from fleet.errors import SettingsError
 from fleet.settings.check import contradictions
 from fleet.settings.model import Settings
 from fleet.settings.pools import EndpointSettings
+from fleet.settings.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +42,8 @@ SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset(
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 _MAX_SHOWN_VALUE: Final = 80
+_FIELD: Final = re.compile(r"(?P<path>(?P<section>[a-z_]+)(?:\.[a-z_]+|\[\d{1,9}\])*): ", re.ASCII)
+_STEP: Final = re.compile(r"([a-z_]+)|\[(\d+)\]", re.ASCII)
 
 
 class _Loader(yaml.SafeLoader):
@@ -128,6 +132,27 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
     return settings
 
 
+def located(path: Path, error: SettingsError) -> SettingsError:
+    """Return an error that came later, while settings were put to use, with file and line of each problem.
+
+    Problems that do not begin with a field's path stay as they are, and all of them where the file is gone.
+    """
+    try:
+        root = _parsed(_text(path), str(path))[1]
+    except SettingsError:
+        return error
+    return SettingsError([_located(str(path), root, problem) for problem in error.problems])
+
+
+def _located(origin: str, root: yaml.Node | None, problem: str) -> str:
+    found = _FIELD.match(problem)
+    if found is None or found["section"] not in Settings.model_fields:
+        return problem
+    steps = _STEP.findall(found["path"])
+    location = tuple(int(number) if number else name for name, number in steps)
+    return _place(origin, root, location) + problem[found.end("path") :]
+
+
 def _causes(error: ValidationError) -> list[ErrorDetails]:
     """Return the problems that are no mere consequence of another one inside the same field."""
     problems = error.errors(include_url=False)
@@ -183,8 +208,11 @@ def _line(
         return f"{place}: unknown field, value {_shown(problem['input'])}; allowed: {known}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
-    message = problem["msg"].removeprefix("Value error, ")
-    message = message.removeprefix("allowed: ").removeprefix("Input should be ")
+    if problem["type"] == "string_pattern_mismatch":
+        message = in_words(problem["ctx"]["pattern"])
+    else:
+        message = problem["msg"].removeprefix("Value error, ")
+        message = message.removeprefix("allowed: ").removeprefix("Input should be ")
     shown = "not shown" if location in SECRET else _shown(problem["input"])
     return f"{place}: {shown}; allowed: {message}"
 

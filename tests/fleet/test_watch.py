@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fleet.errors import SettingsError
 from fleet.settings import Settings, load_settings
 from fleet.watch import SettingsWatch
 
@@ -54,6 +55,16 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+
+async def test_what_is_refused_when_it_is_applied_has_its_place_too(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A certificate that is not there is found only then."""
+    watched.fault = SettingsError(["listeners[0].tls.certificate_file: '/x' cannot be read"])
+    watched.path.write_text(GOOD.replace(':1"', ':2"'))
+    await watched.until(lambda: "is refused" in caplog.text)
+    assert f"{watched.path}:2: listeners[0].tls.certificate_file: '/x' cannot be read" in caplog.text
 
 
 async def test_a_changed_file_is_applied_and_a_replaced_one_too(watched: Watched) -> None:
