@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
 
 DUPLICATE: Final = Refusal(
-    409, "A request with the same content is in flight. Please try again when it has ended.", 1.0
+    409,
+    "A request with the same path, idempotency-key (if any) and body is in flight. Please try again when it"
+    " has ended, or tell the two apart by idempotency-key.",
+    1.0,
 )
 
 

@@ -172,6 +172,9 @@ TestInFlight = InFlight.TestCase
 # What Envoy is told, and who is refused.
 
 
+TENANTS: tuple[dict[str, str], ...] = ({}, {}, {"x-tenant": "a"}, {"x-tenant": "b"})
+
+
 def guard(registry: CollectorRegistry | None = None, sla: bool = True, **keys: Any) -> Idempotency:
     pools: list[dict[str, Any]] = [{"name": "plain"}, {"name": "keyed"}]
     if sla:
@@ -278,3 +281,14 @@ def test_with_named_only_those_are_refused_whose_client_has_given_a_key() -> Non
     assert nobodys is not None
     assert held.refuses(theirs)
     assert not held.refuses(nobodys)
+
+
+def test_clients_are_told_apart_by_tenant_alone() -> None:
+    """Two who choose one key for one body are the same without it, and the answer says what to change."""
+    held = guard(duplicates="named")
+    told = [held.mark(request(headers={"idempotency-key": "1", **more})) for more in TENANTS]
+    keys = [mark.key for mark in told if mark is not None]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    assert "idempotency-key" in DUPLICATE.message
+    assert "body" in DUPLICATE.message
