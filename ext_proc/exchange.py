@@ -272,9 +272,9 @@ class Exchange:
         return self._route(self._facts.question(body, complete=complete))
 
     def _ask_without_body(self, reason: Reason) -> Pick:
-        """Ask for a pick by the headers alone; `reason` says why it is none, if it is none."""
+        """Ask for a pick by the headers alone; `reason` says why it is none, if they tell nothing."""
         pick = self._route(self._facts.question(b"", complete=False, headers_only=True))
-        return pick if pick.endpoints or pick.refusal else Pick.none(reason)
+        return Pick.none(reason) if pick.reason is Reason.NO_PROMPT else pick
 
     def _answer(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> list[pb.ProcessingResponse]:
         if self._refused:

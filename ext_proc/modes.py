@@ -42,7 +42,9 @@ def nothing_to_read(mode: int, facts: Mapping[str, str], *, ends: bool) -> Reaso
 
     `facts` are headers by name; `ends` is whether they end the stream.
     """
-    if ends or mode == NONE or upgrades(facts):
+    if upgrades(facts):
+        return Reason.NO_SESSION
+    if ends or mode == NONE:
         return Reason.NO_BODY
     if mode in (STREAMED, GRPC):
         return Reason.STREAMED

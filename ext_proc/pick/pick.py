@@ -29,6 +29,8 @@ class Reason(StrEnum):
     COMPRESSED = "compressed"
     NO_BODY = "no_body"
     """The request has none, or Envoy does not send it."""
+    NO_SESSION = "no_session"
+    """An upgrade, of which the headers alone are there, and they name neither a session nor a model."""
     STREAMED = "streamed"
     """The headers have left before the body is read."""
 

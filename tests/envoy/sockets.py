@@ -43,6 +43,7 @@ class SocketEngines:
         app.router.add_get("/v1/models", self._plain)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post(PATH, self._plain)
+        app.router.add_options(PATH, self._not_allowed)
         app.router.add_post("/v1/chat/completions", self._plain)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -110,6 +111,9 @@ class SocketEngines:
     async def _metrics(self, _: web.Request) -> web.Response:
         names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
         return web.Response(text="".join(f'vllm:{name}{{model_name="m"}} 0\n' for name in names))
+
+    async def _not_allowed(self, request: web.Request) -> web.Response:
+        return web.json_response({}, status=405, headers={"x-seen": json.dumps(_seen(request))})
 
     async def _plain(self, request: web.Request) -> web.Response:
         body = await request.read()

@@ -162,6 +162,20 @@ def _without(name: str, instead: str = "") -> list[str]:
         (_without("sec-websocket-key", "x-warmroute-protocol: HTTP/2"), "Key"),
         (_without("sec-websocket-version"), "Version"),
         (_without("sec-websocket-version", "sec-websocket-version: 8"), "Version"),
+        (_without("sec-websocket-version", "sec-websocket-version: 113"), "Version"),
+        (_without("sec-websocket-version", "sec-websocket-version: 13, 8"), "Version"),
+        ([*GOOD, "sec-websocket-version: 8"], "Version"),
+        (["sec-websocket-version: 8", *GOOD], "Version"),
+        ([*GOOD, "sec-websocket-version: 1"], "Version"),
+        ([*GOOD, "sec-websocket-version: 133"], "Version"),
+        ([*GOOD, "sec-websocket-key: bad"], "Key"),
+        (["sec-websocket-key: bad", *GOOD], "Key"),
+        ([*GOOD, f"sec-websocket-key: {KEY}A"], "Key"),
+        ([*GOOD, f"sec-websocket-key: {KEY[1:]}"], "Key"),
+        ([*GOOD, f"sec-websocket-key: ?{KEY[1:]}"], "Key"),
+        ([*GOOD, f"sec-websocket-key: {KEY[:-3]}==="], "Key"),
+        ([*GOOD, f"sec-websocket-key: {KEY[:-2]}A="], "Key"),
+        ([*GOOD, f"sec-websocket-key: {KEY[:5]}={KEY[6:]}"], "Key"),
     ],
 )
 async def test_malformed_handshakes_get_400_before_any_engine(
@@ -272,6 +286,21 @@ async def test_extended_connect_is_a_handshake_like_any_other(sockets: Sockets) 
         assert client.data == b"\x81\x08over two"
     async with Http2Client(sockets.address()) as client:
         assert (await client.open(PATH, [("sec-websocket-version", "8")]))[":status"] == "400"
+
+
+async def test_questions_before_a_request_of_another_origin_do_not_fall_back(sockets: Sockets) -> None:
+    """OPTIONS asks for headers by name (CORS): the fallback would keep them from the engine."""
+    asks = {"origin": "https://app", "access-control-request-method": "POST"}
+    async with sockets.http.options(sockets.world.url("open", PATH), headers=asks) as response:
+        assert response.status == 405, "as the engine says"
+        seen = json.loads(response.headers["x-seen"])
+    assert {name: seen[name] for name in asks} == {name: [value] for name, value in asks.items()}
+
+
+async def test_upgrades_that_envoy_does_not_know_are_refused_everywhere(sockets: Sockets) -> None:
+    for path in (PATH, "/elsewhere"):
+        status, _, _ = await handshake(sockets.address(), ["connection: Upgrade", "upgrade: foo"], path)
+        assert status == 403
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ async def test_handshakes_are_picked_and_open_sockets_outlive_the_services(tmp_p
                 return (await asked("?model=m"))[1] == "headers"
 
             await eventually(picks, "picks")
-            assert (await asked())[1] == "no_body"
-            assert (await asked("?model=other"))[1] == "no_body"
+            assert (await asked())[1] == "no_session"
+            assert (await asked("?model=other"))[1] == "unknown_model"
             first = await asked(**{"x-session-id": "s"})
             assert first[1] == "headers"
             assert {await asked(**{"x-session-id": "s"}) for _ in range(6)} == {first}

@@ -224,9 +224,30 @@ def test_a_fault_in_any_step_of_the_exchange_loses_nothing(
     envoy.finish(b"".join(pieces), trailers=trailers)
 
 
+NOTHING_TOLD = Pick.none(Reason.NO_PROMPT)
+
+
+def _always(pick: Pick, _: object) -> Pick:
+    return pick
+
+
+def test_headers_that_tell_enough_for_no_pick_say_why() -> None:
+    """And what they lack where they tell nothing."""
+    for told, upgrade, shown in (
+        (Reason.UNKNOWN_MODEL, True, Reason.UNKNOWN_MODEL),
+        (Reason.NO_SIGNAL, True, Reason.NO_SIGNAL),
+        (Reason.NO_PROMPT, True, Reason.NO_SESSION),
+        (Reason.NO_PROMPT, False, Reason.NO_BODY),
+    ):
+        exchange = Exchange(partial(_always, Pick.none(told)), body_limit=1000)
+        headers = [("upgrade", b"websocket")] if upgrade else []
+        exchange.on_message(with_mode(headers_message(headers, end_of_stream=True), "NONE"))
+        assert exchange.pick == Pick.none(shown)
+
+
 def test_trailers_without_a_body_end_the_wait() -> None:
     """Full duplex headers are released by trailers alone."""
-    envoy = FakeEnvoy(Exchange(lambda _: NO_PICK, body_limit=1000).on_message, DUPLEX)
+    envoy = FakeEnvoy(Exchange(lambda _: NOTHING_TOLD, body_limit=1000).on_message, DUPLEX)
     envoy.headers()
     envoy.trailers()
     assert envoy.finish(b"", trailers=True).reason == "no_body"
@@ -234,7 +255,7 @@ def test_trailers_without_a_body_end_the_wait() -> None:
 
 def test_trailers_in_buffered_mode_get_one_reply() -> None:
     """With or without a body before them."""
-    exchange = Exchange(lambda _: NO_PICK, body_limit=1000)
+    exchange = Exchange(lambda _: NOTHING_TOLD, body_limit=1000)
     exchange.on_message(with_mode(headers_message(), "BUFFERED"))
     (reply,) = exchange.on_message(trailers_message())
     assert reply.WhichOneof("response") == "request_trailers"

@@ -228,8 +228,8 @@ def test_full_duplex_without_headers_tells_the_pick_on_the_first_piece() -> None
     [
         ([("content-type", b"multipart/form-data; boundary=x")], Reason.NOT_JSON),
         ([("content-type", b"Application/Octet-Stream")], Reason.NOT_JSON),
-        ([("upgrade", b"websocket")], Reason.NO_BODY),
-        ([(":method", b"CONNECT")], Reason.NO_BODY),
+        ([("upgrade", b"websocket")], Reason.NO_SESSION),
+        ([(":method", b"CONNECT")], Reason.NO_SESSION),
     ],
 )
 def test_full_duplex_never_holds_what_cannot_be_read(

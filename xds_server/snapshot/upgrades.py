@@ -60,9 +60,15 @@ WEBSOCKET: Final = "websocket"
 
 _KEY: Final = r"[A-Za-z0-9+/]{22}=="
 """16 bytes in base64, with whatever in the bits that no byte uses. Source: RFC 6455, 4.1 and 4.2.1."""
+_NO_KEYS: Final = (
+    r"\C{0,23}|\C{25,}",
+    r"\C*[^A-Za-z0-9+/=]\C*|\C*=[^=]\C*|\C*===|\C*[^=]=?",
+)
+"""What has another length, and what of 24 bytes is no key. `.` would make larger programs than `\\C`."""
 _KEY_OF_HTTP2: Final = "d2FybXJvdXRlLWhhbmRzaA=="
 """RFC 8441 has no keys; an engine that is asked in HTTP/1.1 wants one. No secret: it protects caches."""
 _VERSION: Final = "13"
+_NO_VERSIONS: Final = (r"|[^1]\C*|1|1[^3]\C*|13\C+",)
 _HTTP2: Final = "HTTP/2"
 _BAD_REQUEST: Final = 400
 
@@ -178,22 +184,35 @@ def _not(name: str, matcher: StringMatcher) -> HeaderMatcher:
 
 
 def _refusals(path: str) -> Iterator[Route]:
-    version = _not("sec-websocket-version", StringMatcher(exact=_VERSION))
-    yield Route(
-        name="websocket-version",
-        match=_match(path, _is_websocket(), version),
-        direct_response=_refusal("Sec-WebSocket-Version must be 13"),
-        response_headers_to_add=[overwriting("sec-websocket-version", _VERSION)],
-        typed_per_filter_config=untouched(),
-    )
-    key = _not("sec-websocket-key", StringMatcher(safe_regex=RegexMatcher(regex=_KEY)))
+    version = StringMatcher(exact=_VERSION)
+    for wrong in _wrong("sec-websocket-version", version, _NO_VERSIONS):
+        yield Route(
+            name="websocket-version",
+            match=_match(path, _is_websocket(), wrong),
+            direct_response=_refusal("Sec-WebSocket-Version must be 13"),
+            response_headers_to_add=[overwriting("sec-websocket-version", _VERSION)],
+            typed_per_filter_config=untouched(),
+        )
+    key = StringMatcher(safe_regex=RegexMatcher(regex=_KEY))
     over_http1 = _not(HEADER_PROTOCOL, StringMatcher(exact=_HTTP2))
-    yield Route(
-        name="websocket-key",
-        match=_match(path, _is_websocket(), key, over_http1),
-        direct_response=_refusal("Sec-WebSocket-Key must be 16 bytes in base64"),
-        typed_per_filter_config=untouched(),
-    )
+    for wrong in _wrong("sec-websocket-key", key, _NO_KEYS):
+        yield Route(
+            name="websocket-key",
+            match=_match(path, _is_websocket(), wrong, over_http1),
+            direct_response=_refusal("Sec-WebSocket-Key must be 16 bytes in base64"),
+            typed_per_filter_config=untouched(),
+        )
+
+
+def _wrong(name: str, right: StringMatcher, others: tuple[str, ...]) -> Iterator[HeaderMatcher]:
+    """No value is right, or one of several is not.
+
+    Envoy matches each value of a header on its own and is content with one, so that an inverted match says
+    nothing of the others.
+    """
+    yield _not(name, right)
+    for regex in others:
+        yield HeaderMatcher(name=name, string_match=StringMatcher(safe_regex=RegexMatcher(regex=regex)))
 
 
 def _refusal(text: str) -> DirectResponseAction:
@@ -247,7 +266,12 @@ def _fallback(path: str, listener: ListenerSettings, settings: Settings, action:
     per_route = HeaderMutationPerRoute(mutations=Mutations(request_mutations=removals))
     return Route(
         name="fallback",
-        match=_match(path, HeaderMatcher(name="upgrade", present_match=True, invert_match=True)),
+        match=_match(
+            path,
+            HeaderMatcher(name="upgrade", present_match=True, invert_match=True),
+            # It asks for headers that the fallback would keep from the engine.
+            HeaderMatcher(name=":method", string_match=StringMatcher(exact="OPTIONS"), invert_match=True),
+        ),
         route=action,
         typed_per_filter_config={**_headers_only(), FALLBACK_FILTER: packed(per_route)},
     )
