@@ -13,7 +13,10 @@ from fleet.settings.connections import ConnectionSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Soon back after a host has gone without a word; with TLS Envoy's own, because the peer's process makes the
+# handshake, and an Envoy whose every handshake is cut off never gets a configuration.
 _CONNECT_TIMEOUT: Final = "1s"
+_CONNECT_TIMEOUT_WITH_TLS: Final = "5s"
 
 
 def bootstrap(
@@ -91,7 +94,7 @@ def _ads_cluster(
     return {
         "name": ADS_CLUSTER,
         "type": _discovery(address),
-        "connect_timeout": _CONNECT_TIMEOUT,
+        "connect_timeout": _CONNECT_TIMEOUT if transport_socket is None else _CONNECT_TIMEOUT_WITH_TLS,
         **({} if transport_socket is None else {"transport_socket": dict(transport_socket)}),
         "typed_extension_protocol_options": {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
