@@ -161,11 +161,12 @@ class XdsServer:
         """Take over changed settings; what cannot be built is refused with the old ones kept."""
         self._secrets.reconfigure(settings)
         build_snapshot(settings, membership(settings), {}, frozenset(), secrets=self._secrets.of(settings))
+        self._http2.reconfigure(settings)
+        await self._http2.first_sync(self._keeper.membership())
         self._settings = settings
         self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
         self._sensing.reconfigure(settings)
-        self._http2.reconfigure(settings)
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._operators.reconfigure(settings)
         self._ticker.hurry()
@@ -294,7 +295,6 @@ class XdsServer:
         return True
 
     def _state(self, roster: Roster, update: WeightUpdate) -> LastGood:
-        source_of = self._keeper.source_of
-        static = frozenset(a for a in roster.active.by_address if source_of(a) == STATIC)
+        static = frozenset(a for a in roster.active.by_address if self._keeper.source_of(a) == STATIC)
         # Without overrides: those have a file and an end of their own.
         return LastGood(roster.active, self._weigher.unforced(), update.unhealthy, static)

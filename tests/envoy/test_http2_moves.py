@@ -107,6 +107,8 @@ async def test_settings_that_change_the_protocol_fail_no_request(tmp_path: Path)
         for protocol, seen in (("h2", "HTTP/2"), ("http1", "HTTP/1.1"), ("auto", "HTTP/2")):
             held.written["pools"][0]["protocol"] = protocol
             await held.server.apply(parse_settings(json.dumps(held.written)))
+            over_http1 = held.bad()["upgrades_over_http1"]
+            assert over_http1 == ([] if protocol == "http1" else ["pool"]), "known before routes change"
             await held.reaches("pool", seen)
         ended.set()
         await asyncio.gather(*asking)

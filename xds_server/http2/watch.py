@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _BROKEN: Final = frozenset({"UPE"})
 _CUT: Final = frozenset({"UR", "UC"})
+FIRST_ANSWERS_MOST_SECONDS: Final = 1.0
+"""New settings wait no longer for engines to say which protocols they speak."""
 _MOST_PROBES: Final = 16
 """At once: a new fleet of a thousand engines is asked in turn."""
 
@@ -147,8 +149,10 @@ class Http2Watch:
             self._metrics.held.set(len(found.held))
         return self.ways
 
-    async def first_sync(self, membership: Membership, most_seconds: float) -> None:
-        """Ask everybody once before the first snapshot, so that a restart of ours changes no route."""
+    async def first_sync(
+        self, membership: Membership, most_seconds: float = FIRST_ANSWERS_MOST_SECONDS
+    ) -> None:
+        """Ask who is due before routes rest on it, so that restarts and new settings change no route."""
         self.tick(membership, self._clock())
         if self._asking:
             await asyncio.wait(tuple(self._asking), timeout=most_seconds)
