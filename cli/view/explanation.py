@@ -121,8 +121,8 @@ def _pick(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_INDENT}{matched:.0%} of its prompt was warm there"
     if (expected := number(entry.get("expected_seconds"))) is not None:
         yield f"{_INDENT}expected time to the first token: {_quantity('_seconds', expected)}"
-    if entry.get("fallbacks"):
-        yield f"{_INDENT}for retries: {', '.join(map(str, entry['fallbacks']))}"
+    if isinstance(fallbacks := entry.get("fallbacks"), list) and fallbacks:
+        yield f"{_INDENT}for retries: {', '.join(map(str, fallbacks))}"
     yield from _considered(_objects(entry.get("considered")), chosen)
     for name, value in entry.items():
         if name not in _TOLD_OF_PICK and value is not None:
