@@ -11,13 +11,20 @@ import pytest
 
 from tests.envoy.conftest import eventually
 from tests.envoy.site import site
-from tests.envoy.sockets import PATH
+from tests.envoy.sockets import KEY, PATH, masked
 from tests.envoy.two_tongues import TwoTongues
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.envoy.site import Site
+
+HANDSHAKE = [
+    "connection: Upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
+    f"sec-websocket-key: {KEY}",
+]
 
 
 async def _plain(held: Site, pool: str) -> tuple[int, str]:
@@ -62,6 +69,23 @@ async def test_an_engine_that_is_killed_under_load_costs_the_others_nothing(
             assert (await _plain(held, "only"))[0] == (await _plain(held, "both"))[0] == 200
             await asyncio.sleep(0.1)
         assert held.bad()["moved"] == []
+
+
+async def test_websockets_go_to_engines_of_http2_alone_by_extended_connect(tmp_path: Path) -> None:
+    """From a client of HTTP/1.1; with Envoy's own configuration for it they would."""
+    async with contextlib.AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(TwoTongues())
+        engine.speaks_http1 = False
+        held = await stack.enter_async_context(site(tmp_path, {"only": ("h2", [engine.address])}))
+        host, port = held.addresses["only"].split(":")
+        for path in (PATH, "/elsewhere"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write("\r\n".join([f"GET {path} HTTP/1.1", "host: engine", *HANDSHAKE, "", ""]).encode())
+            async with asyncio.timeout(10):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+                writer.write(masked(b"hello"))
+                assert await reader.readexactly(11) == masked(b"hello")
+            writer.close()
 
 
 async def test_a_bad_engine_moves_nobody_who_may_not_speak_http1(

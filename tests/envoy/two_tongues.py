@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import RequestReceived, StreamEnded
+from h2.events import DataReceived, RequestReceived, StreamEnded
 from h2.exceptions import ProtocolError
 
 from tests.envoy.sockets import ACCEPT
@@ -97,12 +97,19 @@ class TwoTongues:
             return
         conn = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         conn.initiate_connection()
-        received, paths = first, {}
+        received, paths, sockets = first, {}, set()
         answers: set[asyncio.Task[None]] = set()
         while received:
             for event in conn.receive_data(received):
                 if isinstance(event, RequestReceived) and event.headers is not None:
-                    paths[event.stream_id] = {str(name): str(value) for name, value in event.headers}[":path"]
+                    headers = {str(name): str(value) for name, value in event.headers}
+                    paths[event.stream_id] = headers[":path"]
+                    if headers.get(":protocol") == "websocket":
+                        sockets.add(event.stream_id)
+                        conn.send_headers(event.stream_id, [(":status", "200")])
+                elif isinstance(event, DataReceived) and event.stream_id in sockets and event.data:
+                    # Frames of a WebSocket (RFC 8441) go back as they came, with their mask.
+                    conn.send_data(event.stream_id, event.data)
                 elif isinstance(event, StreamEnded):
                     well = self.manner == "good" or (
                         self.well_for_probes and paths[event.stream_id] == "/health"
