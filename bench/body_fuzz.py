@@ -20,6 +20,7 @@ from ext_proc.prompt import cut, outline, parts, prompts
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
 from ext_proc.prompt.encoding import decode
+from ext_proc.prompt.envelope import Envelope
 from fleet.settings import parse_settings
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _LIMITS: Final = (
 )
 _OFTEN: Final = 0.3
 _ENOUGH: Final = 1 << 40
+_SESSION_FIELDS: Final = ("", "metadata.user_id", *Envelope.__struct_fields__)
 _SETTINGS: Final = parse_settings(
     """
 pools: [{name: p, endpoints: [{address: "127.0.0.1:8000"}]}]
@@ -149,12 +151,15 @@ def _check_duplex(
         raise BrokenRule(f"full duplex: {kinds}")
 
 
-def check_read(rng: random.Random, made: Made, *, tight: bool) -> None:
+def check_read(rng: random.Random, made: Made, *, session_field: str, tight: bool) -> None:
     """Read a body by itself. A legal one has a prompt, and a cut of it the beginning of that prompt.
 
     `tight`: limits may leave none of it.
     """
     whole = read_prompt(made.plain, complete=True, path=made.path)
+    named = read_prompt(made.plain, complete=True, path=made.path, session_field=session_field)
+    if (named._replace(session="") if isinstance(named, Prompt) else named) != whole:
+        raise BrokenRule(f"with sessions by {session_field}, it is {named}")
     if not made.legal:
         return
     decoded = decode(made.body, made.coding, _ENOUGH)
@@ -177,6 +182,8 @@ def play(seed: int, number: int) -> str:
     """Make one body and play it; return what became of it. Raises what must not happen."""
     made = make(seed, number)
     rng = random.Random(f"{seed}:{number}:play")
+    name = random.Random(f"{seed}:{number}:session").choice(_SESSION_FIELDS)
+    session_field = f"{name}.id" if number % 3 == 0 and name else name
     tight = rng.random() < _OFTEN
     limits = {place: rng.randrange(1, 40) for place in _LIMITS[:3]}
     pieces = rng.randrange(8, 30)
@@ -188,7 +195,7 @@ def play(seed: int, number: int) -> str:
             for module, name in _LIMITS:
                 setattr(module, name, limits.get((module, name), pieces))
         driven = drive(rng, made)
-        check_read(rng, made, tight=tight)
+        check_read(rng, made, session_field=session_field, tight=tight)
     finally:
         for (module, name), value in kept.items():
             setattr(module, name, value)

@@ -31,6 +31,8 @@ def session_of(envelope: Envelope, field: str) -> str:
     """Return a string at `field` (`user`, `metadata.user_id`); "" where there is none."""
     name, _, inner = field.partition(".")
     raw = getattr(envelope, name if name in Envelope.__struct_fields__ else _MEMBER, ABSENT)
+    if isinstance(raw, msgspec.UnsetType):
+        return ""
     if isinstance(raw, Seen):
         found: object = raw.value
     else:

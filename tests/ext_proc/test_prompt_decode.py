@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.envelope import Envelope
 from ext_proc.prompt.outline import MAX_OPENERS
 from ext_proc.prompt.text import MEDIA_BYTES
 
@@ -396,6 +397,19 @@ def test_a_session_is_read_from_the_field_that_the_caller_names(field: str, sess
     prompt = read_prompt(json.dumps(body).encode(), complete=True, session_field=field)
     assert isinstance(prompt, Prompt)
     assert prompt.session == session
+
+
+@pytest.mark.parametrize("inner", ["", ".x", ".x.y"])
+@pytest.mark.parametrize("field", Envelope.__struct_fields__)
+def test_any_member_that_is_read_may_name_the_session_and_be_absent(field: str, inner: str) -> None:
+    prompt_field = "prompt" if field == "input" else "input"
+
+    prompt = read_prompt(
+        json.dumps({prompt_field: "hello"}).encode(), complete=True, session_field=field + inner
+    )
+
+    assert isinstance(prompt, Prompt)
+    assert prompt.session == ("hello" if field + inner == prompt_field else "")
 
 
 def test_a_long_session_stands_as_a_digest() -> None:
