@@ -79,6 +79,15 @@ def tools(size: int) -> bytes:
     ).encode()
 
 
+_LEADS: Final = (
+    "documents",
+    "image_data",
+    "multimodal_data",
+    "features",
+    "content_parts",
+    "tools",
+    "functions",
+)
 CHAT: Final = '{"model":"m","messages":['
 FAMILIES: Final[dict[str, Callable[[int], bytes]]] = {
     "chat": chat,
@@ -88,6 +97,24 @@ FAMILIES: Final[dict[str, Callable[[int], bytes]]] = {
     "token_ids": ids,
     "table": table,
     "tools": tools,
+    "dense_media": _filled('{"prompt":{"prompt_string":"x","multimodal_data":[', "0,", "]}}"),
+    "media": _filled('{"prompt":{"prompt_string":"x","multimodal_data":[', f'"{"x" * 130}",', "]}}"),
+    "members_of_a_prompt": _filled('{"prompt":{"prompt_string":"x"', ',"a":0', "}}", ""),
+    "dense_images": _filled('{"text":"x","image_data":[', "0,", "]}"),
+    "images": _filled('{"text":"x","image_data":[', f'"{"x" * 130}",', "]}"),
+    "dense_tools": _filled('{"prompt":"x","tools":[', "0,", "]}"),
+    "dense_leads": lambda size: (
+        b'{"prompt":"x"%b}'
+        % b"".join(_filled(f',"{name}":[', "0,", "]")(size // len(_LEADS)) for name in _LEADS)
+    ),
+    "objects_in_leads": lambda size: (
+        b'{"prompt":"x"%b}'
+        % b"".join(
+            _filled(f',"{name}":[', '{"b":[1],"a":1},', "]", "{}")(size // len(_LEADS)) for name in _LEADS
+        )
+    ),
+    "dense_salt": _filled('{"prompt":"x","extra_key":[', "0,", "]}"),
+    "dense_adapter": _filled('{"prompt":"x","lora":[', "0,", "]}"),
     "arrays": _filled('{"prompt":[', "[],", "]}", "[]"),
     "arrays_aside": _filled('{"prompt":"a","x":[', "[],", "]}"),
     "arrays_in_model": _filled('{"model":[', "[],", '],"prompt":"a"}'),

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.prompt.outline import leading_values, outline_of
 from ext_proc.prompt.parts import add_content, add_parts, is_text, read_part
 from ext_proc.prompt.prompts import add_elements, add_messages, add_prompt, begun, first_kind, read_message
-from ext_proc.prompt.text import IDS, MAX_LISTS, MAX_PIECES, PART, add_ids, inner
+from ext_proc.prompt.text import (
+    IDS,
+    LIST,
+    MAX_LISTS,
+    MAX_PIECES,
+    OBJECT,
+    PART,
+    add_ids,
+    canonical,
+    inner,
+)
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
@@ -46,13 +56,28 @@ def _add_whole(
         if tokens is not None:
             return tokens, kind != b"[" or memoryview(raw).tobytes().count(b"[") <= MAX_LISTS
         raw = _add_leading_ids(pieces, bytes(raw))
-    opened = leading_values(raw) if rich and kind else None
+    # An object that is so rich is nobody's prompt: `add_open` refuses it.
+    opened = leading_values(raw) if rich and memoryview(raw)[0] in (LIST, OBJECT) else None
     if opened is not None:
         add_open(pieces, opened, chat=chat)
         return None, False
     if chat or kind == b"{":
         return None, add_messages(pieces, raw)
     return None, add_prompt(pieces, raw)
+
+
+def add_rich(pieces: Pieces, raw: msgspec.Raw) -> bool:
+    """Add JSON that has more values than are read, and return whether it has; else add nothing.
+
+    Behind the values that are read it counts as it is spelled, white space included: no more is decoded.
+    """
+    view = memoryview(raw)
+    opened = leading_values(raw) if view[0] in (LIST, OBJECT) else None
+    if opened is None:
+        return False
+    closed = opened[0].closed
+    pieces += (canonical(closed)[:-1], view[opened[0].start + len(closed) - 1 :])
+    return True
 
 
 def _add_leading_ids(pieces: Pieces, raw: bytes) -> bytes:

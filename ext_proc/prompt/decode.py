@@ -4,7 +4,7 @@ The canonical order is: what a conversation is stored under, a chat template of 
 tools, the system prompt, then the messages in theirs. That is the order in which engines' chat templates
 write them, whatever the order of keys in the body; and since all but the messages stay as they are while a
 conversation grows, and messages are only added, the text of each turn begins with the text of the one before.
-Neither the order of keys nor white space changes the text.
+Neither the order of keys nor white space changes the text, up to the values that are read of each lead.
 
 The leading part of a body yields a byte prefix of the whole body's text, unless tools or a system prompt
 stand behind the cut: it cannot know them. Its model and salt may be missing, since some clients send the
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ext_proc.prompt import text
-from ext_proc.prompt.cut import add_cut, add_value
+from ext_proc.prompt.cut import add_cut, add_rich, add_value
 from ext_proc.prompt.envelope import (
     adapter_of,
     is_reference,
@@ -30,7 +30,7 @@ from ext_proc.prompt.envelope import (
     read_envelope,
     salt_of,
 )
-from ext_proc.prompt.outline import leading_members, leading_values, outline_of
+from ext_proc.prompt.outline import leading_members, outline_of
 from ext_proc.prompt.parts import add_content
 from ext_proc.prompt.prompts import add_media
 from ext_proc.prompt.session import envelope_with, session_of
@@ -147,9 +147,9 @@ def _add_prompt(
 
 def _add_lead(pieces: text.Pieces, name: str, raw: msgspec.Raw, *, rich: bool) -> None:
     pieces += (text.LEAD, name.encode(), text.ROLE_END)
-    if rich and leading_values(raw) is not None:
-        pieces.append(text.canonical(raw))
-    elif name in _MEDIA:
+    if rich and add_rich(pieces, raw):
+        return
+    if name in _MEDIA:
         add_media(pieces, raw)
     elif name in ("system", "instructions"):
         add_content(pieces, raw)

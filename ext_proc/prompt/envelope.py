@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import msgspec
+from xxhash import xxh3_128_hexdigest
 
 from ext_proc.prompt.text import ABSENT, LIST, OBJECT, QUOTE, canonical, is_null
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
@@ -47,6 +48,7 @@ _NOT_CACHED: Final = (
 )  # fmt: skip
 _MODEL_IN_PATH: Final = re.compile(r"/(?:v2/models|openai/deployments)/([^/?]+)/")
 _ADAPTERS: Final = ("lora_path", "adapter_id", "lora_name", "lora_task_id", "lora")
+_LONG_NAME_BYTES: Final = 4096
 _MOST_SEEN: Final = 2
 """Members of type `Seen`: a third one is a key that came twice."""
 
@@ -230,7 +232,9 @@ def adapter_of(envelope: Envelope) -> str:
 
 
 def _plain(raw: msgspec.Raw) -> str:
-    """Return a string's text, and other JSON as it is spelled without white space."""
+    """Return a string's text, other JSON as spelled without white space, a digest of what is long."""
+    if len(memoryview(raw)) > _LONG_NAME_BYTES:
+        return xxh3_128_hexdigest(memoryview(raw))
     if memoryview(raw)[0] == QUOTE:
         return msgspec.json.decode(raw, type=str)
     return canonical(raw).decode()

@@ -12,6 +12,7 @@ from ext_proc.prompt.text import (
     ABSENT,
     IDS,
     LIST,
+    MAX_MEDIA,
     MAX_PIECES,
     MESSAGE,
     OBJECT,
@@ -169,6 +170,6 @@ def _add_object(pieces: Pieces, raw: RawJson) -> None:
 def add_media(pieces: Pieces, raw: RawJson) -> None:
     """Add images that stand beside a text which says where they go: one, or a list of them."""
     for image in elements_of(raw) if memoryview(raw)[0] == LIST else (raw,):
-        if len(pieces) >= MAX_PIECES:
+        if len(pieces) >= min(MAX_MEDIA, MAX_PIECES):
             return
         pieces += (RAW, media_digest(image))

@@ -39,6 +39,8 @@ MAX_LISTS: Final = 4096
 """Prompts of token ids in one request that are read."""
 MEDIA_BYTES: Final = 2048
 """What an image, a sound or a file adds to the text, whatever its size in the body: about 500 tokens."""
+MAX_MEDIA: Final = 256
+"""Pieces behind which no image is added: by default half of what is hashed is full of images then."""
 _SORTED_MARKS: Final = 256
 """JSON with more commas and brackets keeps its order of keys."""
 _SORTED_BYTES: Final = 32_768
