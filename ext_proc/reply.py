@@ -17,6 +17,7 @@ from fleet.names import (
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,
     HEADER_ENDPOINT,
+    HEADER_IDEMPOTENCY,
     HEADER_MATCHED,
     HEADER_PREFIX,
     HEADER_PROTOCOL,
@@ -108,8 +109,9 @@ def room_of(sent: base_pb2.HeaderMap) -> Room:
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
         return Room(count, size)
-    # An older configuration of ours adds this one to every request: it is no reason to fail any.
-    told = {entry.key for entry in headers} - {HEADER_PROTOCOL}
+    # An older configuration of ours adds the one to every request, the other steers nothing: neither is a
+    # reason to fail any.
+    told = {entry.key for entry in headers} - {HEADER_PROTOCOL, HEADER_IDEMPOTENCY}
     return Room(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
 
 

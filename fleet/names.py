@@ -34,7 +34,7 @@ HEADER_PREFIX: Final = "x-warmroute-prefix"
 HEADER_SERVED: Final = "x-warmroute-served"
 HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
 
-# To the engine, of requests that may reach two of them; a client's own is removed where keys are made.
+# To the engine, of requests that may reach two of them.
 HEADER_IDEMPOTENCY: Final = "x-warmroute-idempotency-key"
 
 # What clients call their requests by themselves; it passes on as it is.
@@ -67,9 +67,10 @@ REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     *UPSTREAM_HEADERS,
     HEADER_SERVED,
     HEADER_ATTEMPTS,
+    HEADER_IDEMPOTENCY,
     HEADER_PROTOCOL,
 )
-"""Routing headers that a client may send and that never steer."""
+"""Headers of ours that a client may send and that never steer, nor reach an engine."""
 
 # A pool's second cluster, by which its engines are spoken to in HTTP/1.1. No pool's name has a slash.
 HTTP1_SUFFIX: Final = "/http1"

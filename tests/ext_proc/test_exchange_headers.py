@@ -9,7 +9,7 @@ import pytest
 from ext_proc import exchange as exchange_module
 from ext_proc.exchange import Exchange, RouteRequest
 from ext_proc.pick import Pick, Reason
-from fleet.names import HEADER_PROTOCOL, REMOVED_REQUEST_HEADERS, UPSTREAM_HEADERS
+from fleet.names import HEADER_IDEMPOTENCY, HEADER_PROTOCOL, REMOVED_REQUEST_HEADERS, UPSTREAM_HEADERS
 from tests.ext_proc.fake_envoy import (
     DUPLEX,
     FakeEnvoy,
@@ -103,6 +103,14 @@ def test_what_our_own_envoy_adds_is_no_reason_to_fail_a_request_over_the_limits(
     exchange = Exchange(lambda _: PICK, body_limit=1000)
     sent = [(f"x-{number}", b"v") for number in range(101)] + [(HEADER_PROTOCOL, b"HTTP/1.1")]
     (reply,) = exchange.on_message(with_mode(headers_message(sent), "BUFFERED_PARTIAL"))
+    assert reply.request_headers.ByteSize() == 2, "an unchanged CONTINUE"
+
+
+def test_a_clients_idempotency_key_of_our_name_is_no_reason_to_fail_a_request_over_the_limits() -> None:
+    """It steers nothing, and Envoy alone serves such a request where its limits are higher."""
+    exchange = Exchange(lambda _: PICK, body_limit=1000)
+    sent = [(f"x-{number}", b"v") for number in range(101)] + [(HEADER_IDEMPOTENCY, b"k")]
+    (reply,) = exchange.on_message(with_mode(headers_message(sent), "BUFFERED"))
     assert reply.request_headers.ByteSize() == 2, "an unchanged CONTINUE"
 
 
