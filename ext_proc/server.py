@@ -120,9 +120,10 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                 stream.waits = True
                 try:
                     message = await context.read()
-                except DecodeError as error:
-                    # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes.
-                    self.faults.note(error)
+                except DecodeError:
+                    # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes, so
+                    # it is no fault of ours and no reason for an alarm.
+                    self.metrics.unreadable.inc()
                     for reply in stream.let_go():
                         await context.write(reply)
                     break

@@ -55,6 +55,7 @@ class Metrics:
     picks: Mapping[Reason, Any]
     served: Mapping[Served, Any]
     faults: Counter
+    unreadable: Counter
     streams: Any
     pick_seconds: Any
 
@@ -73,6 +74,11 @@ class Metrics:
             served={outcome: served.labels(outcome=outcome.value) for outcome in Served},
             faults=Counter(
                 "warmroute_ext_proc_faults", "Faults of our own, by exception", ["kind"], registry=registry
+            ),
+            unreadable=Counter(
+                "warmroute_ext_proc_unreadable_messages",
+                "Messages of Envoy that cannot be decoded: mostly header bytes of clients that are no UTF-8",
+                registry=registry,
             ),
             streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),
             pick_seconds=Histogram(

@@ -180,7 +180,9 @@ async def test_an_attribute_that_is_no_utf8_ends_the_stream_with_ok_and_logs_no_
         assert await call.code() is grpc.StatusCode.OK
     await link.idle()
     assert not [record for record in caplog.records if record.exc_info]
-    assert link.stage.value("warmroute_ext_proc_faults_total", kind="DecodeError") == 3
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert link.stage.value("warmroute_ext_proc_unreadable_messages_total") == 3
+    assert not link.stage.value("warmroute_ext_proc_faults_total", kind="DecodeError"), "no fault of ours"
 
 
 async def test_close_ends_open_streams_with_ok(link: Link) -> None:
