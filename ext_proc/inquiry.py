@@ -106,6 +106,11 @@ def tenant_of(headers: Mapping[str, str], settings: Settings) -> str:
     return headers.get(name, "").strip()[:MAX_NAME_CHARS] if name else ""
 
 
+def gives_work(request: RouteRequest) -> bool:
+    """Whether a request may ask an engine for work: a POST or a handshake, and what does not say."""
+    return UPGRADE in request.headers or request.headers.get(METHOD, "POST") in ("POST", "CONNECT")
+
+
 def _told_enough(request: RouteRequest, settings: Settings, model: str) -> bool:
     """Whether headers tell where it should go; others go by weights."""
     method = request.headers.get(METHOD)

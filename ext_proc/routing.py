@@ -10,7 +10,7 @@ import numpy as np
 from prometheus_client import Gauge
 
 from ext_proc import admission
-from ext_proc.inquiry import Inquiry, inquiry, read, tenant_of
+from ext_proc.inquiry import Inquiry, gives_work, inquiry, read, tenant_of
 from ext_proc.pick import Pick, Question, Reason
 from ext_proc.pick.pool import WINDOW_SECONDS
 from ext_proc.pick.scorers.leading import LEADING_BYTES
@@ -18,6 +18,7 @@ from ext_proc.pools import Pools
 from ext_proc.prefix.leading import leading_key
 from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.unreadable import Unreadable
+from ext_proc.request import model_in_path
 from ext_proc.sent import Sent
 from ext_proc.sessions import Sessions
 from ext_proc.subset import subset
@@ -74,7 +75,7 @@ class Router:
             return Pick.none(Reason.NO_FLEET)
         told = read(request, self.settings, self._clock)
         if isinstance(told, Unreadable):
-            return Pick.none(Reason(told.value))
+            return self._unread(request, Reason(told.value))
         prompt = told.prompt
         pool = self.pools.find(request.cluster, prompt.model)
         if pool is None:
@@ -99,6 +100,21 @@ class Router:
             if request.headers_only:
                 pick = replace(pick, reason=Reason.HEADERS)
         return pick
+
+    def _unread(self, request: RouteRequest, reason: Reason) -> Pick:
+        """Refuse by its headers a request of which no prompt was read; else let it go by weights."""
+        if self.settings.ext_proc.pick.admission.enabled and gives_work(request):
+            named = model_in_path(request.path) or None
+            pool = self.pools.find(request.cluster, named)
+            if pool is not None and pool.shape.addresses:
+                # Where engines name their models, it is not certain whose engines are meant.
+                model = pool.shape.model_of(named, complete=not pool.shape.rows_by_model)
+                allowed = None if request.subset is None else subset(request.subset)
+                picks = None if model is None else pool.bound(model, allowed)
+                refusal = None if picks is None else self._refusal(request, picks)
+                if refusal is not None:
+                    return Pick.refuse(Reason.SHED, refusal)
+        return Pick.none(reason)
 
     def follow(self) -> bool:
         """Take over the newest view of the fleet; False as long as there is none."""
