@@ -30,6 +30,7 @@ from prometheus_client import CollectorRegistry
 from bench import report
 from ext_proc.inquiry import Read, inquiry, read
 from ext_proc.pick.considered import comparison
+from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.scene import Fleet
 from ext_proc.request import RouteRequest
@@ -119,8 +120,9 @@ class World:
         """Note a pick."""
         self.pool.note("m", address, 0.01, "", self.now)
         self.router.warmth.record(address, asks.blocks)
-        held = question.matched
-        self.router.warmth.asked(asks.blocks, self.now, {int(held.min()), int(held.max())})
+        total = self.pool.demand("m").at(self.now)
+        also = {*(question.edges or ())}
+        self.router.warmth.asked(asks.blocks, self.now, also, total, LOOK_BACK * question.matched.size)
 
     def _asks(self, request: RouteRequest) -> Inquiry:
         return inquiry(request, self.settings, self.pool, "m", self.read(request).prompt)

@@ -12,6 +12,7 @@ from prometheus_client import Gauge
 from ext_proc import admission
 from ext_proc.inquiry import Inquiry, gives_work, inquiry, read, tenant_of
 from ext_proc.pick import Pick, Question, Reason
+from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.pool import WINDOW_SECONDS
 from ext_proc.pick.scorers.leading import LEADING_BYTES
 from ext_proc.pools import Pools
@@ -201,7 +202,8 @@ class Router:
         """Put all that is known beside a prompt."""
         now, blocks, text, warmth = self._clock(), asks.blocks, asks.prompt.text, self.warmth
         matched = self._matched(asks, kv)
-        key = leading_key(text, asks.identity, LEADING_BYTES) if blocks and not matched.any() else b""
+        edges = (int(matched.min()), int(matched.max()))
+        key = leading_key(text, asks.identity, LEADING_BYTES) if blocks and not edges[1] else b""
         return Question(
             asks.leading_hash,
             blocks,
@@ -214,6 +216,7 @@ class Router:
             asks.adapter,
             key,
             warmth.had(key) if key else (),
+            edges,
         )
 
     def _matched(self, asks: Inquiry, kv: Asked | None) -> NDArray[np.int64]:
@@ -236,8 +239,9 @@ class Router:
         asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes)
         if blocks:
             warmth.record(first, blocks)
-            matched = question.matched
-            warmth.asked(blocks, now, {int(matched.min()), int(matched.max())})
+            total = asks.pool.demand(asks.model).at(now)
+            also = {*(question.edges or ())}
+            warmth.asked(blocks, now, also, total, LOOK_BACK * question.matched.size)
         if question.leading_key:
             warmth.record_leading(question.leading_key, first)
         if kv is not None and self._kv is not None:
@@ -257,14 +261,18 @@ class _Counts(NamedTuple):
     warmth: Warmth
     now: float
 
-    def at(self, blocks: Sequence[int], depth: int) -> float:
-        """Return how many requests shared the run up to the block at `depth`."""
-        return self.warmth.popularity_at(blocks, depth, self.now) * WINDOW_SECONDS
+    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
+        """Return how many requests shared the run up to the block at `depth`, and of how many of `total`."""
+        rate, among = self.warmth.compared_at(blocks, depth, self.now, total)
+        return rate * WINDOW_SECONDS, among
 
-    def runs(self, blocks: Sequence[int], also: Collection[int]) -> NDArray[np.float64]:
-        """Return it for each block."""
-        counts: NDArray[np.float64] = self.warmth.popularity(blocks, self.now, also) * WINDOW_SECONDS
-        return counts
+    def runs(
+        self, blocks: Sequence[int], also: Collection[int], total: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return both for each block."""
+        rates, totals = self.warmth.compared(blocks, self.now, also, total)
+        rates *= WINDOW_SECONDS
+        return rates, totals
 
 
 def _warmth(settings: Settings, on_added: Callable[[str, list[int]], None] | None) -> Warmth:

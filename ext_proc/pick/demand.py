@@ -4,7 +4,7 @@ Cold work is dear, because it delays those who come later (`cold_price`). But wh
 where many others ask for the same run of blocks, those who come later profit by it: the work is paid once and
 used by all of them. So its price is shared among those who will use it.
 
-    N       requests for the endpoints in question within the window
+    N       requests for the endpoints in question within the window, since block b's time began
     N_b     those of them that share the prompt's run of blocks up to block b
     f_b     fair share of the endpoints that hold block b: their weights over all weights
     n       endpoints in question
@@ -17,19 +17,24 @@ share, the price is the full one, and it stays where it is. A system prompt that
 spreads to one more endpoint after the other, each time for a few milliseconds of price, until its holders'
 fair share covers its demand. What is computed for it is counted in full where it delays: in the forecast.
 
-The window is the one in which requests are counted: as it was lately, so it is taken to go on.
+The window is the one in which requests are counted: as it was lately, so it is taken to go on. A prefix that
+is younger than the window is held against what came since it was first seen: against all of the window it
+would have to outgrow what is over. And a prefix that had less than half of one endpoint's fair share is held
+against no more requests than would have made it that half: seldom asked for until now, it counts as new.
 """
 
 from __future__ import annotations
 
 from math import exp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+LOOK_BACK: Final = 2.0
+"""For each request of a prefix so many are looked back on, times the endpoints: half of a fair share."""
 
 class Demand:
     """A count of requests that fades with a time constant: each counts 1 at first."""
@@ -59,21 +64,22 @@ def uses(count: float, total: float, held_share: float, endpoints: int) -> float
 def prices(
     cold_price: float,
     counts: NDArray[np.float64],
-    total: float,
+    totals: NDArray[np.float64] | float,
     matched: NDArray[np.int64],
     shares: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the price of each of a prompt's blocks, by the module's formula.
 
-    `counts` are N_b; `matched` how many leading blocks each endpoint holds, `shares` their fair shares.
+    `counts` are N_b and `totals` N, for all blocks or each of them; `matched` how many leading blocks each
+    endpoint holds, `shares` their fair shares.
     """
     # Those who hold no more than up to a block, summed up: who holds it are all the others.
     below = np.bincount(matched, weights=shares, minlength=counts.size + 1).cumsum()
     uses: NDArray[np.float64] = below[: counts.size] - below[-1]
-    uses *= total
+    uses *= totals
     uses += counts
     np.maximum(uses, 0.0, out=uses)
-    np.minimum(uses, total / shares.size, out=uses)
+    np.minimum(uses, totals / shares.size, out=uses)
     uses += 1.0
     return np.divide(cold_price, uses, out=uses)
 

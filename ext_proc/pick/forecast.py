@@ -45,6 +45,7 @@ class Forecaster:
     def __init__(self, scene: Scene) -> None:
         candidates, backlog, cost = scene.candidates, scene.backlog, scene.settings.cost
         rows = self._rows = candidates.rows
+        self._whole = isinstance(rows, slice)
         self._backlog = backlog
         self._demand = scene.demand
         self._block_bytes = scene.settings.block_bytes
@@ -98,14 +99,17 @@ class Forecaster:
         total = self._demand.at(question.now)
         # The most that is asked of what anybody lacks: no more than the lightest endpoint's fair share, and
         # nothing can be in excess.
-        by_all = int(matched.min())
+        edges = question.edges if self._whole else None
+        by_all, most = edges or (int(matched.min()), int(matched.max()))
         if by_all >= len(blocks) or total * self._workers < count:
             return None
-        if question.counts.at(blocks, by_all) <= total * self._least_share:
+        counted, among = question.counts.at(blocks, by_all, total)
+        if among * self._workers < count or counted <= among * self._least_share:
             return None
-        counts = question.counts.runs(blocks, (by_all, int(matched.max()))) * self._workers
-        total *= self._workers
-        each = prices(self._cold_price, counts, total, matched, self._shares)
+        counts, totals = question.counts.runs(blocks, (by_all, most), total)
+        counts *= self._workers
+        totals *= self._workers
+        each = prices(self._cold_price, counts, totals, matched, self._shares)
         left = priced_bytes(each, self._cold_price, self._block_bytes, question.text_bytes)
         priced: NDArray[np.float64] = left[matched] * self.seconds_per_byte
         return priced

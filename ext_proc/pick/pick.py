@@ -127,12 +127,17 @@ class Pick:
 class Counts(Protocol):
     """How often runs of leading blocks were asked for lately."""
 
-    def at(self, blocks: Sequence[int], depth: int) -> float:
-        """Return how many requests shared the run up to the block at `depth`, from 0."""
+    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
+        """Return how many requests shared the run up to the block at `depth`, from 0, and of how many.
+
+        The second is what of `total`, of all requests, came in the time over which the first is counted.
+        """
         ...
 
-    def runs(self, blocks: Sequence[int], also: Collection[int]) -> NDArray[np.float64]:
-        """Return it for each block, at depths `also` exactly: where what is held changes."""
+    def runs(
+        self, blocks: Sequence[int], also: Collection[int], total: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return both for each block, the first at depths `also` exactly: where what is held changes."""
         ...
 
 
@@ -158,6 +163,8 @@ class Question(NamedTuple):
     """Digest of the leading part of a prompt of a block or more that nobody is known to hold; else empty."""
     had: Sequence[str] = ()
     """Endpoints that had that part some time ago."""
+    edges: tuple[int, int] | None = None
+    """The least and the most of `matched`; None: not worked out yet."""
 
     @property
     def prefix(self) -> str:

@@ -7,6 +7,12 @@ itself. Instead of shrinking all counts, newer requests weigh more, and the sket
 Runs are counted at the depths of `_DEPTHS` only, at most a quarter apart, so a prompt of 512 blocks costs as
 much as one of 28; a depth between counts as the one before it, unless it is counted as well (`also`): where
 what is held changes, the caller wants to know exactly. What is told errs upwards, by collisions.
+
+A count says how hot a run is only beside that of all requests over the same time, and a run that is new has
+had less of it than the average. So each cell keeps, beside its count, how many of all requests (`total`) came
+before its run did (`since`). Where a run is asked for rarely, its time is taken to have begun later: it never
+held more than `look_back` requests for each one of the run. So one that was hardly asked for, and now is,
+counts as new.
 """
 
 from __future__ import annotations
@@ -41,20 +47,22 @@ def _with(depths: tuple[int, ...], also: Collection[int], last: int) -> list[int
 
 _DEPTHS: Final = _depths(1 << 20)
 """Positions in a prompt, from 0."""
-_WIDTHS: Final = tuple(after - before for before, after in pairwise(_DEPTHS))
+_WIDTHS: Final = np.array([after - before for before, after in pairwise(_DEPTHS)], np.intp)
 
 
 class Popularity:
-    """Rates of requests by leading run. 8 bytes a cell, whatever is asked for."""
+    """Rates of requests by leading run. 16 bytes a cell, whatever is asked for."""
 
     def __init__(self, average_seconds: float = 30.0, cells_log2: int = 16) -> None:
         if average_seconds <= 0:
             raise ValueError(f"average_seconds {average_seconds}: allowed: above 0")
         self._average_seconds = average_seconds
-        self._mask = (1 << cells_log2) - 1
-        self._counts = np.zeros(2 << cells_log2, np.float32)
+        # A count and its mark stand side by side, so that they share a line of the processor's cache.
+        self._mask = (2 << cells_log2) - 2
+        self._counts = np.zeros(4 << cells_log2, np.float32)
         self._cells = cast("memoryview[float]", self._counts.data)
-        self._second = 1 << cells_log2
+        """At even places counts; behind each how many of all requests came before the run of its cell."""
+        self._second = 2 << cells_log2
         self._since = 0.0
         """When a request weighed 1; on the clock of `now`."""
 
@@ -63,22 +71,39 @@ class Popularity:
         """Bytes of the sketch."""
         return int(self._counts.nbytes)
 
-    def count(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> None:
-        """Note one request for a prompt of these blocks, at `now` in seconds; at depths `also`, too."""
+    def count(
+        self,
+        blocks: Sequence[int],
+        now: float,
+        also: Collection[int] = (),
+        total: float = 0.0,
+        look_back: float = 0.0,
+    ) -> None:
+        """Note one request for a prompt of these blocks, at `now` in seconds; at depths `also`, too.
+
+        `total` are all requests that it is to be compared with, itself included, faded as counts are.
+        """
         cells, mask, second, weight = self._cells, self._mask, self._second, self._weight(now)
+        before = (total - 1.0) * weight
+        # More of a run than this, and it looks back on all.
+        few = before / look_back if look_back else 0.0
         depths = _DEPTHS[: bisect_left(_DEPTHS, len(blocks))]
         for depth in _with(depths, also, len(blocks)) if also else depths:
             block = blocks[depth]
             one, two = block & mask, second + (block >> 32 & mask)
             counted, other = cells[one], cells[two]
-            if counted <= other:
-                cells[one] = counted = counted + weight
-                if other < counted:
-                    cells[two] = counted
-            else:
-                cells[two] = other = other + weight
-                if counted < other:
-                    cells[one] = other
+            if counted > other:
+                one, two, counted, other = two, one, other, counted
+            more = counted + weight
+            cells[one] = more
+            if other < more:
+                cells[two] = more
+            if counted < few:
+                mark = before - look_back * counted
+                if cells[one + 1] < mark:
+                    cells[one + 1] = mark
+                if other < more and cells[two + 1] < mark:
+                    cells[two + 1] = mark
 
     def rates(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> NDArray[np.float64]:
         """Return for each block how many requests a second share the run up to it, whatever follows it.
@@ -87,18 +112,34 @@ class Popularity:
         like others. Never rises with depth. At depths `also` what was counted there is told, as far as it
         lies between what the depths before and behind it tell: those are counted always.
         """
+        return self.compared(blocks, now, also)[0]
+
+    def compared(
+        self, blocks: Sequence[int], now: float, also: Collection[int] = (), total: float = 0.0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return `rates`, and for each block how many of `total` requests came since its run's time began.
+
+        Neither rises with depth. Between the depths that are counted always, the second is that of the one
+        before.
+        """
         weight, last = self._weight(now), len(blocks)
         depths = _DEPTHS[: bisect_left(_DEPTHS, last)]
         if not depths:
-            return np.zeros(0)
+            return np.zeros(0), np.zeros(0)
         cells, mask, second = self._cells, self._mask, self._second
-        found = [
-            one if (one := cells[block & mask]) < (two := cells[second + (block >> 32 & mask)]) else two
-            # With the first one twice, so that it is a tuple however few there are.
-            for block in itemgetter(0, *depths)(blocks)
-        ]
+        found, marked = [], []
+        # With the first one twice, so that it is a tuple however few there are.
+        for block in itemgetter(0, *depths)(blocks):
+            one = block & mask
+            counted = cells[one]
+            if counted > (other := cells[two := second + (block >> 32 & mask)]):
+                one, counted = two, other
+            found.append(counted)
+            marked.append(cells[one + 1])
         found = list(accumulate(found, min))[1:]
-        widths: Sequence[int] = _WIDTHS[: len(depths)]
+        widths: NDArray[np.intp] | list[int] = _WIDTHS[: len(depths)]
+        earlier = np.array(list(accumulate(marked, max))[1:]) / weight
+        since = np.maximum(total - earlier, 0.0).repeat(widths)[:last]
         if extra := sorted({*also}.difference(depths)):
             merged, told = list(depths), found.copy()
             for depth in extra:
@@ -108,24 +149,30 @@ class Popularity:
                     at = bisect_left(merged, depth)
                     merged.insert(at, depth)
                     # Of several between two depths, none tells more than the one before it.
-                    told.insert(at, min(max(self._counted(blocks[depth]), behind), told[at - 1]))
+                    told.insert(at, min(max(self._told(blocks[depth])[0], behind), told[at - 1]))
             found = told
             widths = [after - before for before, after in pairwise((*merged, last))]
         rates = np.array(found) / (weight * self._average_seconds)
-        return rates.repeat(widths)[:last]
+        return rates.repeat(widths)[:last], since
 
-    def rate_at(self, blocks: Sequence[int], depth: int, now: float) -> float:
-        """Return as `rates` does with `depth` in `also`, of that block alone, up to what collisions add."""
-        weight, counted = self._weight(now), self._counted(blocks[depth])
+    def compared_at(self, blocks: Sequence[int], depth: int, now: float, total: float) -> tuple[float, float]:
+        """Return as `compared` does with `depth` in `also`, of that block, up to what collisions add."""
+        weight = self._weight(now)
+        counted, mark = self._told(blocks[depth])
         place = bisect_left(_DEPTHS, depth)
-        if _DEPTHS[place] < len(blocks):
-            counted = max(counted, self._counted(blocks[_DEPTHS[place]]))
-        return counted / (weight * self._average_seconds)
+        if (at := _DEPTHS[place]) != depth and at < len(blocks):
+            behind = self._told(blocks[at])
+            if behind[0] > counted:
+                counted, mark = behind
+        return counted / (weight * self._average_seconds), max(0.0, total - mark / weight)
 
-    def _counted(self, block: int) -> float:
+    def _told(self, block: int) -> tuple[float, float]:
+        """Return count and mark of a block: of its cell with the least count."""
         cells, mask = self._cells, self._mask
-        one, two = cells[block & mask], cells[self._second + (block >> 32 & mask)]
-        return min(one, two)
+        one, two = block & mask, self._second + (block >> 32 & mask)
+        if cells[one] > cells[two]:
+            one = two
+        return cells[one], cells[one + 1]
 
     def _weight(self, now: float) -> float:
         age = (now - self._since) / self._average_seconds

@@ -96,9 +96,19 @@ class Warmth:
 
     # Popularity.
 
-    def asked(self, blocks: Sequence[int], now: float, also: Collection[int] = ()) -> None:
-        """Count one request for a prompt, once, wherever it goes; at depths `also` exactly."""
-        self._popularity.count(blocks, now, also)
+    def asked(
+        self,
+        blocks: Sequence[int],
+        now: float,
+        also: Collection[int] = (),
+        total: float = 0.0,
+        look_back: float = 0.0,
+    ) -> None:
+        """Count one request for a prompt, once, wherever it goes; at depths `also` exactly.
+
+        See `Popularity` for `total` and `look_back`.
+        """
+        self._popularity.count(blocks, now, also, total, look_back)
 
     def popularity(
         self, blocks: Sequence[int], now: float, also: Collection[int] = ()
@@ -106,9 +116,15 @@ class Warmth:
         """Return for each block the requests a second, of this worker, that share the run up to it."""
         return self._popularity.rates(blocks, now, also)
 
-    def popularity_at(self, blocks: Sequence[int], depth: int, now: float) -> float:
-        """Return the same for one block alone."""
-        return self._popularity.rate_at(blocks, depth, now)
+    def compared(
+        self, blocks: Sequence[int], now: float, also: Collection[int], total: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return `popularity`, and for each block how many of `total` requests came over the same time."""
+        return self._popularity.compared(blocks, now, also, total)
+
+    def compared_at(self, blocks: Sequence[int], depth: int, now: float, total: float) -> tuple[float, float]:
+        """Return both for one block alone."""
+        return self._popularity.compared_at(blocks, depth, now, total)
 
     # Who is there.
 

@@ -147,6 +147,22 @@ def one_system_prompt(rate: float, seconds: float = 12.0, tokens: int = 5000) ->
     ]
 
 
+def after_each_other(phases: Sequence[tuple[float, float]]) -> list[list[Turn]]:
+    """One hot system prompt after the other, each for so many requests a second and so many seconds."""
+    begin, result = 0.0, list[list[Turn]]()
+    for number, (rate, seconds) in enumerate(phases):
+        random = Random(100 + number)
+        system = Message("system", words(random, 700))
+        result.append(
+            [
+                Turn(begin + at, 0, f"{number} {n}", (system, Message("user", words(random, 12))), 32)
+                for n, at in enumerate(arrivals(random, rate, seconds))
+            ]
+        )
+        begin += seconds
+    return result
+
+
 def conversations(rate: float, seconds: float = 20.0, tokens: int = 1500) -> list[Turn]:
     """Nobody begins like anybody else; each conversation goes on every second or so, and grows."""
     random, turns = Random(6), list[Turn]()
@@ -169,6 +185,28 @@ def test_one_hot_system_prompt_spreads_over_the_engines_that_its_load_needs(
     ran = Fleet(workers=workers).run(one_system_prompt(rate))
     assert ran.busiest_over_mean <= 1.5
     assert ran.hit_ratio > 0.95, "it is computed once for each engine, and used by all who come later"
+
+
+@pytest.mark.parametrize(("workers", "most"), [(1, 1.25), (4, 1.5)])
+def test_a_new_hot_prefix_spreads_at_once_whatever_was_hot_before_it(workers: int, most: float) -> None:
+    """Held against all of the window, it stayed on one engine until it outgrew what was over: 1.5 and 2.1."""
+    phases = after_each_other([(40.0, 18.0), (15.0, 24.0)])
+    ran = Fleet(workers=workers).run([turn for turns in phases for turn in turns])
+    counts = Counter(ran.by_session[turn.session][0] for turn in phases[1])
+    assert max(counts.values()) * 4 / counts.total() <= most
+
+
+def test_a_prefix_that_was_seldom_asked_for_and_now_is_spreads_as_a_new_one() -> None:
+    """Some requests long ago do not make it as old as the traffic beside it."""
+    busy, new = after_each_other([(40.0, 18.0), (15.0, 12.0)])
+    random = Random(9)
+    early = [
+        Turn(at, 0, f"early {n}", (new[0].messages[0], Message("user", words(random, 12))), 32)
+        for n, at in enumerate((1.0, 5.0, 9.0, 13.0, 17.0))
+    ]
+    ran = Fleet().run(sorted([*busy, *early, *new], key=lambda turn: turn.at_seconds))
+    counts = Counter(ran.by_session[turn.session][0] for turn in new)
+    assert max(counts.values()) * 4 / counts.total() <= 1.4
 
 
 def test_at_little_load_a_hot_system_prompt_is_computed_in_few_places() -> None:

@@ -282,11 +282,13 @@ class Asked:
     def __init__(self, counts: list[float]) -> None:
         self.counts = np.array(counts)
 
-    def at(self, _blocks: Sequence[int], depth: int) -> float:
-        return float(self.counts[depth])
+    def at(self, _blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
+        return float(self.counts[depth]), total
 
-    def runs(self, _blocks: Sequence[int], _also: Collection[int]) -> np.ndarray:
-        return self.counts
+    def runs(
+        self, _blocks: Sequence[int], _also: Collection[int], total: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return self.counts, np.full(self.counts.size, total)
 
 
 def test_what_is_asked_for_within_its_holders_fair_share_costs_the_full_price() -> None:

@@ -112,7 +112,7 @@ def test_where_a_conversation_leaves_its_system_prompt_is_told_exactly_when_coun
     assert coarse[270] == pytest.approx(301 / 30, rel=1e-3)
     assert exact[:260].tolist() == pytest.approx([301 / 30] * 260, rel=1e-3)
     assert exact[260:].tolist() == pytest.approx([1 / 30] * 40, rel=1e-3)
-    assert popularity.rate_at(own, 260, 5.0) == pytest.approx(1 / 30, rel=1e-3)
+    assert popularity.compared_at(own, 260, 5.0, 0.0)[0] == pytest.approx(1 / 30, rel=1e-3)
 
 
 def test_a_depth_that_was_not_counted_is_no_less_than_the_next_one_that_always_is() -> None:
@@ -122,7 +122,7 @@ def test_a_depth_that_was_not_counted_is_no_less_than_the_next_one_that_always_i
     for _ in range(300):
         popularity.count(prompt, 5.0)
     for depth in (13, 100, 300):
-        assert popularity.rate_at(prompt, depth, 5.0) == pytest.approx(10.0, rel=1e-3)
+        assert popularity.compared_at(prompt, depth, 5.0, 0.0)[0] == pytest.approx(10.0, rel=1e-3)
         assert popularity.rates(prompt, 5.0, (depth,)).tolist() == pytest.approx([10.0] * 400, rel=1e-3)
 
 
@@ -134,3 +134,47 @@ def test_rates_never_rise_with_depth_wherever_they_are_asked_for(blocks: list[in
     rates = popularity.rates(blocks, 1.0, also)
     assert rates.size == len(blocks)
     assert (np.diff(rates) <= 1e-12).all()
+
+
+def test_a_run_is_compared_with_what_came_since_it_began() -> None:
+    """Under what is long hot, a new run has had as much of the requests as it has been there for."""
+    popularity, new = Popularity(), SYSTEM + fresh(4)
+    for total in range(1, 301):
+        popularity.count(SYSTEM + fresh(4), 5.0, total=float(total), look_back=16.0)
+    for total in range(301, 311):
+        popularity.count(new, 5.0, total=float(total), look_back=16.0)
+    rates, since = popularity.compared(new, 5.0, total=310.0)
+    assert (rates * 30.0).tolist() == pytest.approx([310] * 8 + [10] * 4, rel=1e-3)
+    assert since.tolist() == pytest.approx([310] * 8 + [10] * 4, rel=1e-3)
+    assert popularity.compared_at(new, 9, 5.0, 310.0) == pytest.approx((10 / 30, 10.0), rel=1e-3)
+
+
+def test_what_came_since_fades_as_counts_do() -> None:
+    popularity, total = Popularity(), 300 * 2.71828**-1 + 1
+    popularity.count(SYSTEM, 5.0, total=300.0, look_back=1e9)
+    popularity.count(SYSTEM, 35.0, total=total, look_back=1e9)
+    rates, since = popularity.compared(SYSTEM, 35.0, total=total)
+    assert since[0] == pytest.approx(1 + 2.71828**-1, rel=1e-3) == pytest.approx(rates[0] * 30.0, rel=1e-3)
+
+
+def test_what_is_seldom_asked_for_looks_back_on_so_many_of_all_requests_for_each_of_its_own() -> None:
+    popularity = Popularity()
+    for total in (1.0, 101.0, 201.0):
+        popularity.count(SYSTEM, 5.0, total=total, look_back=16.0)
+    assert popularity.compared(SYSTEM, 5.0, total=201.0)[1].tolist() == pytest.approx([2 * 16 + 1] * 8)
+    assert popularity.compared(SYSTEM, 5.0, total=211.0)[1].tolist() == pytest.approx([2 * 16 + 11] * 8)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.floats(0, 5)), max_size=40))
+def test_what_came_since_never_rises_with_depth_and_is_no_more_than_all(
+    asks: list[tuple[int, int, float]],
+) -> None:
+    popularity, now, total = Popularity(cells_log2=4), 10.0, 0.0
+    chains = [[number * 1000 + depth * 7919 for depth in range(40)] for number in range(4)]
+    for number, length, wait in asks:
+        now, total = now + wait, total * 2.718281828 ** -(wait / 30.0) + 1.0
+        popularity.count(chains[number][:length], now, total=total, look_back=16.0)
+    for chain in chains:
+        since = popularity.compared(chain, now, total=total)[1]
+        assert (np.diff(since) <= 1e-6).all()
+        assert 0.0 <= since.min() <= since.max() <= total
