@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REPLAYS_AT_ONCE: Final = 4
+FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
 
 
 class KvEvents:
@@ -61,6 +63,7 @@ class KvEvents:
         self._waiting = asyncio.Event()
         """Set while a reader has text to tokenise off the loop."""
         self._warned = False
+        self._quiet_until = float("-inf")
 
     async def start(self) -> None:
         """Begin to follow the fleet."""
@@ -180,8 +183,12 @@ class KvEvents:
         while True:
             view = await self._store.changed(view)
             if view.membership is not membership:
-                membership = view.membership
-                await self.follow(membership)
+                try:
+                    await self.follow(view.membership)
+                except Exception as error:  # noqa: BLE001 - the task must not end; the next view tries again
+                    self._note(error)
+                else:
+                    membership = view.membership
 
     async def _tokenise(self) -> None:
         """Make the tokens of long texts off the loop, for the next request that has them."""
@@ -190,7 +197,28 @@ class KvEvents:
             self._waiting.clear()
             for reader in list(self._readers.values()):
                 while reader is not None and (segments := reader.take_waiting()):
-                    reader.keep(segments, await asyncio.to_thread(reader.tokenise, segments))
+                    await self._make(reader, segments)
+
+    async def _make(self, reader: PoolReader, segments: list[str]) -> None:
+        """Tokenise a batch; of one that fails, each text by itself."""
+        try:
+            reader.keep(segments, await asyncio.to_thread(reader.tokenise, segments))
+        except Exception as error:  # noqa: BLE001 - the edge to a tokenizer; the task must not end
+            self._note(error)
+            if len(segments) == 1:
+                reader.drop(segments)
+                return
+            for segment in segments:
+                await self._make(reader, [segment])
+
+    def _note(self, error: Exception) -> None:
+        """Count a fault, and log one a minute by its class: its words may hold a prompt."""
+        self._metrics.failures.inc()
+        now = self._clock()
+        if now >= self._quiet_until:
+            self._quiet_until = now + FAULT_LOG_INTERVAL_SECONDS
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            logger.error("KV events: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
 
     def _count(self, state: Freshness) -> int:
         return sum(1 for address in self._sources if self.view.freshness(address) is state)

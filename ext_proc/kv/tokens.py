@@ -178,10 +178,19 @@ class PoolReader:
         return PromptTokens(ids[:MAX_IDS].astype(np.uint64), whole, total)
 
     def tokenise(self, segments: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """Return the ids of each segment. Lets go of Python's lock while it works."""
-        encoded = self._tokenizer.encode_batch_fast(
-            [segment.encode("utf-8", "replace").decode() for segment in segments], add_special_tokens=False
-        )
+        """Return the ids of each segment. Lets go of Python's lock while it works.
+
+        Raises:
+            ValueError: the library failed; the text is its exception's class, since its words hold a prompt.
+        """
+        texts = [segment.encode("utf-8", "replace").decode() for segment in segments]
+        try:
+            encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        # The library raises bare exceptions, and its panics are none of `Exception`.
+        except BaseException as error:  # noqa: BLE001 - the edge to other people's code
+            raise ValueError(f"tokenizer: {type(error).__name__}") from None
         return [np.array(entry.ids, dtype=np.uint32) for entry in encoded]
 
     def take_waiting(self) -> list[str]:
@@ -201,6 +210,11 @@ class PoolReader:
             key = xxh3_128_digest(segment.encode("utf-8", "surrogatepass"))
             self._waiting_keys.discard(key)
             self._keep(key, tokens)
+
+    def drop(self, segments: Sequence[str]) -> None:
+        """Forget what `take_waiting` gave out and nobody can tokenise now; it may wait again."""
+        for segment in segments:
+            self._waiting_keys.discard(xxh3_128_digest(segment.encode("utf-8", "surrogatepass")))
 
     def _wait(self, key: bytes, segment: str) -> None:
         if key not in self._waiting_keys and self._waiting_chars + len(segment) <= MAX_WAITING_CHARS:
