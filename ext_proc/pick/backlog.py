@@ -22,6 +22,8 @@ RATE_MEMORY_SECONDS: Final = 60.0
 """Time constant with which a remembered prefill rate falls to what the engine tells."""
 OTHERS_SECONDS: Final = 5.0
 """Over about this time is averaged what others send: gauges and other workers' counts lag."""
+UNCERTAIN: Final = 0.5
+"""Requests: a gauge that still tells of one of ours that has ended says nothing of others' requests."""
 MOST_ELSEWHERE: Final = 63 / 64
 """As with the most workers that there can be."""
 RECENT_SHARE: Final = 0.05
@@ -146,8 +148,8 @@ class Backlog:
 
     @property
     def unseen(self) -> NDArray[np.float64]:
-        """Requests in the engines that no worker has sent, never below 0."""
-        result: NDArray[np.float64] = np.maximum(self._beyond, 0.0)
+        """Requests in the engines that no worker has sent, beyond `UNCERTAIN`, never below 0."""
+        result: NDArray[np.float64] = np.maximum(self._beyond - UNCERTAIN, 0.0)
         return result
 
     @property

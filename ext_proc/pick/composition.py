@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.forecast import Forecast
     from ext_proc.pick.pick import Question
     from ext_proc.pick.scene import Scene
+    from fleet.settings.picks import PickSettings
 
 DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
@@ -47,7 +48,7 @@ class Composition:
         self.forecaster = Forecaster(scene)
         self._backlog = scene.backlog
         self._apart_share = scene.apart_share
-        self._least_slack = NOISE_SHARE * settings.cost.in_flight_seconds
+        self._least_slack = NOISE_SHARE * _load_weight(settings) * settings.cost.in_flight_seconds
         self._first = PICKERS[settings.picker]
         self._wanted = settings.fallbacks + 1
         self._block_bytes = settings.block_bytes
@@ -159,3 +160,8 @@ class Composition:
             taken.append(rest.pop(chosen))
             used |= domains[taken[-1]]
         return taken
+
+
+def _load_weight(settings: PickSettings) -> float:
+    """Return by how much a second of load counts; where load makes no difference at all, 1."""
+    return sum(entry.weight for entry in settings.scorers if entry.name == "decode_load") or 1.0

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LOOK_BACK: Final = 2.0
 """For each request of a prefix so many are looked back on, times the endpoints: half of a fair share."""
 
+
 class Demand:
     """A count of requests that fades with a time constant: each counts 1 at first."""
 

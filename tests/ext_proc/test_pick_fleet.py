@@ -247,3 +247,35 @@ def test_what_has_nothing_in_common_is_balanced() -> None:
         for n, at in enumerate(arrivals(random, 20.0, 12.0))
     ]
     assert Fleet().run(turns).busiest_over_mean < 1.25
+
+
+class LateGauges(Fleet):
+    """Engines are asked for their gauges every two seconds, and what they told stands until then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told_at = -1.0
+        self.told: dict[str, Load] = {}
+
+    def publish(self) -> None:
+        if self.clock.now >= self.told_at + 2.0:
+            self.told_at = self.clock.now
+            self.told = {address: super(LateGauges, self).load(e) for address, e in self.engines.items()}
+        super().publish()
+
+    def load(self, engine: EngineModel) -> Load:
+        return self.told[next(address for address, e in self.engines.items() if e is engine)]
+
+
+@pytest.mark.parametrize("answer", [4, 32])
+@pytest.mark.parametrize("rate", [5.0, 20.0])
+@pytest.mark.parametrize("kind", [Fleet, LateGauges])
+def test_short_prompts_go_in_turn_whatever_gauges_still_tell(
+    kind: type[Fleet], rate: float, answer: int
+) -> None:
+    """Requests of ours that a gauge saw, and that have ended since, are nobody else's."""
+    turns = [
+        Turn(at, 0, f"s{n}", (Message("user", "hello"),), answer)
+        for n, at in enumerate(arrivals(Random(3), rate, 40.0))
+    ]
+    assert kind().run(turns).busiest_over_mean <= 1.06
