@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv6Address
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _CACHED: Final = 256
 """A gateway sends the same list with every request of a route."""
@@ -21,14 +24,45 @@ class Subset:
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self.entries = entries
-        split = [_split(entry) for entry in entries]
-        self._addresses = frozenset((host, port) for host, port in split if port)
-        self._hosts = frozenset(host for host, port in split if not port)
+        self._addresses: frozenset[tuple[str, str]] | None = None
+        self._hosts: frozenset[str] = frozenset()
 
     def admits(self, address: str) -> bool:
         """Whether an endpoint, `host:port`, is among them."""
-        host, port = _split(address)
+        if self._addresses is None:
+            split = [split_address(entry) for entry in self.entries]
+            self._addresses = frozenset((host, port) for host, port in split if port)
+            self._hosts = frozenset(host for host, port in split if not port)
+        host, port = split_address(address)
         return (host, port) in self._addresses or host in self._hosts
+
+    def rows(
+        self, position: Mapping[str, int], hosts: Callable[[], Mapping[str, Mapping[str, int]]]
+    ) -> list[int]:
+        """Return the rows of all that are admitted; one may be named more than once.
+
+        `position` is an endpoint's row by its address, `hosts` gives it by host and port, as `by_host` does:
+        it is asked where an entry is not spelt as an address. Takes as long as there are entries.
+        """
+        found: list[int] = []
+        for entry in self.entries:
+            if (row := position.get(entry)) is not None:
+                found.append(row)
+                continue
+            host, port = split_address(entry)
+            ports = hosts().get(host)
+            if ports is not None:
+                found += ports.values() if not port else [ports[port]] if port in ports else ()
+        return found
+
+
+def by_host(position: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return rows by host and port of addresses with their rows."""
+    result: dict[str, dict[str, int]] = {}
+    for address, row in position.items():
+        host, port = split_address(address)
+        result.setdefault(host, {})[port] = row
+    return result
 
 
 @lru_cache(maxsize=_CACHED)
@@ -37,7 +71,7 @@ def subset(entries: tuple[str, ...]) -> Subset:
     return Subset(entries)
 
 
-def _split(entry: str) -> tuple[str, str]:
+def split_address(entry: str) -> tuple[str, str]:
     """Split into host and port; the port is empty where there is none. IPv6 is spelt in one way."""
     if entry.count(":") <= 1:
         host, _, port = entry.partition(":")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
+from ext_proc.subset import by_host
 from fleet.pick_table import ROW_OF
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ class PoolShape:
             localities=tuple(endpoint.locality for endpoint in pool.endpoints),
             several=any(len(endpoint.models) > 1 for endpoint in pool.endpoints),
         )
+
+    @cached_property
+    def hosts(self) -> Mapping[str, Mapping[str, int]]:
+        """Positions by host and port, for subsets that are spelt in other ways than addresses."""
+        return by_host(self.position)
 
     def model_of(self, named: str | None, *, complete: bool) -> str | None:
         """Return the model that a request means here, None when that is not certain.

@@ -16,5 +16,7 @@ def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
     """Return who is allowed; None: everybody."""
     if fleet.subset is None:
         return None
-    admits = fleet.subset.admits
-    return np.array([admits(address) for address in fleet.shape.addresses], np.bool_)
+    shape = fleet.shape
+    allowed = np.zeros(len(shape.addresses), np.bool_)
+    allowed[fleet.subset.rows(shape.position, lambda: shape.hosts)] = True
+    return allowed
