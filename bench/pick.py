@@ -219,7 +219,7 @@ def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> 
     watch.lap("score")
     order = picks.choose(picks.offer(question, forecast, cost))
     watch.lap("choose")
-    comparison(picks.candidates.addresses, order, cost, forecast, explain=False)
+    comparison(picks.candidates.addresses, order, cost, forecast, picks.scores.fixed, explain=False)
     watch.lap("considered")
 
 

@@ -64,7 +64,9 @@ class Composition:
         forecast = self.forecaster.of(question)
         cost = self.scores.cost(question, forecast)
         order = self.choose(self.offer(question, forecast, cost))
-        considered = comparison(candidates.addresses, order, cost, forecast, explain=question.explain)
+        considered = comparison(
+            candidates.addresses, order, cost, forecast, self.scores.fixed, explain=question.explain
+        )
         if candidates.trials and (tried := self._due_trial(question.now)) is not None:
             return self._trial(*tried, order, question, considered)
         first = order[0]

@@ -29,7 +29,7 @@ class Comparison(Sequence[Considered]):
     __slots__ = ("_addresses", "_told", "_values")
 
     def __init__(self, addresses: Sequence[str], values: tuple[NDArray[np.generic], ...]) -> None:
-        """`values` are columns: cost, queue, load, cold, priced and matched."""
+        """`values` are columns: cost, queue, load, cold, fixed and matched."""
         self._addresses = addresses
         self._values = values
         self._told: tuple[Considered, ...] | None = None
@@ -52,8 +52,8 @@ class Comparison(Sequence[Considered]):
         if self._told is None:
             columns = (column.tolist() for column in self._values)
             self._told = tuple(
-                Considered(address, cost, queue + load, cold, cost - queue - load - priced, matched)
-                for address, cost, queue, load, cold, priced, matched in zip(
+                Considered(address, cost, queue + load, cold, fixed, matched)
+                for address, cost, queue, load, cold, fixed, matched in zip(
                     self._addresses, *columns, strict=True
                 )
             )
@@ -65,18 +65,20 @@ def comparison(
     order: list[int],
     cost: NDArray[np.float64],
     forecast: Forecast,
+    fixed: NDArray[np.float64],
     *,
     explain: bool,
 ) -> Comparison:
-    """Tell of the positions of a pick, best first; to explain it, of the next cheapest ones too."""
+    """Tell of the positions of a pick, best first; to explain it, of the next cheapest ones too.
+
+    `fixed` is the part of the cost that is the same for every prompt.
+    """
     if explain and len(order) < EXPLAINED:
         cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
     places = np.array(order)
     values = tuple(
         column.take(places)
-        for column in (
-            cost, forecast.queue, forecast.load, forecast.cold, forecast.priced, forecast.matched
-        )
-    )  # fmt: skip
+        for column in (cost, forecast.queue, forecast.load, forecast.cold, fixed, forecast.matched)
+    )
     return Comparison([addresses[position] for position in order], values)

@@ -62,13 +62,13 @@ class Considered(NamedTuple):
 
     address: str
     cost: float
-    """What was compared: lower is better."""
+    """What was compared, lower is better: all that scorers say of it, weighted, cold work at its price."""
     wait_seconds: float
     """Until its work ahead is done."""
     cold_seconds: float
     """Prefill of the part of the prompt that it does not hold."""
     penalty_seconds: float
-    """What speaks against it whatever the prompt."""
+    """The part of the cost that is the same for every prompt: memory, trust, pace and distance, weighted."""
     matched_blocks: int
 
 

@@ -371,6 +371,20 @@ def test_a_hot_prefix_is_priced_lower_and_a_conversation_behind_it_is_not() -> N
     assert picks.pick(asked).considered[1].cold_seconds == pytest.approx(4 * BLOCK_SECONDS), "in full"
 
 
+def test_what_is_told_as_penalty_is_the_same_for_every_prompt() -> None:
+    """Load that counts twice, a session's bonus and what cold work costs are none of it."""
+    settings = PickSettings(cost=CostSettings(memory_pressure_from=0.5, memory_pressure_full=1.0))
+    state = state_of([told(queue_depth=2, memory_used_ratio=0.75), told(queue_depth=1)], settings)
+    state.backlog.set_in_flight("h:0", 7, NOW)
+    picks = state.bound("m")
+    assert picks is not None
+    for asked in (question(2), question(2, {0: 8})._replace(session="h:1")):
+        told_of = {entry.address: entry for entry in picks.pick(asked).considered}
+        penalties = [told_of[f"h:{row}"].penalty_seconds for row in range(2)]
+        assert penalties == pytest.approx(picks.scores.fixed.tolist())
+        assert penalties[0] == pytest.approx(settings.cost.memory_pressure_seconds / 2)
+
+
 # Pickers.
 
 
