@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ext_proc.pick.demand import Demand, uses
+from ext_proc.pick.demand import LOOK_BACK, Demand, uses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +24,13 @@ MOST: Final = 256
 
 
 class _Adapter:
-    __slots__ = ("demand", "sent_at")
+    __slots__ = ("demand", "earlier", "sent_at")
 
     def __init__(self, size: int, window_seconds: float) -> None:
         self.sent_at: NDArray[np.float64] = np.full(size, -np.inf)
         self.demand = Demand(window_seconds)
+        self.earlier = Demand(window_seconds)
+        """Of all requests, those before the adapter's time began."""
 
 
 class Adapters:
@@ -47,14 +49,14 @@ class Adapters:
         moved = Adapters(len(sources), self._window_seconds)
         for name, held in self._held.items():
             moved._held[name] = entry = _Adapter(len(sources), self._window_seconds)
-            entry.demand = held.demand
+            entry.demand, entry.earlier = held.demand, held.earlier
             for row, source in enumerate(sources):
                 if source is not None:
                     entry.sent_at[row] = held.sent_at[source]
         return moved
 
-    def note(self, adapter: str, row: int, now: float) -> None:
-        """Note that a request for an adapter goes to an endpoint."""
+    def note(self, adapter: str, row: int, now: float, total: float = 0.0) -> None:
+        """Note that a request for an adapter goes to an endpoint; `total` are all requests, this included."""
         held = self._held.get(adapter)
         if held is None:
             held = self._held[adapter] = _Adapter(self._size, self._window_seconds)
@@ -63,6 +65,7 @@ class Adapters:
         else:
             self._held.move_to_end(adapter)
         held.sent_at[row] = now
+        held.earlier.raise_to(total - 1.0 - LOOK_BACK * self._size * held.demand.at(now), now)
         held.demand.add(now)
 
     def missing(self, adapter: str, since: float) -> NDArray[np.bool_] | None:
@@ -76,4 +79,8 @@ class Adapters:
     def uses(self, adapter: str, total: float, held_share: float, endpoints: int, now: float) -> float:
         """Return how many later requests would share the price of loading it once more, see `demand`."""
         held = self._held.get(adapter)
-        return 0.0 if held is None else uses(held.demand.at(now), total, held_share, endpoints)
+        if held is None:
+            return 0.0
+        since = total - held.earlier.at(now)
+        # Less than a request an endpoint tells nothing, as with prefixes.
+        return 0.0 if since < endpoints else uses(held.demand.at(now), since, held_share, endpoints)

@@ -52,6 +52,11 @@ class Demand:
         self._count = self.at(now) + 1.0
         self._at = max(now, self._at)
 
+    def raise_to(self, count: float, now: float) -> None:
+        """Make it at least so many."""
+        if count > self.at(now):
+            self._count, self._at = count, max(now, self._at)
+
     def at(self, now: float) -> float:
         """Return the count."""
         return self._count * exp(-max(0.0, now - self._at) / self.window_seconds)

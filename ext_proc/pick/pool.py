@@ -115,10 +115,11 @@ class PoolState:
         cold_bytes: float = EVIDENT_BYTES,
     ) -> None:
         """Note a pick; `cold_bytes` is the text that is not held there."""
-        self.demand(model).add(now)
+        demand = self.demand(model)
+        demand.add(now)
         self.backlog.add(address, cold_seconds, now, cold_bytes)
         if adapter:
-            self.adapters.note(adapter, self.shape.position[address], now)
+            self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
 
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.

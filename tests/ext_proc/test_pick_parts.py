@@ -243,7 +243,7 @@ def test_an_adapter_costs_where_nothing_was_sent_for_it_lately() -> None:
     asked = question(3, adapter="a")
     assert scored(state, asked) == [0, 0, 0], "nobody has it, so it makes no difference"
     state.note("m", "h:1", 0.0, "a", NOW)
-    assert scored(state, asked) == pytest.approx([0.3, 0, 0.3])
+    assert scored(state, asked) == pytest.approx([0.4, 0, 0.4]), "one request tells nothing of demand"
     assert scored(state, question(3)) == [0, 0, 0]
     assert scored(state, question(3, adapter="b")) == [0, 0, 0]
     assert scored(state, asked._replace(now=NOW + 301)) == [0, 0, 0], "forgotten"
@@ -269,6 +269,19 @@ def test_adapters_are_bounded_and_stay_with_their_endpoints() -> None:
     missing = moved.missing(str(MOST), 0.0)
     assert missing is not None
     assert missing.tolist() == [False, True]
+
+
+def test_a_new_adapter_is_held_against_what_came_since_it_was_first_asked_for() -> None:
+    """Held against all of the window, it would wait on one endpoint until it has outgrown what is over."""
+    adapters, demand = Adapters(4, WINDOW_SECONDS), Demand(WINDOW_SECONDS)
+    for adapter, times in (("old", 400), ("new", 40)):
+        for _ in range(times):
+            demand.add(NOW)
+            adapters.note(adapter, 0, NOW, demand.at(NOW))
+    assert adapters.uses("new", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(40 / 4)
+    assert adapters.uses("new", demand.at(NOW), 1.0, 4, NOW) == 0.0
+    assert adapters.uses("old", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(440 / 4)
+    assert adapters.carried_to([0, 1]).uses("new", demand.at(NOW), 0.25, 4, NOW) == pytest.approx(10)
 
 
 def test_a_session_takes_its_bonus_off_its_last_endpoint_and_nothing_where_that_is_no_candidate() -> None:
