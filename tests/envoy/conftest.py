@@ -18,6 +18,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import aiohttp
 import grpc
@@ -37,6 +38,7 @@ from fleet.endpoint import Membership, Pool
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, METADATA_NAMESPACE
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
+from xds_server.snapshot import clusters
 from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.build import build_snapshot
 
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
     from xds_server.snapshot.snapshot import Snapshot
 
-_LIMIT_SECONDS = 15.0
+_LIMIT_SECONDS = 60.0
+"""Reached by nothing that works: it ends a test that would wait for ever."""
+
+_PATIENCE_SECONDS = 10.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -362,6 +367,7 @@ class World:
     http: aiohttp.ClientSession
     pools: dict[str, list[str]]
     xds_server: grpc.aio.Server
+    patient: bool = True
 
     @staticmethod
     async def eventually(condition: Any, what: str) -> Any:
@@ -373,7 +379,17 @@ class World:
         return f"http://{address}{path}"
 
     def set_weights(self, weights: dict[str, int], unhealthy: frozenset[str] = frozenset()) -> None:
-        self.ads.set(build_snapshot(self.settings, membership(self.settings), weights, unhealthy))
+        self.publish(membership(self.settings), weights, unhealthy)
+
+    def publish(
+        self,
+        served: Membership,
+        weights: dict[str, int],
+        unhealthy: frozenset[str] = frozenset(),
+        **more: Any,
+    ) -> None:
+        """Build what the product would and give it to Envoy."""
+        self.ads.set(built(self.settings, served, weights, unhealthy, patient=self.patient, **more))
 
     def set_membership(self, pools: dict[str, list[str]], weights: dict[str, int] | None = None) -> None:
         """Serve other endpoints than the settings have, for these pools."""
@@ -386,7 +402,7 @@ class World:
                 for pool in membership(self.settings).pools
             )
         )
-        self.ads.set(build_snapshot(self.settings, changed, weights or {}, frozenset()))
+        self.publish(changed, weights or {})
 
     async def weights_taken(self, pool: str, weights: dict[str, int]) -> None:
         """Push weights and wait until Envoy has them."""
@@ -489,15 +505,27 @@ def free_address() -> str:
             return address
 
 
+def built(settings: Settings, *told: Any, patient: bool, **more: Any) -> Snapshot:
+    """Build a snapshot; a patient one never takes the stand-in for frozen.
+
+    The stand-in shares a process with the test, so what stalls one stalls both.
+    """
+    seconds = _PATIENCE_SECONDS if patient else clusters._HEALTH_TIMEOUT_SECONDS
+    with mock.patch.object(clusters, "_HEALTH_TIMEOUT_SECONDS", seconds):
+        return build_snapshot(settings, *told, **more)
+
+
 @contextlib.asynccontextmanager
 async def make_world(
     delta: bool = False,
+    patient: bool = True,
     register: Callable[[grpc.aio.Server], None] = lambda server: None,
     adapt: Callable[[dict[str, Any]], None] = lambda settings: None,
 ) -> AsyncIterator[World]:
     """Start engines, discovery (with what else `register` adds to its server), ext_proc and Envoy.
 
-    `adapt` may change the settings, as they are read from YAML, before they are checked.
+    `adapt` may change the settings, as they are read from YAML, before they are checked. A world that
+    is not `patient` has the product's own time limits for ext_proc.
     """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-test-"))
     engines = Engines()
@@ -511,10 +539,12 @@ async def make_world(
         "marked": [await engines.add() for _ in range(3)],
     }
     written = _settings(directory, pools)
+    if patient:
+        written["ext_proc"]["message_timeout_seconds"] = _PATIENCE_SECONDS
     adapt(written)
     settings = parse_settings(yaml.safe_dump(written))
     ads = Ads()
-    ads.set(build_snapshot(settings, membership(settings), {}, frozenset()))
+    ads.set(built(settings, membership(settings), {}, frozenset(), patient=patient))
     server = grpc.aio.server()
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
     register(server)
@@ -526,7 +556,7 @@ async def make_world(
     timeout = aiohttp.ClientTimeout(total=30)
     try:
         async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession(timeout=timeout) as http:
-            world = World(settings, ads, ext_proc, engines, envoy, http, pools, server)
+            world = World(settings, ads, ext_proc, engines, envoy, http, pools, server, patient)
             await envoy.wait_ready(listeners=len(settings.listeners))
             await world.ext_proc_health(healthy=True)
             yield world

@@ -8,7 +8,6 @@ import pytest
 
 from fleet.settings.membership import membership
 from xds_server.snapshot import endpoints
-from xds_server.snapshot.build import build_snapshot
 
 
 @pytest.mark.parametrize("staying", [0, 1, 2, 4])
@@ -20,7 +19,7 @@ async def test_who_drains_gets_nothing_new_unless_nobody_else_is_there(world, mo
     monkeypatch.setattr(endpoints, "_without_panic", lambda pool, *_: pool)
     pool = world.pools["weighted"]
     weights, draining = dict.fromkeys(pool, 1000), frozenset(pool[staying:])
-    world.ads.set(build_snapshot(world.settings, membership(world.settings), weights, frozenset(), draining))
+    world.publish(membership(world.settings), weights, draining=draining)
 
     async def taken() -> bool:
         hosts = (await world.envoy.clusters())["weighted"]

@@ -16,7 +16,6 @@ from fleet.settings.membership import membership
 from tests.envoy.sockets import ACCEPT, KEY, PATH, SocketEngines, handshake
 from tests.envoy.two_tongues import TwoTongues
 from xds_server.http2.ways import Ways
-from xds_server.snapshot.build import build_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,10 +48,8 @@ class Scene:
 
     def move(self, *pools: str, known: tuple[str, ...] = ("two", "broken")) -> None:
         """Speak HTTP/1.1 to these pools and the first protocol to all others; `known` could speak it."""
-        settings = self.world.settings
-        told = (membership(settings), {}, frozenset())
         ways = Ways(frozenset(pools), frozenset(known), frozenset(known))
-        self.world.ads.set(build_snapshot(settings, *told, ways=ways))
+        self.world.publish(membership(self.world.settings), {}, ways=ways)
 
 
 async def _echo(request: bytes, context: Any) -> bytes:
