@@ -87,6 +87,10 @@ class Engines:
         """Addresses that cut the connection in the middle of a request."""
         self.delays: dict[str, float] = {}
         """Address to the seconds that it takes to answer."""
+        self.release = asyncio.Event()
+        """What asks with `?held` is answered no further, and what `held` has not at all, before this is set."""
+        self.held: set[str] = set()
+        """Addresses that wait for it, whatever they are asked."""
         self.answers: list[tuple[str, str]] = []
         """Headers that answers have beside the usual ones."""
         self.newest: deque[tuple[str, CIMultiDict[str]]] = deque(maxlen=32)
@@ -134,6 +138,8 @@ class Engines:
         self.served[address] += 1
         self.newest.append((address, CIMultiDict(request.headers)))
         await asyncio.sleep(self.delays.get(address, 0))
+        if address in self.held:
+            await self.release.wait()
         if address in self.resets:
             assert request.transport is not None
             request.transport.abort()
@@ -151,7 +157,10 @@ class Engines:
         )
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Two events, `?silence=` seconds apart, the first after `?prefill=`; `?cut=1`: only one."""
+        """Two events, `?silence=` seconds apart (`?held=1`: until released), the first after `?prefill=`.
+
+        `?cut=1`: only one.
+        """
         address = self._address(request)
         self.served[address] += 1
         await asyncio.sleep(self.delays.get(address, 0))
@@ -160,6 +169,8 @@ class Engines:
         await asyncio.sleep(float(request.query.get("prefill", "0")))
         await response.write(b"data: first\n\n")
         await asyncio.sleep(float(request.query.get("silence", "0")))
+        if "held" in request.query:
+            await self.release.wait()
         if "cut" in request.query:
             assert request.transport is not None
             request.transport.abort()
