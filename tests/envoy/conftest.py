@@ -88,9 +88,9 @@ class Engines:
         self.delays: dict[str, float] = {}
         """Address to the seconds that it takes to answer."""
         self.release = asyncio.Event()
-        """What asks with `?held` is answered no further, and what `held` has not at all, before this is set."""
+        """Before this is set, what asks with `?held` gets no more than the beginning of its answer."""
         self.held: set[str] = set()
-        """Addresses that wait for it, whatever they are asked."""
+        """Addresses that answer nothing before it is set."""
         self.answers: list[tuple[str, str]] = []
         """Headers that answers have beside the usual ones."""
         self.newest: deque[tuple[str, CIMultiDict[str]]] = deque(maxlen=32)
