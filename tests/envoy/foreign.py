@@ -134,7 +134,8 @@ def _ext_proc(way: Way) -> dict[str, Any]:
     config: dict[str, Any] = {
         "grpc_service": {"envoy_grpc": {"cluster_name": "processor"}},
         "failure_mode_allow": way.allow,
-        "message_timeout": "2s",
+        # The service is mostly in the test's own process, which stalls now and then.
+        "message_timeout": "10s",
         "processing_mode": mode,
         "metadata_options": {
             "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
@@ -281,7 +282,7 @@ async def foreign(ways: Sequence[Way], *, inside: bool = True, **ext_proc: Any) 
     addresses = {way.name: free_address() for way in ways}
     socket, server = f"{directory}/ext_proc.sock", None
     service = service_of(pool, **ext_proc) if inside else None
-    timeout = aiohttp.ClientTimeout(total=20)
+    timeout = aiohttp.ClientTimeout(total=60)
     try:
         if service is not None:
             server = await serve(service, socket)
@@ -316,7 +317,7 @@ class Processor:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=pipe)
         assert self._process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await self._process.stdout.readline() == b"ready\n"
 
     async def kill(self) -> None:

@@ -47,8 +47,11 @@ async def doctor(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def untroubled(worlds: Any) -> AsyncIterator[World]:
-    """An Envoy of these tests' own: the doctor reads counters, and they keep what other tests have done."""
-    async with worlds() as world:
+    """An Envoy of these tests' own: the doctor reads counters, and they keep what other tests have done.
+
+    Its time limits are the product's: the doctor judges them.
+    """
+    async with worlds(patient=False) as world:
         yield world
 
 
@@ -85,7 +88,7 @@ def everything_on(settings: dict[str, Any]) -> None:
 
 
 async def test_nothing_is_found_in_ours_with_everything_on(worlds):
-    async with worlds(adapt=everything_on) as world:
+    async with worlds(patient=False, adapt=everything_on) as world:
         arguments = ("--p99-seconds", "600", "--fail-on", "note")
         assert await doctor("--admin", world.envoy.admin_address, *arguments) == (0, [])
         assert not world.ads.nacks
