@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _LIMIT_SECONDS = 60.0
 """Reached by nothing that works: it ends a test that would wait for ever."""
 
-_PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -521,7 +521,7 @@ def built(settings: Settings, *told: Any, patient: bool, **more: Any) -> Snapsho
 
     The stand-in shares a process with the test, so what stalls one stalls both.
     """
-    seconds = _PATIENCE_SECONDS if patient else clusters._HEALTH_TIMEOUT_SECONDS
+    seconds = PATIENCE_SECONDS if patient else clusters._HEALTH_TIMEOUT_SECONDS
     with mock.patch.object(clusters, "_HEALTH_TIMEOUT_SECONDS", seconds):
         return build_snapshot(settings, *told, **more)
 
@@ -551,7 +551,7 @@ async def make_world(
     }
     written = _settings(directory, pools)
     if patient:
-        written["ext_proc"]["message_timeout_seconds"] = _PATIENCE_SECONDS
+        written["ext_proc"]["message_timeout_seconds"] = PATIENCE_SECONDS
     adapt(written)
     settings = parse_settings(yaml.safe_dump(written))
     ads = Ads()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import aiohttp
 from opentelemetry.sdk.trace import TracerProvider
@@ -14,12 +15,13 @@ from bench.envoy import EnvoyProcess
 from ext_proc.app import ExtProcServer
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
-from tests.envoy.conftest import eventually, free_address
+from tests.envoy.conftest import PATIENCE_SECONDS, eventually, free_address
 from xds_server.app import XdsServer
+from xds_server.snapshot import clusters
 from xds_server.snapshot.bootstrap import bootstrap
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 
@@ -63,9 +65,15 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def site(
-    directory: Path, pools: dict[str, tuple[str, list[str]]], **of_pools: Any
+    directory: Path,
+    pools: dict[str, tuple[str, list[str]]],
+    of_each: Mapping[str, dict[str, Any]] | None = None,
+    **of_pools: Any,
 ) -> AsyncIterator[Site]:
-    """Start it; `pools` has protocol and engines of each pool, `of_pools` more settings of all."""
+    """Start it; `pools` has protocol and engines of each pool, `of_pools` and `of_each` more settings.
+
+    The services share a process with the test and stall with it, so Envoy waits long for them.
+    """
     addresses = {name: free_address() for name in pools}
     written = {
         "pools": [
@@ -75,6 +83,7 @@ async def site(
                 "endpoints": [{"address": address} for address in engines],
                 "joining": {"probe": "none"},
                 **of_pools,
+                **(of_each or {}).get(name, {}),
             }
             for name, (protocol, engines) in pools.items()
         ],
@@ -82,7 +91,10 @@ async def site(
             {"name": name, "address": address, "pool": name} for name, address in addresses.items()
         ],
         "xds": {"address": f"unix:{directory}/xds.sock", "state_path": "", "tick_seconds": 0.05},
-        "ext_proc": {"address": f"unix:{directory}/ext_proc.sock"},
+        "ext_proc": {
+            "address": f"unix:{directory}/ext_proc.sock",
+            "message_timeout_seconds": PATIENCE_SECONDS,
+        },
         "control": {"address": f"unix:{directory}/control.sock"},
         "admin": {"address": "", "ext_proc_address": ""},
         "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.5},
@@ -96,12 +108,13 @@ async def site(
     server = XdsServer(settings, store, CollectorRegistry(), TracerProvider(), control=False)
     ext_proc = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
     boot = bootstrap(ads_address=settings.xds.address, node_id="test", node_cluster="tests")
-    await ext_proc.start()
-    await server.start()
-    try:
-        async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession() as client:
-            await envoy.wait_ready(listeners=len(pools))
-            yield Site(addresses, server, ext_proc, client, written, envoy)
-    finally:
-        await server.stop()
-        await ext_proc.stop()
+    with mock.patch.object(clusters, "_HEALTH_TIMEOUT_SECONDS", PATIENCE_SECONDS):
+        await ext_proc.start()
+        await server.start()
+        try:
+            async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession() as client:
+                await envoy.wait_ready(listeners=len(pools))
+                yield Site(addresses, server, ext_proc, client, written, envoy)
+        finally:
+            await server.stop()
+            await ext_proc.stop()

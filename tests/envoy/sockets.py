@@ -143,7 +143,7 @@ async def handshake(
     try:
         head = [f"{method} {path} HTTP/1.1", "host: engine", *lines, "", ""]
         writer.write("\r\n".join(head).encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in rest)
             body = await reader.readexactly(int(headers.get("content-length", "0")))
@@ -197,7 +197,7 @@ class Http2Client:
     async def until(self, condition: Any) -> None:
         """Read until it is so."""
         self._writer.write(self._h2.data_to_send())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 received = await self._reader.read(65_536)
                 if not received:

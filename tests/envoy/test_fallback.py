@@ -170,7 +170,7 @@ async def test_one_connection_serves_many_requests(scene: Scene) -> None:
     try:
         for _ in range(3):
             writer.write(f"GET {PATH} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
             assert head.startswith(b"HTTP/1.1 200")
             await reader.readuntil(b"\r\n0\r\n\r\n")
     finally:
@@ -273,7 +273,7 @@ async def test_an_engine_with_a_goaway_loop_works_once_its_pool_has_moved(scene:
 async def test_grpc_engines_are_spoken_to_in_http2(scene: Scene) -> None:
     """Upgrades have no place there; everything else is theirs, the path of upgrades included."""
     async with grpc.aio.insecure_channel(scene.address("grpc")) as channel:
-        call = channel.unary_unary("/s/m")(b"hello", metadata=(("x-y", "z"),), timeout=10)
+        call = channel.unary_unary("/s/m")(b"hello", metadata=(("x-y", "z"),), timeout=60)
         assert await call == b"echo hello"
         assert dict(await call.initial_metadata())["seen"] == "z"
     status, _, _ = await handshake(scene.address("grpc"), HANDSHAKE)

@@ -52,14 +52,15 @@ async def test_an_engine_that_is_killed_under_load_costs_the_others_nothing(
         assert await _plain(held, "only") == (200, "HTTP/2")
         assert await _plain(held, "both") == (200, "HTTP/1.1")
 
-        for made in engines.values():
-            for engine in made:
-                engine.slow_seconds = 1.0
+        release = asyncio.Event()
+        everybody = [engine for made in engines.values() for engine in made]
+        for engine in everybody:
+            engine.holding = release
         in_flight = [asyncio.create_task(held.over(name)) for name in pools for _ in range(16)]
-        await asyncio.sleep(0.4)
-        for dying, living in engines.values():
+        await eventually(lambda: sum(engine.waiting for engine in everybody) >= len(in_flight), "in flight")
+        for dying, _ in engines.values():
             dying.die()
-            living.slow_seconds = 0.0
+        release.set()
         lost = [task for task in await asyncio.gather(*in_flight) if task != "HTTP/2"]
         assert len(lost) >= 6, "so many in each pool would have been enough to move it"
 
@@ -81,7 +82,7 @@ async def test_websockets_go_to_engines_of_http2_alone_by_extended_connect(tmp_p
         for path in (PATH, "/elsewhere"):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write("\r\n".join([f"GET {path} HTTP/1.1", "host: engine", *HANDSHAKE, "", ""]).encode())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
                 writer.write(masked(b"hello"))
                 assert await reader.readexactly(11) == masked(b"hello")

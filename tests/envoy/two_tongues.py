@@ -34,6 +34,10 @@ class TwoTongues:
         """Else it answers HTTP/1.1 as servers of HTTP/2 alone do: with its SETTINGS, and hangs up."""
         self.address = ""
         self.slow_seconds = 0.0
+        self.holding: asyncio.Event | None = None
+        """Requests over HTTP/2, except for `/health`, wait for it, if there is one."""
+        self.waiting = 0
+        """How many have come to wait."""
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
@@ -115,7 +119,7 @@ class TwoTongues:
                         self.well_for_probes and paths[event.stream_id] == "/health"
                     )
                     if well:
-                        answers.add(asyncio.create_task(self._answer(conn, writer, event.stream_id)))
+                        answers.add(asyncio.create_task(self._answer(conn, writer, event.stream_id, paths)))
                     elif self.manner == "garbage":
                         writer.write(b"\xff" * 40)
                     elif self.manner == "goaway":
@@ -125,8 +129,13 @@ class TwoTongues:
         for answer in answers:
             answer.cancel()
 
-    async def _answer(self, conn: H2Connection, writer: asyncio.StreamWriter, stream: int) -> None:
+    async def _answer(
+        self, conn: H2Connection, writer: asyncio.StreamWriter, stream: int, paths: dict[int, str]
+    ) -> None:
         await asyncio.sleep(self.slow_seconds)
+        if self.holding is not None and paths[stream] != "/health":
+            self.waiting += 1
+            await self.holding.wait()
         with contextlib.suppress(ProtocolError):
             conn.send_headers(stream, [(":status", "200"), ("content-type", "application/json")])
             conn.send_data(stream, self._body("HTTP/2"), end_stream=True)
