@@ -10,13 +10,16 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 
 from bench.certificates import Authority
 from tests.envoy.site import site
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Sequence
     from pathlib import Path
+
+    from tests.envoy.site import Site
 
 SLA = {"first_token_p95_seconds": 2.0, "tolerated_error_ratio": 0.15, "base_round_trip_seconds": 0.002}
 HANDSHAKE_SECONDS = 1.5
@@ -114,29 +117,47 @@ def with_tls(directory: Path) -> tuple[dict[str, Any], ssl.SSLContext]:
     return {"ca_file": str(authority.file), "sni": "engines.test"}, context
 
 
-@pytest.mark.parametrize("promised", [{}, {"sla": SLA}], ids=["no-sla", "sla"])
-async def test_a_late_handshake_is_waited_for(tmp_path: Path, promised: dict[str, Any]) -> None:
+async def full(made: Site, pool: str, engines: Sequence[Engine]) -> str:
+    """Ask while no connection is taken, and take them a moment later."""
+    asked = asyncio.create_task(made.over(pool))
+    await asyncio.sleep(ACCEPTS_AFTER_SECONDS)
+    for engine in engines:
+        engine.accept()
+    return await asked
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All of them at the same time, before one Envoy: what they wait for is the same."""
+    directory = tmp_path_factory.mktemp("late")
+    tls, context = with_tls(directory)
+    kinds = {"late": context, "late-sla": context, "full": None, "full-sla": None}
+    engines = {name: [Engine(tls) for _ in range(ENGINES)] for name, tls in kinds.items()}
+    more: dict[str, dict[str, Any]] = {name: {"tls": tls} for name in kinds if name.startswith("late")}
+    for name in ("late-sla", "full-sla"):
+        more.setdefault(name, {})["sla"] = SLA
+    async with started(*(engine for held in engines.values() for engine in held)):
+        with contextlib.ExitStack() as queues:
+            for engine in (*engines["late"], *engines["late-sla"]):
+                engine.accept()
+            for engine in (*engines["full"], *engines["full-sla"]):
+                queues.enter_context(engine.full())
+            pools = {name: ("http1", [engine.address for engine in held]) for name, held in engines.items()}
+            async with site(directory, pools, more) as made:
+                found = await asyncio.gather(
+                    *(made.over(name) for name in ("late", "late-sla")),
+                    *(full(made, name, engines[name]) for name in ("full", "full-sla")),
+                )
+    return dict(zip(kinds, found, strict=True))
+
+
+@pytest.mark.parametrize("pool", ["late", "late-sla"], ids=["no-sla", "sla"])
+async def test_a_late_handshake_is_waited_for(outcomes: dict[str, str], pool: str) -> None:
     """The engines' own process makes it, so a busy one makes it late, and all may be busy."""
-    tls, context = with_tls(tmp_path)
-    engines = [Engine(context) for _ in range(ENGINES)]
-    async with started(*engines) as addresses:
-        for engine in engines:
-            engine.accept()
-        async with site(tmp_path, {"late": ("http1", addresses)}, tls=tls, **promised) as made:
-            assert await made.over("late") == "HTTP/1.1"
+    assert outcomes[pool] == "HTTP/1.1"
 
 
-@pytest.mark.parametrize("promised", [{}, {"sla": SLA}], ids=["no-sla", "sla"])
-async def test_a_full_queue_of_connections_is_waited_for(tmp_path: Path, promised: dict[str, Any]) -> None:
+@pytest.mark.parametrize("pool", ["full", "full-sla"], ids=["no-sla", "sla"])
+async def test_a_full_queue_of_connections_is_waited_for(outcomes: dict[str, str], pool: str) -> None:
     """The kernel drops what does not fit; whoever accepts a moment later still serves it."""
-    engines = [Engine() for _ in range(ENGINES)]
-    async with started(*engines) as addresses:
-        with contextlib.ExitStack() as full:
-            for engine in engines:
-                full.enter_context(engine.full())
-            async with site(tmp_path, {"late": ("http1", addresses)}, **promised) as made:
-                asked = asyncio.create_task(made.over("late"))
-                await asyncio.sleep(ACCEPTS_AFTER_SECONDS)
-                for engine in engines:
-                    engine.accept()
-                assert await asked == "HTTP/1.1"
+    assert outcomes[pool] == "HTTP/1.1"
