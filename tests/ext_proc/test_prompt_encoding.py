@@ -87,7 +87,7 @@ def test_a_body_of_just_the_limit_is_whole(coding: str) -> None:
     assert prompt.complete
 
 
-@pytest.mark.parametrize("coding", set(CODERS) - {"", "identity"})
+@pytest.mark.parametrize("coding", [coding for coding in CODERS if coding not in {"", "identity"}])
 def test_a_truncated_body_is_broken_and_a_leading_part_is_read_as_far_as_it_goes(coding: str) -> None:
     lines = b",".join(b'"%064x"' % (number**40 % 2**256) for number in range(7000))
     body = b'{"model":"m","prompt":[' + lines + b"]}"
@@ -108,19 +108,19 @@ def test_a_truncated_body_is_broken_and_a_leading_part_is_read_as_far_as_it_goes
     ("body", "coding"),
     [
         (BODY, "snappy"),
-        (gzip.compress(BODY), "gzip, snappy"),
-        (gzip.compress(BODY), "gzip, gzip, gzip, gzip, gzip"),
+        (gzipped(BODY), "gzip, snappy"),
+        (gzipped(BODY), "gzip, gzip, gzip, gzip, gzip"),
         (BODY, "gzip"),
         (BODY, "br"),
         (BODY, "zstd"),
         (BODY, "deflate"),
-        (gzip.compress(BODY), "deflate"),
-        (gzip.compress(BODY) + b"junk", "gzip"),
+        (gzipped(BODY), "deflate"),
+        (gzipped(BODY) + b"junk", "gzip"),
         (zlib.compress(BODY) + b"junk", "deflate"),
         (brotli.compress(BODY) + b"junk", "br"),
         (zstd.compress(BODY) + b"junk", "zstd"),
-        (gzip.compress(BODY)[:-4] + b"\0\0\0\0", "gzip"),
-        (gzip.compress(BODY)[:5], "gzip"),
+        (gzipped(BODY)[:-4] + b"\0\0\0\0", "gzip"),
+        (gzipped(BODY)[:5], "gzip"),
     ],
 )
 def test_what_cannot_be_undone_is_told_and_raises_nothing(body: bytes, coding: str) -> None:
