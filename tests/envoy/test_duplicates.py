@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 PATH = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "how are you?"}]}
-A_WHILE_SECONDS = 0.4
+PATIENCE_SECONDS = 10.0
+"""For a store beside us: this process is stalled at times, and that is no fault of the store."""
 SLA = {
     "first_token_p95_seconds": 5.0,
     "tolerated_error_ratio": 0.15,
@@ -38,7 +39,7 @@ SLA = {
 def may_refuse(settings: dict[str, Any]) -> None:
     """Let Envoy take a 409 from ext_proc, and repeat what has a key."""
     settings["ext_proc"]["idempotency"] = {"enabled": True, "duplicates": "reject"}
-    settings["limits"] = {"drain_seconds": 0.5}
+    settings["limits"] = {"drain_seconds": 0.1}
     for pool in settings["pools"]:
         if pool["name"] == "retrying":
             pool.pop("retry_on")
@@ -52,14 +53,32 @@ async def made(worlds: Any) -> AsyncIterator[World]:
         assert not made.ads.nacks
 
 
+def hold(world: World) -> None:
+    """Let the engines of the slow pool answer nothing before `release` is set."""
+    world.engines.release = asyncio.Event()
+    world.engines.held.update(world.pools["marked"])
+
+
 async def at_once(world: World, bodies: list[Any], headers: list[dict[str, str]] | None = None) -> list[Any]:
-    """Ask the slow pool for all of these at the same time."""
-    world.engines.delays.update(dict.fromkeys(world.pools["marked"], A_WHILE_SECONDS))
+    """Ask the slow pool for all of these at the same time: it answers when all have come or are refused."""
+    hold(world)
     told = headers or [{} for _ in bodies]
-    asked = zip(bodies, told, strict=True)
-    return await asyncio.gather(
-        *(world.post(body, listener="marked", path=PATH, headers=held) for body, held in asked)
-    )
+    before = world.engines.served.total()
+    asked = [
+        asyncio.create_task(world.post(body, listener="marked", path=PATH, headers=held))
+        for body, held in zip(bodies, told, strict=True)
+    ]
+
+    def together() -> bool:
+        ended = sum(task.done() for task in asked)
+        return world.engines.served.total() - before + ended >= len(asked)
+
+    try:
+        await world.eventually(together, "all at once")
+    finally:
+        world.engines.release.set()
+        world.engines.held.clear()
+    return await asyncio.gather(*asked)
 
 
 def statuses(answers: list[Any]) -> list[int]:
@@ -135,14 +154,15 @@ async def test_by_default_there_is_no_key_and_nobody_is_refused(world: World) ->
 
 async def test_a_client_that_has_left_blocks_nobody(made: World) -> None:
     async with worker(made):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(A_WHILE_SECONDS / 4):
-                await at_once(made, [BODY])
-
-        async def served() -> bool:
-            return statuses(await at_once(made, [BODY])) == [200]
-
-        await made.eventually(served, "the first one has ended")
+        hold(made)
+        before = made.engines.served.total()
+        leaving = asyncio.create_task(made.post(BODY, listener="marked", path=PATH))
+        await made.eventually(lambda: made.engines.served.total() > before, "in flight")
+        assert statuses(await at_once(made, [BODY])) == [409]
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await made.eventually(lambda: served_by(made), "the first one has ended")
 
 
 async def test_workers_look_at_one_store_and_a_store_that_is_away_refuses_nobody(made: World) -> None:
@@ -151,7 +171,7 @@ async def test_workers_look_at_one_store_and_a_store_that_is_away_refuses_nobody
     try:
         async with (
             running_server(directory) as server,
-            worker(made, url=url, timeout_seconds=0.5) as registry,
+            worker(made, url=url, timeout_seconds=PATIENCE_SECONDS) as registry,
         ):
             idempotency = made.settings.ext_proc.idempotency.model_copy(update={"url": url})
             other = SharedFlights(idempotency, "another worker", lambda: None)
