@@ -516,13 +516,18 @@ def free_address() -> str:
             return address
 
 
+def patience() -> contextlib.AbstractContextManager[Any]:
+    """Let Envoy wait long for an answer to its health checks of ext_proc, and see soon who dies or comes."""
+    changed = {"_HEALTH_TIMEOUT_SECONDS": PATIENCE_SECONDS, "_HEALTH_INTERVAL_SECONDS": 0.05}
+    return mock.patch.multiple(clusters, **changed)
+
+
 def built(settings: Settings, *told: Any, patient: bool, **more: Any) -> Snapshot:
     """Build a snapshot; a patient one never takes the stand-in for frozen.
 
     The stand-in shares a process with the test, so what stalls one stalls both.
     """
-    seconds = PATIENCE_SECONDS if patient else clusters._HEALTH_TIMEOUT_SECONDS
-    with mock.patch.object(clusters, "_HEALTH_TIMEOUT_SECONDS", seconds):
+    with patience() if patient else contextlib.nullcontext():
         return build_snapshot(settings, *told, **more)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import aiohttp
 from opentelemetry.sdk.trace import TracerProvider
@@ -15,9 +14,8 @@ from bench.envoy import EnvoyProcess
 from ext_proc.app import ExtProcServer
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
-from tests.envoy.conftest import PATIENCE_SECONDS, eventually, free_address
+from tests.envoy.conftest import PATIENCE_SECONDS, eventually, free_address, patience
 from xds_server.app import XdsServer
-from xds_server.snapshot import clusters
 from xds_server.snapshot.bootstrap import bootstrap
 
 if TYPE_CHECKING:
@@ -108,7 +106,7 @@ async def site(
     server = XdsServer(settings, store, CollectorRegistry(), TracerProvider(), control=False)
     ext_proc = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
     boot = bootstrap(ads_address=settings.xds.address, node_id="test", node_cluster="tests")
-    with mock.patch.object(clusters, "_HEALTH_TIMEOUT_SECONDS", PATIENCE_SECONDS):
+    with patience():
         await ext_proc.start()
         await server.start()
         try:
