@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.prefix.holders import HolderSets
+from ext_proc.prefix.keys import key_of
 from ext_proc.prefix.recency import Recency
 from ext_proc.prefix.table import RESERVED, BlockTable
 
@@ -33,8 +34,6 @@ _SLACK_SHIFT: Final = 7
 _MOST_SLACK: Final = 512
 _SWEPT: Final = 512
 """Blocks of forgotten endpoints that are removed with each record: a big cache does not stop the service."""
-_STAND_IN: Final = 0x9E37_79B9_7F4A_7C15
-"""Added to the two hashes that the table reserves."""
 
 
 class _Endpoint:
@@ -138,15 +137,11 @@ class PrefixIndex:
         kept = blocks[: endpoint.limit]
         if not kept:
             return 0
-        hashes = np.fromiter(kept, np.uint64, len(kept))
-        if hashes.min() < RESERVED:
-            hashes[hashes < RESERVED] += np.uint64(_STAND_IN)
-            kept = hashes.tolist()
-        known = endpoint.recency.touch(kept, hashes)
-        if known < len(kept):
-            self._add(kept[known:], hashes[known:], endpoint)
+        fresh = endpoint.recency.touch(kept)
+        if fresh.size:
+            self._add(fresh, endpoint)
             self._evict(endpoint)
-        return len(kept) - known
+        return int(fresh.size)
 
     def resize(self, address: str, limit_blocks: int) -> None:
         """Set how many blocks `address` can hold, at most the index's own limit, and evict down to it."""
@@ -183,7 +178,7 @@ class PrefixIndex:
         return -1 if endpoint is None else endpoint.slot
 
     def _number(self, block: int) -> int:
-        return self._table.get(block if block >= RESERVED else block + _STAND_IN)
+        return self._table.get(block if block >= RESERVED else key_of(block))
 
     def _endpoint(self, address: str) -> _Endpoint:
         endpoint = self._endpoints.get(address)
@@ -217,12 +212,12 @@ class PrefixIndex:
             self._free.append(endpoint.slot)
             self._sets.unpin(endpoint.alone)
 
-    def _add(self, blocks: Sequence[int], hashes: NDArray[np.uint64], endpoint: _Endpoint) -> None:
+    def _add(self, hashes: NDArray[np.uint64], endpoint: _Endpoint) -> None:
         """Add an endpoint to the holders of blocks."""
         table, sets, alone, bit = self._table, self._sets, endpoint.alone, endpoint.bit
         before = len(table)
-        if len(blocks) < _AT_ONCE:
-            for block in blocks:
+        if hashes.size < _AT_ONCE:
+            for block in hashes.tolist():
                 if old := table.claim(block, alone):
                     number = sets.number(sets.masks[old] | bit)
                     if number != old:

@@ -6,7 +6,7 @@ array is full, the holes are squeezed out.
 
 A block's hash tells the whole prefix before it, so what is held is a forest, and the array cuts it into
 `runs`: pieces of a path, side by side. Only where a run's first block stands is looked up; the others are
-found by comparing arrays. That is why a prompt of 512 warm blocks costs a few look-ups and two copies.
+found by bisection. That is why a prompt of 512 warm blocks costs a few look-ups and two copies.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ext_proc.prefix.keys import key_of, keys_of
 from ext_proc.prefix.table import BlockTable
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _SLAB_BITS: Final = 7
 
 
 class Recency:
-    """Blocks from the least to the most recently used. Hashes are those that a `BlockTable` may hold."""
+    """Blocks from the least to the most recently used."""
 
     __slots__ = ("_begin", "_end", "_fronts", "_order", "_view", "held")
 
@@ -45,33 +46,36 @@ class Recency:
         """Bytes of the arrays."""
         return int(self._order.nbytes) + self._fronts.nbytes
 
-    def touch(self, chain: Sequence[int], hashes: NDArray[np.uint64]) -> int:
-        """Make a prompt's blocks (given twice, as numbers and as an array) the most recently used.
-
-        Return how many leading ones were held before.
-        """
+    def touch(self, chain: Sequence[int]) -> NDArray[np.uint64]:
+        """Make a prompt's blocks the most recently used; return its tail that was not held before."""
         count, known = len(chain), 0
         if self._end + count > self._order.size:
             self._squeeze(count)
+        order, view, fronts, begin, end = self._order, self._view, self._fronts, self._begin, self._end
+        top = end + count
         while known < count:
-            last = self._fronts.get(chain[known]) - 1
-            if not self._begin <= last < self._end or self._view[last] != chain[known]:
+            front = key_of(chain[known])
+            last = fronts.get(front) - 1
+            if not begin <= last < end or view[last] != front:
                 break
-            length = self._common(last, hashes[known:])
-            if length == count and last + 1 == self._end:
-                return count
-            self._order[last + 1 - length : last + 1] = _HOLE
-            below = last - length
-            if below >= self._begin and self._view[below]:
-                self._fronts.put(self._view[below], below + 1)
+            length = self._common(last, chain, known)
+            if length == count and last + 1 == end:
+                return order[:0]
+            first = last + 1 - length
+            order[top - length : top] = order[first : last + 1]
+            order[first : last + 1] = _HOLE
+            if first > begin and (below := view[first - 1]):
+                fronts.put(below, first)
             if known:
-                self._fronts.remove(chain[known])
+                fronts.remove(front)
             known += length
-        self._order[self._end : self._end + count] = hashes[::-1]
+            top -= length
+        fresh = keys_of(chain[known:])
+        order[end:top] = fresh[::-1]
         self._end += count
-        self._fronts.put(chain[0], self._end)
-        self.held += count - known
-        return known
+        fronts.put(key_of(chain[0]), self._end)
+        self.held += fresh.size
+        return fresh
 
     def drop_oldest(self, count: int) -> NDArray[np.uint64]:
         """Remove the `count` least recently used blocks and return them."""
@@ -94,11 +98,23 @@ class Recency:
             self._fronts = BlockTable(_SLAB_BITS)
         return dropped
 
-    def _common(self, last: int, hashes: NDArray[np.uint64]) -> int:
-        """Return how many leading ones of `hashes` stand from `last` downwards; the first one does."""
-        length = min(hashes.size, last + 1 - self._begin)
-        differs = self._order[last + 1 - length : last + 1][::-1] != hashes[:length]
-        return int(differs.argmax()) or length
+    def _common(self, last: int, chain: Sequence[int], known: int) -> int:
+        """Return how many blocks of `chain` from `known` on stand from `last` downwards; the first one does.
+
+        Whoever uses a block uses all before it, so each block stands somewhere above the one that follows it
+        in the prompt: where two of them are as far apart as in the prompt, all between stand there too.
+        """
+        view, most = self._view, min(len(chain) - known, last + 1 - self._begin)
+        # All that can be is tried first: most prompts are held as a whole, or go on where one ended.
+        low, high, middle = 1, most + 1, most
+        while high - low > 1:
+            if view[last + 1 - middle] == key_of(chain[known + middle - 1]):
+                low = middle
+            else:
+                high = middle
+            middle = low + high >> 1
+        # A hole between is left by what is no chain: hashes that collide, or of a peer that is broken.
+        return low if np.count_nonzero(self._order[last + 1 - low : last + 1]) == low else 1
 
     def _squeeze(self, coming: int) -> None:
         """Close the holes, and make room for a quarter more."""

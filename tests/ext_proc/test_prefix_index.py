@@ -246,6 +246,20 @@ def test_what_is_no_chain_upsets_nothing(
     assert len(index._sets) == 1, "the empty one"
 
 
+def test_a_run_with_holes_is_no_run() -> None:
+    """In a chain none can be between two blocks that stand as far apart as in the prompt."""
+    index = PrefixIndex(30)
+    for blocks in ([1, 2, 3, 4], [1, 5], [2]):
+        index.record(A, blocks)
+    assert index.held(A) == 5
+    assert index.record(A, [1, 7, 8, 9, 3]) == 4, "1 and 3 stand as far apart as here, with 2 gone between"
+    for number in range(10, 100):
+        index.record(A, [number, number + 100])
+    assert index.held(A) <= 30
+    index.forget(A)
+    assert len(index) == 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_long_prompts_match_as_in_a_plain_model(seed: int) -> None:
     """Conversations over a few endpoints, with blocks by the hundred: the way through arrays."""
