@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.pick.considered import Comparison, comparison
+from ext_proc.pick.considered import comparison
 from ext_proc.pick.forecast import Forecaster
 from ext_proc.pick.pick import Pick, Reason
 from ext_proc.pick.pickers import PICKERS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.pick.forecast import Forecast
-    from ext_proc.pick.pick import Question
+    from ext_proc.pick.pick import Considered, Question
     from ext_proc.pick.scene import Scene
     from fleet.settings.picks import PickSettings
 
@@ -104,7 +104,7 @@ class Composition:
         return None
 
     def _trial(
-        self, row: int, address: str, order: list[int], question: Question, considered: Comparison
+        self, row: int, address: str, order: list[int], question: Question, considered: tuple[Considered, ...]
     ) -> Pick:
         """Return a pick of an endpoint that is no candidate; how long it will take is unknown."""
         candidates = self.candidates

@@ -21,6 +21,8 @@ class DepthColumn:
         self._index = index
         self._addresses = tuple(addresses)
         self._slots: NDArray[np.intp] = np.zeros(0, np.intp)
+        self._in_order = False
+        """Whether the endpoints' slots are the first ones, in the same order."""
         self._generation = -1
 
     def matched(self, blocks: Sequence[int]) -> NDArray[np.int64]:
@@ -28,6 +30,7 @@ class DepthColumn:
         index = self._index
         if self._generation != index.generation:
             self._slots = np.array([index.slot(address) for address in self._addresses], np.intp)
+            self._in_order = bool((self._slots == np.arange(self._slots.size)).all())
             self._generation = index.generation
         # One more than there are slots: those without one read the last, which nobody sets.
         depths = np.zeros(index.slots + 1, np.int64)
@@ -35,7 +38,7 @@ class DepthColumn:
             if mask & (mask - 1):
                 octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
                 holders = np.unpackbits(np.frombuffer(octets, np.uint8), bitorder="little")
-                depths[: holders.size][holders[: depths.size].view(np.bool_)] = depth
+                np.putmask(depths[: holders.size], holders[: depths.size].view(np.bool_), depth)
             else:
                 depths[mask.bit_length() - 1] = depth
-        return depths[self._slots]
+        return depths[: self._slots.size] if self._in_order else depths[self._slots]

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from ext_proc.pick.pickers.offer import Offer, smallest
 from ext_proc.pick.rendezvous import scores
 
@@ -45,7 +43,7 @@ def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
     lowest = cost.item(best)
     cold_slack = (COLD_SLACK + APART_SLACK * offer.apart_share) * forecast.priced.item(best)
     slack = max(TIE_SHARE * abs(lowest), cold_slack, offer.least_slack)
-    near = np.flatnonzero(cost <= lowest + slack)
+    near = (cost <= lowest + slack).nonzero()[0]
     if near.size > 1:
         near = near[forecast.matched[near] >= forecast.matched[best]]
     order: list[int]
