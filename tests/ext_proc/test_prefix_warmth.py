@@ -118,23 +118,25 @@ def test_popularity_is_of_what_was_asked() -> None:
     assert warmth.popularity([1, 2, 4], 5.0).tolist() == pytest.approx([5.0, 5.0, 0.0])
 
 
+@pytest.mark.parametrize("strangers", [[], ["stranger"]])
 @pytest.mark.parametrize("endpoints", [1, 7, 300])
-def test_a_column_says_what_the_mapping_says(endpoints: int) -> None:
+def test_a_column_says_what_the_mapping_says(endpoints: int, strangers: list[str]) -> None:
     """In the order of its addresses, for those that come, go and return as well."""
     draw = random.Random(endpoints)
     warmth = Warmth(200)
     addresses = [f"e{number}" for number in range(endpoints)]
-    column = warmth.column([*addresses, "stranger"])
+    for address in addresses:
+        warmth.resize(address, 200)
+    asked = [*addresses, *strangers]
+    column = warmth.column(asked)
     shared = [draw.getrandbits(64) for _ in range(40)]
     for step in range(4):
         for address in draw.sample(addresses, endpoints // 2 + 1):
             warmth.record(address, shared[: draw.randrange(1, 40)])
         held = warmth.matched(shared)
-        assert column.matched(shared).tolist() == [
-            held.get(address, 0) for address in [*addresses, "stranger"]
-        ]
-        assert column.matched([5]).tolist() == [0] * (endpoints + 1)
-        assert column.matched([]).tolist() == [0] * (endpoints + 1)
+        assert column.matched(shared).tolist() == [held.get(address, 0) for address in asked]
+        assert column.matched([5]).tolist() == [0] * len(asked)
+        assert column.matched([]).tolist() == [0] * len(asked)
         warmth.forget(addresses[step % endpoints])
 
 
