@@ -79,7 +79,7 @@ async def test_a_text_that_cannot_be_tokenised_costs_itself_alone(
     reader = Reader()
     made.kv._readers[Path("t"), None] = reader  # type: ignore[assignment]
     made.kv._waiting.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await reader.done.wait()
     assert reader.kept == ["good", "other", "later"]
     assert reader.dropped == ["secret"]
@@ -101,7 +101,7 @@ async def test_a_fault_in_following_the_fleet_is_tried_again_with_the_next_view(
 
     monkeypatch.setattr(made.kv, "follow", follow)
     membership = Membership((Pool("p", (Endpoint("127.0.0.1:8000", "p"),)),))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for count in (1, 2):
             made.store.publish(FleetView(membership, {"127.0.0.1:8000": count}))
             assert await asked.get() is membership

@@ -53,7 +53,7 @@ def view_of(*sources: KvEventSource | None) -> FleetView:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -259,17 +259,20 @@ def test_time_is_linear_in_the_size(name: str, complete: bool) -> None:
     """Four times the bytes take about four times the CPU time; a quadratic reader would take sixteen."""
 
     def seconds(body: bytes) -> float:
-        best = float("inf")
-        for _ in range(3):
-            began = time.process_time()
-            read_prompt(body, complete=complete)
-            best = min(best, time.process_time() - began)
-        return best
+        began = time.process_time()
+        read_prompt(body, complete=complete)
+        return time.process_time() - began
 
-    small = 200_000
+    size = 200_000
+    one, four = HOSTILE[name](size), HOSTILE[name](4 * size)
     # The floor keeps clock noise out; a quadratic reader needs seconds for these sizes.
-    floor = 0.002
-    assert seconds(HOSTILE[name](4 * small)) < 10 * max(seconds(HOSTILE[name](small)), floor)
+    small, large, floor = float("inf"), float("inf"), 0.002
+    # The best of several in turn: a host that is slow for a moment is as slow for both, or only for a few.
+    for _ in range(20):
+        small, large = min(small, seconds(one)), min(large, seconds(four))
+        if large < 10 * max(small, floor):
+            return
+    pytest.fail(f"{large} s for four times the bytes that take {small} s")
 
 
 ELEMENTS = ['"",', "{},", '{"role":"a"},', '{"role":"a","content":["b"]},', '{"a":[1,2]},', '[1,"a"],']

@@ -36,7 +36,7 @@ class Link:
 
     async def settled(self, reached: Callable[[], bool]) -> None:
         """Wait for what the server does after the client has gone."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not reached():
                 await asyncio.sleep(0.002)
 

@@ -33,7 +33,7 @@ async def test_every_name_follows_what_is_known_of_the_fleet(tmp_path: Path) -> 
     )
     server = ExtProcServer(settings, store, CollectorRegistry(), TracerProvider(), follow=False)
     await server.start()
-    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/s") as channel, asyncio.timeout(10):
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/s") as channel, asyncio.timeout(60):
         stub = health_pb2_grpc.HealthStub(channel)
 
         async def status(name: str) -> int:
@@ -72,7 +72,7 @@ async def test_a_gateway_without_a_certificate_is_served_over_tls(tmp_path: Path
     await server.start()
     roots = grpc.ssl_channel_credentials(authority.file.read_bytes())
     named = (("grpc.ssl_target_name_override", "picker"),)
-    async with grpc.aio.secure_channel(address, roots, options=named) as channel, asyncio.timeout(10):
+    async with grpc.aio.secure_channel(address, roots, options=named) as channel, asyncio.timeout(60):
         stub = health_pb2_grpc.HealthStub(channel)
         told = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS_SERVICE))
     assert told.status == KINDS.SERVING

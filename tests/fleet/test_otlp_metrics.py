@@ -217,14 +217,14 @@ raise SystemExit(run(main()))
         [sys.executable, "-c", code, kind],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=dict(os.environ),
+        env={**os.environ, "OTEL_EXPORTER_OTLP_TIMEOUT": "300"},
         text=True,
     )
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "began\n"
         try:
-            assert process.wait(5) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
         assert float(process.stdout.readline()) >= 10_000

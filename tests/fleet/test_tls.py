@@ -178,7 +178,7 @@ async def asked(dialler: Dialler) -> str:
     """Ask for health on a new channel; returns the outcome's name."""
     async with dialler.open() as channel:
         try:
-            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
         except grpc.aio.AioRpcError as error:
             return str(error.code().name)
     return "OK"
@@ -217,7 +217,7 @@ async def test_grpc_asks_for_certificates_and_takes_new_ones_with_the_next_hands
             assert await asked(Dialler.of(address, other, "tls.workers", Certificates())) == "UNAVAILABLE"
         async with good.open() as before:
             stub = health_pb2_grpc.HealthStub(before)
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
             moved = Authority(tmp_path)  # In the same file: all of it is new.
             moved.issue("server", "warmroute")
             await certificates.look()
@@ -227,7 +227,7 @@ async def test_grpc_asks_for_certificates_and_takes_new_ones_with_the_next_hands
             await own.look()
             assert (before_look, good.stale) == (False, True)
             assert await asked(good) == "OK"
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
     finally:
         await server.stop(0)
 
@@ -236,7 +236,7 @@ def served(port: int) -> int:
     """Serial number of the certificate that a new connection is shown."""
     context = ssl._create_unverified_context()
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain) as secure,
     ):
         shown = secure.getpeercert(binary_form=True)

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from fleet.errors import SettingsError
 from fleet.settings import Settings, load_settings
 from fleet.watch import SettingsWatch
+from tests.fleet.notices import noticed
 
 GOOD = """\
 pools: [{name: chat, endpoints: [{address: "127.0.0.1:1"}]}]
@@ -40,7 +41,7 @@ class Watched:
         return self.registry.get_sample_value("warmroute_settings_reloads_total", {"outcome": outcome})
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
 
@@ -49,7 +50,7 @@ class Watched:
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     held = Watched(tmp_path / "warmroute.yaml")
     task = asyncio.create_task(held.watch.run())
-    await asyncio.sleep(0.3)  # the kernel's watch is set up on a thread that tells nobody
+    await noticed(tmp_path)
     yield held
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -95,7 +96,7 @@ async def test_other_files_in_the_directory_do_not_wake_it(
     await watched.until(lambda: watched.count("refused") == 1)
     for number in range(3):
         watched.path.with_name("log").write_text(str(number))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.15)  # more than what the watch waits for company of a change
     assert watched.count("refused") == 1
 
 

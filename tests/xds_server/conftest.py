@@ -251,7 +251,7 @@ class Connection:
     async def hear(self, type_url: str, *, error: str = "") -> _Held:
         """Take the next response on the stream that carries `type_url`, and answer it."""
         call = self.call(type_url)
-        response = await asyncio.wait_for(call.read(), 10)
+        response = await asyncio.wait_for(call.read(), 60)
         assert response is not grpc.aio.EOF, f"{await call.code()}: {await call.details()}"
         assert response.type_url == type_url
         held = self.peer.take(response)
@@ -334,7 +334,7 @@ class Running:
 
     async def idle(self) -> None:
         """Wait until the service has no stream and the store no listener."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.value("streams") or self.store._listeners:
                 await asyncio.sleep(0.01)
 

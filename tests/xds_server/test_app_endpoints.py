@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,12 +33,20 @@ class World:
         self.folder = folder
         self.file = folder / "endpoints.yaml"
         self.running: Running | None = None
+        self._skipped_seconds = 0.0
+
+    def clock(self) -> float:
+        return time.monotonic() + self._skipped_seconds
+
+    def skip(self, seconds: float) -> None:
+        """Let so much time have gone by."""
+        self._skipped_seconds += seconds
 
     def settings(self, *static: str, pools: str = "", more: str = "") -> Settings:
         listed = ", ".join(f"{{address: '{address}'}}" for address in static)
         return parse_settings(
             f"pools: [{{name: p, endpoints: [{listed}], discovery: [{{file: {{path: {self.file}}}}}],"
-            f" joining: {{drain_seconds: 1.0, probe_interval_seconds: 0.05}}}}{pools}]\n"
+            f" joining: {{drain_seconds: 300.0, probe_interval_seconds: 0.05}}}}{pools}]\n"
             "listeners: [{name: l, address: '127.0.0.1:9', pool: p}]\n"
             f"xds: {{address: 'unix:{self.folder}/xds.sock', tick_seconds: 0.02}}\n"
             f"signals: {{scrape_interval_seconds: 0.1}}\n{more}"
@@ -49,7 +58,7 @@ class World:
         beside.replace(self.file)
 
     async def start(self, settings: Settings | None = None) -> Running:
-        self.running = Running(settings or self.settings())
+        self.running = Running(settings or self.settings(), self.clock)
         await self.running.server.start()
         return self.running
 
@@ -62,9 +71,10 @@ class World:
 class Running:
     """A server and its metrics."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self.registry, self.store = CollectorRegistry(), FleetStore()
-        self.server = XdsServer(settings, self.store, self.registry, TracerProvider(), control=False)
+        given = settings, self.store, self.registry, TracerProvider()
+        self.server = XdsServer(*given, control=False, clock=clock)
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"warmroute_{name}", labels)
@@ -103,14 +113,14 @@ class Running:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(app, "FIRST_SYNC_MOST_SECONDS", 0.5)
+    monkeypatch.setattr(app, "FIRST_SYNC_MOST_SECONDS", 0.2)
     made = World(tmp_path)
     yield made
     await made.stop()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -171,6 +181,7 @@ async def test_who_leaves_is_shown_told_and_not_picked(world: World) -> None:
     await until(lambda: running.states.get(C) == ("leaving", f"file {world.file}"))
     await until(lambda: running.store.view is not None and C not in running.store.view.membership.by_address)
     assert running.told() == [A, B, C]
+    world.skip(301.0)
     await until(lambda: C not in running.states)
     await until(lambda: running.told() == [A, B])
 
@@ -197,6 +208,8 @@ async def test_without_discovery_and_engines_it_serves_what_it_last_served(
     await until(lambda: third.server.ready)
     assert third.version == version, "serving it does not wear it out"
     world.found(A)
+    await until(lambda: third.states.get(B) == ("leaving", "last good"))
+    world.skip(301.0)
     await until(lambda: B not in third.states)
     assert third.states == {A: ("admitted", f"file {world.file}")}
 

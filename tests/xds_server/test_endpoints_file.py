@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.errors import SettingsError
 from fleet.settings import FileDiscoverySettings, PoolSettings, load_endpoints
+from tests.fleet.notices import noticed
 from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 
@@ -51,7 +52,7 @@ class Watched:
         return [endpoint.address for endpoint in self.told[-1]] if self.told else None
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
 
@@ -98,7 +99,7 @@ async def test_a_replaced_file_and_a_turned_link_are_seen(
     path.symlink_to("old.yaml")
     watched = watch(path, 60.0)
     await watched.until(lambda: watched.newest == ["10.0.0.1:80"])
-    await asyncio.sleep(0.3)  # the kernel's watch is set up on a thread that tells nobody
+    await noticed(tmp_path)
     link = tmp_path / "link"
     link.symlink_to("new.json")
     link.rename(path)
@@ -152,7 +153,7 @@ async def test_other_files_and_idle_looks_read_nothing(tmp_path: Path, watch: Ca
     watched = watch(path, 0.05)
     await watched.until(lambda: bool(watched.told))
     (tmp_path / "other.yaml").write_text("- [")
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.25)
     assert len(watched.told) == 1
     path.write_text(TWO)
     await watched.until(lambda: len(watched.told) == 2)

@@ -18,7 +18,7 @@ from xds_server.endpoints.probe import Prober
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-JOINING = JoiningSettings(probe_interval_seconds=0.01, probe_timeout_seconds=5.0)
+JOINING = JoiningSettings(probe_interval_seconds=0.01, probe_timeout_seconds=60.0)
 GOOD = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}, {"id": "lora"}]}).encode()
 
 
@@ -65,7 +65,7 @@ class Heard:
         self.prober.update({address: (Endpoint(address, "p", models), joining)})
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.005)
 

@@ -40,7 +40,7 @@ pools:
       key_file: {at}/envoy.key
 listeners: [{{name: llm, address: "127.0.0.1:10000", pool: chat}}]
 xds: {{address: "unix:{at}/xds"}}
-signals: {{scrape_interval_seconds: 0.05, scrape_timeout_seconds: 0.05}}
+signals: {{scrape_interval_seconds: 0.05, scrape_timeout_seconds: 60.0}}
 """
 PAGE = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 3\n"
 
@@ -88,7 +88,7 @@ async def engine(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Engine]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

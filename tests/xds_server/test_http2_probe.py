@@ -38,7 +38,7 @@ async def serving(talk: Talk) -> AsyncIterator[int]:
         server.close()
 
 
-async def asked(talk: Talk, timeout_seconds: float = 5.0) -> bool | None:
+async def asked(talk: Talk, timeout_seconds: float = 60.0) -> bool | None:
     async with serving(talk) as port:
         return await speaks_http2("127.0.0.1", port, timeout_seconds)
 
@@ -133,7 +133,7 @@ async def test_a_real_server_of_http1_is_bad() -> None:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        assert await speaks_http2("127.0.0.1", port, 5.0) is False
+        assert await speaks_http2("127.0.0.1", port, 60.0) is False
     finally:
         await runner.cleanup()
 
@@ -142,4 +142,4 @@ async def test_who_is_silent_or_away_is_not_judged() -> None:
     assert await asked(raw(b"", closes=False), timeout_seconds=0.2) is None
     async with serving(raw(b"")) as port:
         pass
-    assert await speaks_http2("127.0.0.1", port, 1.0) is None
+    assert await speaks_http2("127.0.0.1", port, 60.0) is None

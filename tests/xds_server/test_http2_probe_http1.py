@@ -69,7 +69,7 @@ async def test_what_an_answer_says(answer: bytes, closes: bool, known: bool | No
 async def test_who_is_away_is_not_judged() -> None:
     async with saying(b"") as port:
         pass
-    assert await speaks_http1("127.0.0.1", port, 1.0) is None
+    assert await speaks_http1("127.0.0.1", port, 60.0) is None
 
 
 async def test_a_real_server_takes_the_question_for_a_request(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ async def test_a_real_server_takes_the_question_for_a_request(tmp_path: Path) ->
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server).start()
         (_, plain), (_, secure) = runner.addresses
-        assert await speaks_http1("127.0.0.1", plain, 5.0) is True
-        assert await speaks_http1("127.0.0.1", secure, 5.0) is None, "TLS is no answer, nor a refusal"
-        assert await speaks_http1("127.0.0.1", secure, 5.0, Dial(client, "engines.test", client)) is True
-        assert await speaks_http1("127.0.0.1", secure, 5.0, Dial(client, "other.test", client)) is None
+        assert await speaks_http1("127.0.0.1", plain, 60.0) is True
+        assert await speaks_http1("127.0.0.1", secure, 60.0) is None, "TLS is no answer, nor a refusal"
+        assert await speaks_http1("127.0.0.1", secure, 60.0, Dial(client, "engines.test", client)) is True
+        assert await speaks_http1("127.0.0.1", secure, 60.0, Dial(client, "other.test", client)) is None
         assert seen == [f"GET /health 127.0.0.1:{port}" for port in (plain, secure)]
     finally:
         await runner.cleanup()
@@ -107,4 +107,4 @@ async def test_no_common_protocol_in_tls_is_a_no() -> None:
     dial = Dial(context := ssl.create_default_context(), "engines.test", context)
     for alert, known in ((120, False), (40, None)):
         async with saying(b"\x15\3\3\0\2\2" + bytes([alert])) as port:
-            assert await speaks_http1("127.0.0.1", port, 5.0, dial) is known
+            assert await speaks_http1("127.0.0.1", port, 60.0, dial) is known

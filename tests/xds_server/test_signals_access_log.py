@@ -87,7 +87,7 @@ async def stub(taken: Taken) -> AsyncIterator[Any]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -130,7 +130,7 @@ async def test_each_page_is_read_once_however_many_endpoints_name_it() -> None:
     await site.start()
     port = runner.addresses[0][1]
     registry = CollectorRegistry()
-    signals = SignalSettings(scrape_interval_seconds=4.0)
+    signals = SignalSettings(scrape_interval_seconds=4.0, scrape_timeout_seconds=60.0)
     board = GpuBoard(signals, FaultSettings(), registry)
     poller = DcgmPoller(board, signals, LimitSettings(), registry, lambda: 7.0)
     names = ["a"] * 5 + ["b"]
