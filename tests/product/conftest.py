@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,23 @@ import aiohttp
 import pytest_asyncio
 
 from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
+from fleet.names import HEADER_REASON
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     import pytest
+
+LIMIT_SECONDS = 60.0
+"""Reached by nothing that works: it ends a test that would wait for ever."""
 
 FAST = {
     "signals": {"scrape_interval_seconds": 0.2, "scrape_timeout_seconds": 0.2},
     "weights": {"stabiliser": {"smoothing_seconds": 0.3, "minimum_interval_seconds": 0.2}},
     "limits": {"drain_seconds": 1.0},
     "telemetry": {"traces": "console", "pick_sample_ratio": 1.0},
+    # Of a host that stalls, a request should wait for its pick in the place of going by weights.
+    "ext_proc": {"message_timeout_seconds": 10.0},
 }
 
 
@@ -42,6 +49,19 @@ class Product:
         url = f"http://{self.cluster.address}/v1/chat/completions"
         async with self.session.post(url, json=body, headers=headers) as response:
             return Answer(response.status, dict(response.headers), await response.text())
+
+    async def picked(self, prompt: str, *, headers: dict[str, str] | None = None) -> Answer:
+        """Send one chat request that ext_proc chooses for.
+
+        Envoy leaves ext_proc out while it holds it for frozen, as a stall of the host may make it look.
+        """
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                answer = await self.chat(prompt, headers=headers)
+                assert answer.status == 200, answer.text[:200]
+                if HEADER_REASON in answer.headers:
+                    return answer
+                await asyncio.sleep(0.05)
 
     async def get(self, address: str, path: str) -> Any:
         """Get a JSON document."""
@@ -81,6 +101,13 @@ class Answer:
     def cached_tokens(self) -> int:
         """What the engine found in its prefix cache."""
         return int(json.loads(self.text)["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Return when the condition holds."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not await condition():
+            await asyncio.sleep(0.05)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["serve", "apart"])

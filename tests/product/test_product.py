@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 from typing import TYPE_CHECKING
@@ -11,9 +12,10 @@ import pytest
 
 from bench.processes import warmroute
 from fleet.names import DESTINATION_KEY, HEADER_ENDPOINT, HEADER_MATCHED, HEADER_PREFIX, HEADER_REASON
+from tests.product.conftest import LIMIT_SECONDS, until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from tests.product.conftest import Answer, Product
 
@@ -25,21 +27,15 @@ def words(count: int, seed: int) -> str:
     return " ".join(f"word{drawn.randrange(10_000)}" for _ in range(count))
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 15.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-
 async def test_a_conversation_stays_where_its_prefix_is(product: Product) -> None:
     """Every turn after the first goes to the engine that computed the turns before, and finds them there."""
     for seed in range(5):
         prompt = words(400, seed)
-        first = await product.chat(prompt)
-        assert (first.status, first.headers[HEADER_REASON]) == (200, "cold")
+        first = await product.picked(prompt)
+        assert first.headers[HEADER_REASON] == "cold"
         for turn in range(3):
             prompt += " " + words(40, 1000 + 10 * seed + turn)
-            answer = await product.chat(prompt)
+            answer = await product.picked(prompt)
             assert answer.headers[HEADER_REASON] == "warm"
             assert answer.engine == first.engine == answer.headers[HEADER_ENDPOINT]
             assert float(answer.headers[HEADER_MATCHED]) > 0.5
@@ -49,9 +45,8 @@ async def test_a_conversation_stays_where_its_prefix_is(product: Product) -> Non
 async def test_a_large_body_finds_its_prefix_too(product: Product) -> None:
     """Of a long body ext_proc inspects the leading bytes only, and they are enough."""
     prompt = words(45_000, 77)
-    first = await product.chat(prompt)
-    again = await product.chat(prompt + " and more")
-    assert first.status == again.status == 200, first.text[:200]
+    first = await product.picked(prompt)
+    again = await product.picked(prompt + " and more")
     assert (again.headers[HEADER_REASON], again.engine) == ("warm", first.engine)
 
 
@@ -69,11 +64,11 @@ async def test_what_is_not_understood_goes_by_weights(product: Product) -> None:
 
 async def test_a_client_does_not_steer(product: Product) -> None:
     prompt = words(300, 5000)
-    home = (await product.chat(prompt)).engine
+    home = (await product.picked(prompt)).engine
     other = next(address for address in product.cluster.engines if address != home)
     names = (DESTINATION_KEY, DESTINATION_KEY.upper(), HEADER_ENDPOINT, HEADER_PREFIX)
     for name in names:
-        assert (await product.chat(prompt, headers={name: other})).engine == home
+        assert (await product.picked(prompt, headers={name: other})).engine == home
 
 
 async def test_weights_leave_an_engine_that_chokes_and_come_back(product: Product) -> None:
@@ -89,11 +84,13 @@ async def test_weights_leave_an_engine_that_chokes_and_come_back(product: Produc
         weights = await product.weights()
         return weights[choking] * 2 > max(weights[address] for address in others)
 
+    async def taken() -> bool:
+        told = await product.get(product.cluster.admin_address, "/api/v1/status")
+        assert told["nacks"] == 0
+        return bool(told["acks"] >= told["weight_updates"] >= 1)
+
     await until(lighter)
-    told = await product.get(product.cluster.admin_address, "/api/v1/status")
-    assert told["weight_updates"] >= 1
-    assert told["nacks"] == 0
-    assert told["acks"] >= told["weight_updates"]
+    await until(taken)
     await product.fault(choking, kind="none")
     await until(even)
 
@@ -102,9 +99,7 @@ async def test_settings_change_without_a_restart(product: Product) -> None:
     """An endpoint leaves and comes back while requests run; a broken file changes nothing."""
     cluster = product.cluster
     leaving, *staying = cluster.engines
-    load = asyncio.create_task(_steady(product, 60))
-    cluster.pool_overrides["endpoints"] = [{"address": address} for address in staying]
-    cluster.write_settings()
+    refused = 'warmroute_settings_reloads_total{outcome="refused"} 1.0'
 
     async def gone() -> bool:
         return leaving not in await product.weights()
@@ -112,20 +107,21 @@ async def test_settings_change_without_a_restart(product: Product) -> None:
     async def back() -> bool:
         return leaving in await product.weights()
 
-    await until(gone)
-    good = cluster.settings_path.read_text()
-    cluster.settings_path.write_text(good + "nonsense: 1\n")
-    refused = 'warmroute_settings_reloads_total{outcome="refused"} 1.0'
-
     async def told() -> bool:
         return refused in await product.text(cluster.admin_address, "/metrics")
 
-    await until(told)
-    assert await gone()
-    del cluster.pool_overrides["endpoints"]
-    cluster.write_settings()
-    await until(back)
-    answers = await load
+    async with _steady(product) as answers:
+        cluster.pool_overrides["endpoints"] = [{"address": address} for address in staying]
+        cluster.pool_overrides["joining"] = {"drain_seconds": 0.5}
+        cluster.write_settings()
+        await until(gone)
+        good = cluster.settings_path.read_text()
+        cluster.settings_path.write_text(good + "nonsense: 1\n")
+        await until(told)
+        assert await gone()
+        del cluster.pool_overrides["endpoints"]
+        cluster.write_settings()
+        await until(back)
     assert {answer.status for answer in answers} == {200}
 
 
@@ -135,19 +131,18 @@ async def test_services_restart_under_traffic_without_a_failed_request(
 ) -> None:
     cluster = product.cluster
     prompt = words(300, 9000 + number)
-    home = (await product.chat(prompt)).engine
-    load = asyncio.create_task(_steady(product, 150))
+    home = (await product.picked(prompt)).engine
     file = str(cluster.settings_path)
     verbs = ("serve",) if cluster.settings.router == "serve" else ("ext-proc", "xds")
-    for verb in verbs:
-        child = cluster.children[verb]
-        child.signal(number)
-        await child.wait_for_end()
-        await asyncio.sleep(0.3)
-        cluster.start(verb, warmroute(verb, file))
-        address = cluster.ext_proc_admin_address if verb == "ext-proc" else cluster.admin_address
-        await cluster.wait_answer(verb, address, "/readyz")
-    answers = await load
+    async with _steady(product) as answers:
+        for verb in verbs:
+            child = cluster.children[verb]
+            child.signal(number)
+            await child.wait_for_end(LIMIT_SECONDS)
+            await asyncio.sleep(0.3)
+            cluster.start(verb, warmroute(verb, file))
+            address = cluster.ext_proc_admin_address if verb == "ext-proc" else cluster.admin_address
+            await cluster.wait_answer(verb, address, "/readyz", LIMIT_SECONDS)
     assert {answer.status for answer in answers} == {200}
 
     async def picked() -> bool:
@@ -162,26 +157,54 @@ async def test_prompt_text_is_nowhere_but_in_the_engine(product: Product) -> Non
     """Logs, spans (every pick is sampled here), metrics and admin pages hold none of it."""
     marker = "Quetzalcoatlus-northropi"
     for suffix in ("", " " + words(50, 1), " " + words(45_000, 2)):
-        assert (await product.chat(marker + suffix)).status == 200
+        await product.picked(marker + suffix)
     url = f"http://{product.cluster.address}/v1/chat/completions"
     for body in (b'{"model": "smol", "prompt": "' + marker.encode(), marker.encode()):
         await product.session.post(url, data=body, headers={"content-type": "application/json"})
-    await asyncio.sleep(5.5)  # spans are exported in batches, every five seconds
+    services = [name for name in product.cluster.children if not name.startswith("engine")]
+
+    def logs() -> list[str]:
+        return [product.cluster.children[name].log.read_text() for name in services]
+
+    # Spans are exported in batches, in the order in which they end: this one is the last.
+    last = f"{random.getrandbits(128):032x}"
+    await product.picked("the last", headers={"traceparent": f"00-{last}-00f067aa0ba902b7-00"})
+
+    async def exported() -> bool:
+        return any(last in log for log in logs())
+
+    await until(exported)
     pages = ["/metrics", "/api/v1/endpoints", "/api/v1/status", "/api/v1/clients"]
     found = [await product.text(product.cluster.admin_address, page) for page in pages]
     if product.cluster.settings.router == "apart":
         found += [await product.text(product.cluster.ext_proc_admin_address, "/metrics")]
-    services = [name for name in product.cluster.children if not name.startswith("engine")]
-    logs = [product.cluster.children[name].log.read_text() for name in services]
-    assert any("warmroute.pick" in log for log in logs), "no span was exported, so nothing was looked at"
-    for text in (*found, *logs):
+    assert any("warmroute.pick" in log for log in logs()), "no span was exported, so nothing was looked at"
+    for text in (*found, *logs()):
         assert marker not in text
 
 
-async def _steady(product: Product, count: int) -> list[Answer]:
-    """Send `count` requests of mixed prompts, fifty a second."""
-    tasks = []
-    for number in range(count):
-        tasks.append(asyncio.create_task(product.chat(words(100, number % 7), max_tokens=4)))
-        await asyncio.sleep(0.02)
-    return list(await asyncio.gather(*tasks))
+@contextlib.asynccontextmanager
+async def _steady(product: Product) -> AsyncIterator[list[Answer]]:
+    """Send requests of mixed prompts, fifty a second; all are answered when the context has ended."""
+    answers: list[Answer] = []
+    ending = asyncio.Event()
+
+    async def one(number: int) -> None:
+        answers.append(await product.chat(words(100, number % 7), max_tokens=4))
+
+    async def send() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            number = 0
+            while not ending.is_set():
+                tasks.create_task(one(number))
+                number += 1
+                await asyncio.sleep(0.02)
+
+    sending = asyncio.create_task(send())
+    try:
+        yield answers
+        ending.set()
+        await sending
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
