@@ -99,15 +99,17 @@ async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signa
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # A shell that runs the tests in the background has it ignored, which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while b" sent" not in await process.stderr.readline():
                 assert process.returncode is None
         assert len(started_below(tmp_path)) >= 4, "the demo, two engines and Envoy run"
         process.send_signal(number)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             _, told = await process.communicate()
         assert process.returncode == 130
         assert b"Traceback" not in told

@@ -43,7 +43,7 @@ def free_port() -> int:
 
 async def until(condition: Any, what: str) -> None:
     """Wait for something that must come true; the limit is only there to end a failing test."""
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return
         await asyncio.sleep(0.01)
@@ -251,7 +251,9 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
                 held = board()
                 async with xds_server(tmp_path, held):
                     await until(lambda h=held: h.loads(membership, 0.0), "the board is told")
-                    assert bench.registry.get_sample_value(connected) == 1
+                    await until(
+                        lambda: bench.registry.get_sample_value(connected) == 1, "and the agent hears so"
+                    )
                     signals = held.loads(membership, 0.0)[here.address]
                     assert signals["gpu_memory_used_ratio"].value == 0.75
                     assert signals["gpu_memory_used_ratio"].source == "nvml"
