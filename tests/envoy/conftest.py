@@ -38,6 +38,7 @@ from fleet.endpoint import Membership, Pool
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, METADATA_NAMESPACE
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
+from tests.envoy.processors import Nursery
 from xds_server.snapshot import clusters
 from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.build import build_snapshot
@@ -614,6 +615,13 @@ def _settings(directory: Path, pools: dict[str, list[str]]) -> dict[str, Any]:
         "xds": {"address": f"unix:{directory}/xds.sock"},
         "ext_proc": {"address": f"unix:{directory}/ext_proc.sock"},
     }
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def nursery() -> AsyncIterator[Nursery]:
+    """Starts processors that can be killed."""
+    async with Nursery() as nursery:
+        yield nursery
 
 
 @pytest.fixture(scope="session")

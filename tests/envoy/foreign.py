@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from fleet.names import DESTINATION_KEY
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
 from tests.envoy.conftest import Engines, eventually, free_address
+from tests.envoy.processors import mother
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -263,6 +263,20 @@ class Foreign:
             f"http.{way}.ext_proc.{way}.{name}", 0
         )
 
+    async def bytes_received(self, way: str) -> int:
+        """How much a listener has read from its clients."""
+        name = f"http.{way}.downstream_cx_rx_bytes_total"
+        return (await self.envoy.stats(name)).get(name, 0)
+
+    async def deserted(self) -> None:
+        """Wait until Envoy has heard of the end of its connections to the processor."""
+        name = "cluster.processor.upstream_cx_active"
+
+        async def heard() -> bool:
+            return (await self.envoy.stats(name)).get(name, 0) == 0
+
+        await eventually(heard, "no connection to the processor")
+
     async def rose(self, way: str, name: str, before: int) -> None:
         """Wait until a counter is above what it was."""
 
@@ -305,35 +319,9 @@ def _at(way: Way, pool: Sequence[str]) -> Way:
     return Way(**{**way.__dict__, "subset": allowed})
 
 
-class Processor:
-    """The product's service in a process of its own, which can be killed."""
-
-    def __init__(self, socket: str, engines: Sequence[str]) -> None:
-        self._command = [sys.executable, "-m", "tests.envoy.foreign", socket, *engines]
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Start it and wait until it listens."""
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(*self._command, stdout=pipe)
-        assert self._process.stdout is not None
-        async with asyncio.timeout(60):
-            assert await self._process.stdout.readline() == b"ready\n"
-
-    async def kill(self) -> None:
-        """SIGKILL: its connections break without a word."""
-        if self._process is not None:
-            self._process.kill()
-            await self._process.wait()
-            self._process = None
-
-
-async def _main(socket: str, engines: Sequence[str]) -> None:
-    server = await serve(service_of(engines), socket)
-    print("ready", flush=True)
-    await server.wait_for_termination()
+async def _listen(socket: str, engines: Sequence[str]) -> grpc.aio.Server:
+    return await serve(service_of(engines), socket)
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).unlink(missing_ok=True)
-    asyncio.run(_main(sys.argv[1], sys.argv[2:]))
+    mother(_listen)

@@ -15,10 +15,12 @@ import pytest_asyncio
 from bench.envoy import EnvoyProcess
 from fleet.names import DESTINATION_KEY
 from tests.envoy.conftest import Engines, free_address
-from tests.envoy.foreign import Foreign, Processor, Way, bootstrap
+from tests.envoy.foreign import Foreign, Way, bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from tests.envoy.processors import Nursery
 
 JSON = {"content-type": "application/json"}
 LARGE = json.dumps({"model": "m", "prompt": list(range(100_000, 230_000))}).encode()
@@ -32,15 +34,14 @@ WAY = Way("way", "BUFFERED", extra={"message_timeout": "1s"})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def apart() -> AsyncIterator[Foreign]:
+async def apart(nursery: Nursery) -> AsyncIterator[Foreign]:
     """The service in a process of its own, so that engines and clients here cost it nothing."""
     with tempfile.TemporaryDirectory(prefix="warmroute-test-") as directory:
         engines = Engines()
         await engines.start()
         pool = [await engines.add() for _ in range(3)]
         addresses, socket = {WAY.name: free_address()}, str(Path(directory) / "ext_proc.sock")
-        processor = Processor(socket, pool)
-        await processor.start()
+        processor = await nursery.start(socket, pool)
         try:
             async with (
                 EnvoyProcess(bootstrap([WAY], addresses, socket, pool)) as envoy,
@@ -49,7 +50,7 @@ async def apart() -> AsyncIterator[Foreign]:
                 await envoy.wait_ready()
                 yield Foreign(envoy, engines, pool, http, addresses, socket)
         finally:
-            await processor.kill()
+            processor.kill()
             await engines.stop()
 
 

@@ -20,10 +20,12 @@ import pytest
 import pytest_asyncio
 
 from tests.envoy.conftest import eventually
-from tests.envoy.foreign import DUPLEX, MODES, Foreign, Processor, Way, foreign
+from tests.envoy.foreign import DUPLEX, MODES, Foreign, Way, foreign
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.envoy.processors import Nursery
 
 BODY = json.dumps({"model": "m", "prompt": " ".join(str(number) for number in range(6000))}).encode()
 HALF = len(BODY) // 2
@@ -59,7 +61,7 @@ TABLE = {
     "gateway-closed": "500 500 500 broken",
 }
 ALWAYS = ["BUFFERED-2", f"{DUPLEX}-2"]
-"""Looked at in every run; the whole table takes minutes."""
+"""Looked at in every run, the whole table in `make slow`."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -93,7 +95,7 @@ class Upload:
     async def outcome(self, received: bytes = b"") -> str:
         """What came of it, in the words of this module."""
         try:
-            received += await asyncio.wait_for(self.reader.read(-1), 15)
+            received += await asyncio.wait_for(self.reader.read(-1), 60)
         except OSError:
             return "500"
         finally:
@@ -104,10 +106,12 @@ class Upload:
         return "whole" if whole in received else "broken"
 
 
-async def die(world: Foreign, way: str, point: str, end: Callable[[], object]) -> str:
-    """Play a request in whose midst `end` happens; returns its outcome."""
-    upload = Upload(world, way, "/stream?silence=0.3" if point == "response" else "/v1/x")
+async def die(world: Foreign, way: str, point: str, end: Callable[[], Awaitable[None]]) -> str:
+    """Play a request in whose midst `end` happens and Envoy hears of it; returns its outcome."""
+    world.engines.release = asyncio.Event()
+    upload = Upload(world, way, "/stream?held=1" if point == "response" else "/v1/x")
     before = await world.stat(way, "stream_msgs_sent"), await world.stat(way, "stream_msgs_received")
+    read = await world.bytes_received(way)
     if point == "before":
         # As clients do. A body that comes later finds Envoy informed, and full duplex fails open too.
         await end()
@@ -126,38 +130,45 @@ async def die(world: Foreign, way: str, point: str, end: Callable[[], object]) -
         await world.rose(way, "stream_msgs_sent", before[0] + int(pieces))
         if not way.startswith((DUPLEX, "gateway")):
             await world.rose(way, "stream_msgs_received", before[1] + int(pieces))
-        await asyncio.sleep(0.1)
+
+        async def half() -> bool:
+            return await world.bytes_received(way) > read + HALF
+
+        await eventually(half, "half of the body")
         await end()
-    # Envoy hears of the end before the rest comes.
-    await asyncio.sleep(0.1)
     upload.writer.write(BODY[HALF:] if point == "body" else BODY)
     if point == "response":
-        received = await asyncio.wait_for(upload.reader.readuntil(b"data: first"), 15)
+        received = await asyncio.wait_for(upload.reader.readuntil(b"data: first"), 60)
         await end()
+        world.engines.release.set()
     return await upload.outcome(received)
 
 
-async def killed(world: Foreign, way: str, point: str) -> str:
-    processor = Processor(world.socket, world.pool)
-    await processor.start()
+async def killed(world: Foreign, nursery: Nursery, way: str, point: str) -> str:
+    processor = await nursery.start(world.socket, world.pool)
+
+    async def end() -> None:
+        processor.kill()
+        await world.deserted()
+
     try:
-        return await die(world, way, point, processor.kill)
+        return await die(world, way, point, end)
     finally:
-        await processor.kill()
+        processor.kill()
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("way", ALWAYS)
-async def test_a_killed_processor(apart: Foreign, way: str, point: str) -> None:
+async def test_a_killed_processor(apart: Foreign, nursery: Nursery, way: str, point: str) -> None:
     """What may be expected of a configuration like ours, and of a gateway's, when failures may pass."""
-    assert await killed(apart, way, point) == TABLE[way].split()[POINTS.index(point)]
+    assert await killed(apart, nursery, way, point) == TABLE[way].split()[POINTS.index(point)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", TABLE)
-async def test_a_killed_processor_in_every_way(apart: Foreign, way: str) -> None:
+async def test_a_killed_processor_in_every_way(apart: Foreign, nursery: Nursery, way: str) -> None:
     """The whole table: which combinations can fail open at all."""
-    assert [await killed(apart, way, point) for point in POINTS] == TABLE[way].split()
+    assert [await killed(apart, nursery, way, point) for point in POINTS] == TABLE[way].split()
 
 
 def test_the_documents_show_the_table() -> None:
@@ -198,7 +209,9 @@ async def test_a_processor_that_stops_harms_no_request(inside: Foreign, way: str
     closing: list[asyncio.Task[None]] = []
 
     async def end() -> None:
-        closing.append(asyncio.create_task(service.close(5.0)))
+        closing.append(asyncio.create_task(service.close(60.0)))
+        # What is to end at once has done so by then; what waits for a body goes on.
+        await asyncio.sleep(0.05)
 
     try:
         assert await die(inside, way, point, end) == "whole"
