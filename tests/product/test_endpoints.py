@@ -7,31 +7,33 @@ import json
 import shutil
 import signal
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from aiohttp import web
 
 from bench.cluster import Cluster, ClusterSettings, EngineSettings
 from bench.envoy import EnvoyProcess
 from bench.processes import warmroute
 from fleet.names import TYPE_ENDPOINT
+from tests.product.conftest import LIMIT_SECONDS, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FAST = {
     "signals": {"scrape_interval_seconds": 0.2, "scrape_timeout_seconds": 0.2},
     "weights": {"stabiliser": {"smoothing_seconds": 0.3, "minimum_interval_seconds": 0.2}},
     "limits": {"drain_seconds": 0.5},
 }
-SLOW_START_SECONDS, DRAIN_SECONDS = 3.0, 3.0
-LEAVING_SHOWS_SECONDS = 1.0
-"""From the file to Envoy: a watch, a tick, a push."""
+LONG, SHORT = 600.0, 0.5
+"""Of a slow start and of a drain, in seconds: as long as a test looks at it, and when it has seen it."""
 
 
 class Loading:
@@ -39,8 +41,10 @@ class Loading:
 
     def __init__(self) -> None:
         self.ready = False
-        self.arrived: list[float] = []
-        self.finished = 0
+        self.go_on = asyncio.Event()
+        """What is asked before it is set is answered when it is."""
+        self.go_on.set()
+        self.probed = self.arrived = self.finished = 0
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
@@ -56,14 +60,15 @@ class Loading:
 
     async def _answer(self, request: web.Request) -> web.Response:
         if request.method == "POST":
-            self.arrived.append(time.monotonic())
+            self.arrived += 1
+        self.probed += request.path == "/v1/models"
         if not self.ready:
             return web.Response(status=503)
         if request.path == "/v1/models":
             return web.json_response({"data": [{"id": "smol"}]})
         if request.method != "POST":
             return web.Response(status=404)
-        await asyncio.sleep(0.8)
+        await self.go_on.wait()
         self.finished += 1
         return web.json_response({})
 
@@ -71,11 +76,20 @@ class Loading:
 class Fleet:
     """A deployment whose endpoints stand in a file."""
 
-    def __init__(self, cluster: Cluster, session: aiohttp.ClientSession) -> None:
-        self.cluster, self.session = cluster, session
+    def __init__(self, cluster: Cluster, session: aiohttp.ClientSession, envoy: EnvoyProcess) -> None:
+        self.cluster, self.session, self.envoy = cluster, session, envoy
         self.file = cluster.directory / "endpoints.json"
         self.saved = cluster.directory / "xds.sock.last-good"
         self.statuses: Counter[int] = Counter()
+
+    def joining(self, slow_start_seconds: float, drain_seconds: float) -> None:
+        """Set how endpoints join and leave."""
+        self.cluster.pool_overrides["joining"] = {
+            "probe_interval_seconds": 0.1,
+            "slow_start_seconds": slow_start_seconds,
+            "drain_seconds": drain_seconds,
+        }
+        self.cluster.write_settings()
 
     def found(self, *addresses: str) -> None:
         beside = self.file.with_suffix(".new")
@@ -91,6 +105,20 @@ class Fleet:
 
     async def state(self, address: str) -> str | None:
         return (await self.endpoints()).get(address, {}).get("state")
+
+    async def health(self, address: str) -> str:
+        """What Envoy was told of an endpoint's health."""
+        hosts = (await self.envoy.clusters())["engines"]
+        return str(hosts[address]["health_status"]["eds_health_status"]) if address in hosts else ""
+
+    async def answered(self, more: int) -> None:
+        """Return when so many more requests have been answered."""
+        wanted = self.statuses.total() + more
+
+        async def reached() -> bool:
+            return self.statuses.total() >= wanted
+
+        await until(reached)
 
     async def acked(self) -> str:
         """The version of EDS that Envoy has acknowledged."""
@@ -117,93 +145,117 @@ class Fleet:
             self.statuses[response.status] += 1
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet() -> AsyncIterator[Fleet]:
+    """The last test leaves it in ruins."""
     directory = Path(tempfile.mkdtemp(prefix="warmroute-"))
     cluster = Cluster(ClusterSettings("serve", 2, EngineSettings(speed_up=50), FAST), directory)
     try:
         await cluster.start_engines()
-        async with aiohttp.ClientSession() as session:
-            made = Fleet(cluster, session)
-            joining = {
-                "probe_interval_seconds": 0.1,
-                "slow_start_seconds": SLOW_START_SECONDS,
-                "drain_seconds": DRAIN_SECONDS,
-            }
-            cluster.pool_overrides = {
-                "endpoints": [],
-                "discovery": [{"file": {"path": str(made.file)}}],
-                "joining": joining,
-            }
-            made.found(*cluster.engines)
-            cluster.write_settings()
-            await cluster.start_services()
-            async with EnvoyProcess(await cluster.bootstrap(), directory=directory):
-                await cluster.wait_answer("envoy", cluster.address, "/v1/models")
-                yield made
-            await cluster.stop()
+        file = cluster.directory / "endpoints.json"
+        cluster.pool_overrides = {"endpoints": [], "discovery": [{"file": {"path": str(file)}}]}
+        file.write_text(json.dumps([{"address": address} for address in cluster.engines]))
+        cluster.write_settings()
+        await cluster.start_services()
+        async with (
+            EnvoyProcess(await cluster.bootstrap(), directory=directory) as envoy,
+            aiohttp.ClientSession() as session,
+        ):
+            await cluster.wait_answer("envoy", cluster.address, "/v1/models")
+            yield Fleet(cluster, session, envoy)
+        await cluster.stop()
     finally:
         cluster.kill()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.05)
 
 
 async def test_an_engine_loads_joins_slowly_and_leaves_without_a_failed_request(fleet: Fleet) -> None:
     """No request before its model answers, few at first, none once it leaves, and none fails meanwhile."""
     late = Loading()
     await late.start()
+    fleet.joining(LONG, LONG)
     load = asyncio.create_task(fleet.load())
-
-    async def is_in(state: str | None) -> bool:
-        return await fleet.state(late.address) == state
-
     try:
         fleet.found(*fleet.cluster.engines, late.address)
-        await until(lambda: is_in("probing"))
-        await asyncio.sleep(1.0)
+        await until(lambda: _is_in(fleet, late, "probing"))
+        await _probed(late, 5)
+        await fleet.answered(20)
         assert await fleet.state(late.address) == "probing"
-        assert late.arrived == []
-
+        assert late.arrived == 0
         late.ready = True
-
-        async def weighed() -> bool:
-            entry = (await fleet.endpoints())[late.address]
-            return entry["state"] == "ramp" and entry["weight"] is not None
-
-        await until(weighed)
-        first = await fleet.endpoints()
-        others = min(first[address]["weight"] for address in fleet.cluster.engines)
-        assert first[late.address]["weight"] < others / 2
-        assert first[late.address]["source"] == f"file {fleet.file}"
-        await until(lambda: is_in("admitted"))
-
-        async def full() -> bool:
-            weights = {address: entry["weight"] for address, entry in (await fleet.endpoints()).items()}
-            return weights[late.address] > min(weights[a] for a in fleet.cluster.engines) / 2
-
-        await until(full)
-        arrived = len(late.arrived)
-        await asyncio.sleep(1.0)
-        assert len(late.arrived) > arrived + 5
-
-        fleet.found(*fleet.cluster.engines)
-        await until(lambda: is_in("leaving"))
-        left_at = time.monotonic()
-        assert len(late.arrived) > late.finished, "nothing is in flight, so nothing is drained"
-        await until(lambda: is_in(None))
-        assert max(late.arrived) < left_at + LEAVING_SHOWS_SECONDS
-        assert time.monotonic() > left_at + LEAVING_SHOWS_SECONDS, "too short a drain to see anything"
-        assert late.finished == len(late.arrived)
+        await _joins_slowly(fleet, late)
+        await _leaves(fleet, late)
     finally:
+        late.go_on.set()
         load.cancel()
         await asyncio.gather(load, return_exceptions=True)
         await late.stop()
     assert set(fleet.statuses) == {200}
+
+
+async def _is_in(fleet: Fleet, late: Loading, state: str | None) -> bool:
+    return await fleet.state(late.address) == state
+
+
+async def _probed(late: Loading, more: int) -> None:
+    wanted = late.probed + more
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while late.probed < wanted:
+            await asyncio.sleep(0.05)
+
+
+async def _joins_slowly(fleet: Fleet, late: Loading) -> None:
+    others = fleet.cluster.engines
+
+    async def weighed() -> bool:
+        entry = (await fleet.endpoints())[late.address]
+        return entry["state"] == "ramp" and entry["weight"] is not None
+
+    await until(weighed)
+    first = await fleet.endpoints()
+    assert first[late.address]["weight"] < min(first[address]["weight"] for address in others) / 2
+    assert first[late.address]["source"] == f"file {fleet.file}"
+    fleet.joining(SHORT, LONG)
+    await until(lambda: _is_in(fleet, late, "admitted"))
+
+    async def full() -> bool:
+        weights = {address: entry["weight"] for address, entry in (await fleet.endpoints()).items()}
+        return bool(weights[late.address] > min(weights[address] for address in others) / 2)
+
+    await until(full)
+    before = late.arrived
+
+    async def asked() -> bool:
+        return late.arrived > before + 5
+
+    await until(asked)
+
+
+async def _leaves(fleet: Fleet, late: Loading) -> None:
+    """What it has begun it ends, and nothing new comes from the moment on at which Envoy knows."""
+    late.go_on.clear()
+
+    async def busy() -> bool:
+        return late.arrived > late.finished
+
+    await until(busy)
+    fleet.found(*fleet.cluster.engines)
+    await until(lambda: _is_in(fleet, late, "leaving"))
+
+    async def told() -> bool:
+        return await fleet.health(late.address) == "DRAINING"
+
+    await until(told)
+    await fleet.answered(10)  # its worker hears a moment later
+    arrived = late.arrived
+    assert late.finished < arrived
+    late.go_on.set()
+    await fleet.answered(40)
+    assert await _is_in(fleet, late, "leaving")
+    fleet.joining(SHORT, SHORT)
+    await until(lambda: _is_in(fleet, late, None))
+    await fleet.answered(10)
+    assert late.finished == late.arrived == arrived
 
 
 async def test_without_discovery_and_engines_envoy_is_told_what_it_was_told_last(fleet: Fleet) -> None:
@@ -222,12 +274,12 @@ async def test_without_discovery_and_engines_envoy_is_told_what_it_was_told_last
     assert version
     child = cluster.children["serve"]
     child.signal(signal.SIGKILL)
-    await child.wait_for_end()
+    await child.wait_for_end(LIMIT_SECONDS)
     for name in [name for name in cluster.children if name.startswith("engine")]:
         cluster.children[name].kill()
     fleet.file.write_text("[{")
     cluster.start("serve", warmroute("serve", str(cluster.settings_path)))
-    await cluster.wait_answer("serve", cluster.admin_address, "/readyz")
+    await cluster.wait_answer("serve", cluster.admin_address, "/readyz", LIMIT_SECONDS)
 
     async def back() -> bool:
         return bool(await fleet.acked())
