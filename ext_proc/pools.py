@@ -62,8 +62,12 @@ class Restarts:
 
     def keep(self, addresses: Iterable[str]) -> None:
         """Forget those that are not among these."""
-        members = set(addresses)
-        self._seen = {address: seen for address, seen in self._seen.items() if address in members}
+        kept = set(addresses)
+        self._seen = {address: seen for address, seen in self._seen.items() if address in kept}
+
+    def forget(self, address: str) -> None:
+        """Compare an engine no more with what it was."""
+        self._seen.pop(address, None)
 
 
 class Pools:
@@ -163,9 +167,11 @@ class Pools:
         progress, reachable = signals[ROW_OF["progress_total"]], signals[ROW_OF["reachable"]]
         for address in self._restarts.seen(addresses, progress, reachable):
             self._warmth.forget(address)
+            self._pool_of[address].forget(address)
             self._index_limits.pop(address, None)
         self._resize_index(addresses, signals[ROW_OF["kv_capacity_tokens"]])
         for address in self._warmth.expire(now):
+            self._restarts.forget(address)
             self._index_limits.pop(address, None)
 
     def _take_membership(self, membership: Membership, now: float) -> None:
@@ -174,7 +180,8 @@ class Pools:
             # Who has been away may have been forgotten, its size included.
             self._index_limits.pop(address, None)
         self._warmth.keep(members, now)
-        self._restarts.keep(members)
+        # Who may return with its warmth may have restarted while it was away.
+        self._restarts.keep(members | self._warmth.leaving)
         self._traffic.keep(members)
         in_flight = self._traffic.in_flight
         pools: dict[str, PoolState] = {}

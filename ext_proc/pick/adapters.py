@@ -68,6 +68,11 @@ class Adapters:
         held.earlier.raise_to(total - 1.0 - LOOK_BACK * self._size * held.demand.at(now), now)
         held.demand.add(now)
 
+    def forget(self, row: int) -> None:
+        """Take an endpoint to have none."""
+        for held in self._held.values():
+            held.sent_at[row] = -np.inf
+
     def missing(self, adapter: str, since: float) -> NDArray[np.bool_] | None:
         """Return which endpoints got nothing for an adapter since then; None when that holds for all."""
         held = self._held.get(adapter)

@@ -121,6 +121,10 @@ class PoolState:
         if adapter:
             self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
 
+    def forget(self, address: str) -> None:
+        """Forget what an engine has loaded: it restarted."""
+        self.adapters.forget(self.shape.position[address])
+
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.
         return model if self.shape.names(model) else ""

@@ -14,7 +14,7 @@ from ext_proc.prefix.leading import LeadingMap
 from ext_proc.prefix.popularity import Popularity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, KeysView, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -127,6 +127,11 @@ class Warmth:
         return self._popularity.compared_at(blocks, depth, now, total)
 
     # Who is there.
+
+    @property
+    def leaving(self) -> KeysView[str]:
+        """Endpoints that left and are not forgotten yet."""
+        return self._leaving.keys()
 
     def keep(self, addresses: Collection[str], now: float) -> None:
         """Take over the fleet's endpoints: others leave, who returned in time keeps all."""
