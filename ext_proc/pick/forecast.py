@@ -5,12 +5,14 @@ For a prompt of `text_bytes` bytes, on an endpoint that holds `matched` leading 
     cold  = (text_bytes - matched * block_bytes) / bytes_per_token / prefill_tokens_per_second
     queue = max(free_at - now, queue_depth * mean_cold_seconds)
     load  = in_flight * in_flight_seconds     (ours, other workers', and what engines tell of beyond these)
-                  (ours: at least what `Pace` takes an endpoint for that answers implausibly fast)
 
-The predicted time to first token is their sum. `free_at` is our own estimate (see `Backlog`), `queue_depth`
-the engine's gauge; the larger of the two holds, because each misses what the other sees. The prefill rate is
-what an engine has lately been capable of (see `Backlog.learn_rates`). Unknown signals count as the known
-peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see `demand`).
+An endpoint that answers implausibly fast refuses, and holds nothing, for whomever: ours count there at least
+as what `Pace` takes it for, `queue_depth` and all others' requests at least as its peers' mean.
+
+The predicted time to first token is the sum of the three. `free_at` is our own estimate (see `Backlog`),
+`queue_depth` the engine's gauge; the larger of the two holds, because each misses what the other sees. The
+prefill rate is what an engine has lately been capable of (see `Backlog.learn_rates`). Unknown signals count
+as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see `demand`).
 """
 
 from __future__ import annotations
@@ -55,13 +57,13 @@ class Forecaster:
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._seconds_per_block = self.seconds_per_byte * self._block_bytes
         depth = neutral(candidates.signal("queue_depth"), 0.0)
-        self._depth = depth if depth.any() else None
         others = candidates.in_flight_elsewhere + backlog.unseen[rows]
-        self._load_of_others = others * cost.in_flight_seconds if others.any() else None
         self._least_in_flight: NDArray[np.float64] | None = None
-        if scene.paces is not None:
-            held = scene.paces.held[rows]
-            self._least_in_flight = held if held.any() else None
+        if scene.paces is not None and (held := scene.paces.held[rows]).any():
+            self._least_in_flight = held
+            depth, others = _as_peers(depth, held > 0), _as_peers(others, held > 0)
+        self._depth = depth if depth.any() else None
+        self._load_of_others = others * cost.in_flight_seconds if others.any() else None
         self._shares = candidates.shares()
         self._least_share = float(self._shares.min())
         # What is asked for is counted by each worker for itself.
@@ -113,3 +115,10 @@ class Forecaster:
         left = priced_bytes(each, self._cold_price, self._block_bytes, question.text_bytes)
         priced: NDArray[np.float64] = left[matched] * self.seconds_per_byte
         return priced
+
+
+def _as_peers(column: NDArray[np.float64], quick: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Raise those that answer implausibly fast to their peers' mean; where all do, they are all alike."""
+    if quick.all():
+        return column
+    return np.where(quick, np.maximum(column, column[~quick].mean()), column)

@@ -14,7 +14,8 @@ Of an even number of endpoints the lower of the two middle rates is the usual on
 at once with errors must not make its only peer look slow.
 
 Such an endpoint never has anything in flight, and would draw every pick. So one that finishes more than
-`PLAUSIBLE` times as fast as usual counts as if it held its requests for the usual duration.
+`PLAUSIBLE` times as fast as usual counts as if it held its requests for the usual duration; of others'
+requests, which it refuses as well, see `forecast`.
 The estimator is the occurrence/exposure rate of survival analysis, with a prior (Gamma-Poisson shrinkage).
 """
 
