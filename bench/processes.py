@@ -139,8 +139,13 @@ def warmroute(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "cli.main", *arguments]
 
 
+_given: set[int] = set()
+_drawn: Final = random.SystemRandom()
+"""Nobody's seed makes two callers draw the same."""
+
+
 def free_ports(count: int) -> int:
-    """Return the first of so many loopback ports in a row that nothing listens on now.
+    """Return the first of so many loopback ports in a row that nothing listens on, and nobody was given.
 
     They lie below those that the kernel gives to connections, which would take one of them sooner or later.
 
@@ -148,20 +153,21 @@ def free_ports(count: int) -> int:
         BenchError: none were found.
     """
     for _ in range(100):
-        first = random.randrange(20_000, 32_000)
+        first = _drawn.randrange(20_000, 32_000)
+        ports = range(first, first + count)
+        if not _given.isdisjoint(ports):
+            continue
         with contextlib.ExitStack() as stack:
             try:
-                for port in range(first, first + count):
+                for port in ports:
                     stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.update(ports)
             return first
     raise BenchError(f"no {count} free ports in a row")
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a loopback port that nothing listens on now, and that no connection will take."""
+    return free_ports(1)

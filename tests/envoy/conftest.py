@@ -34,6 +34,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from multidict import CIMultiDict
 
 from bench.envoy import EnvoyProcess
+from bench.processes import free_port
 from fleet.endpoint import Membership, Pool
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, METADATA_NAMESPACE
 from fleet.settings import parse_settings
@@ -503,18 +504,9 @@ class Answer:
         return [value for held, value in self.seen["headers"] if held == name]
 
 
-_given: set[str] = set()
-
-
 def free_address() -> str:
     """Return a loopback address that was free a moment ago, and that nobody here was given before."""
-    while True:
-        with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{bound.getsockname()[1]}"
-        if address not in _given:
-            _given.add(address)
-            return address
+    return f"127.0.0.1:{free_port()}"
 
 
 def patience() -> contextlib.AbstractContextManager[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.certificates import Authority, Issued
 from bench.envoy import EnvoyProcess
+from bench.processes import free_ports as first_of_free
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 from fleet.serving import SERVER_OPTIONS
 from xds_server.discovery.server import DiscoveryService
@@ -39,11 +39,8 @@ SECONDS = 60.0
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in held:
-            entry.bind(("127.0.0.1", 0))
-        return [int(entry.getsockname()[1]) for entry in held]
+    first = first_of_free(count)
+    return list(range(first, first + count))
 
 
 def resource(name: str, type_url: str, message: Any) -> Resource:

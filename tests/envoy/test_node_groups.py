@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from typing import TYPE_CHECKING
 
 import grpc
@@ -13,6 +12,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from bench.envoy import EnvoyProcess
+from bench.processes import free_port
 from cli.main import main
 from fleet.serving import SERVER_OPTIONS
 from fleet.settings import load_settings
@@ -46,7 +46,7 @@ def put(store: SnapshotStore, settings: Settings, weights: dict[str, int]) -> No
 
 
 async def sees(envoy: EnvoyProcess, weights: dict[str, int]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             hosts = (await envoy.clusters()).get("llm", {})
             if {address: host.get("weight") for address, host in hosts.items()} == weights:
@@ -58,9 +58,7 @@ async def sees(envoy: EnvoyProcess, weights: dict[str, int]) -> None:
 async def test_envoys_in_two_zones_see_factored_weights_and_follow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], delta: bool
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        text = SETTINGS.replace("PORT", str(free.getsockname()[1])).replace("PATH", str(tmp_path))
+    text = SETTINGS.replace("PATH", str(tmp_path)).replace("PORT", str(free_port()))
     path = tmp_path / "warmroute.yaml"
     path.write_text(text)
     settings = load_settings(path)
