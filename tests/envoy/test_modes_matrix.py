@@ -17,6 +17,7 @@ import pytest_asyncio
 from ext_proc.pick import Pick, Reason, Refusal
 from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
 from tests.envoy import foreign as others
+from tests.envoy.conftest import eventually
 from tests.envoy.foreign import DUPLEX, MODES, Foreign, Way, foreign
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ WAYS = [
     Way("quick", "STREAMED", extra={"send_body_without_waiting_for_header_response": True}),
     Way("observed", "STREAMED", response="STREAMED", extra={"observability_mode": True}),
     *(Way(f"{mode}-header", mode, cluster="by_header") for mode in MODES),
+    *(Way(f"{mode}-slow", mode, allow=False, extra={"message_timeout": "2s"}) for mode in MODES),
     *(Way(f"{mode}-upgrade", mode, extra={"allow_mode_override": True}) for mode in MODES),
 ]
+OTHERS = [way for way in WAYS if not way.name.endswith(("-header", "-slow"))]
 BODY = json.dumps({"model": "m", "prompt": "Grüße, 世界 🦙 " * 300}, ensure_ascii=False).encode()
 BODIES = {
     "none": None,
@@ -47,6 +50,8 @@ BODIES = {
     "large": json.dumps({"model": "m", "prompt": "x" * 700_000}).encode(),
 }
 JSON = {"content-type": "application/json"}
+PAUSES = ["0", "0.6"]
+"""In seconds, between the pieces of an upload: all of them together last longer than a message may."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -68,7 +73,7 @@ async def ask(
     path = options.pop("path", "/v1/chat/completions")
     # A connection of its own: Envoy closes some after what it calls an error.
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as http,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http,
         http.request(method, world.url(way, path), data=body, **options) as response,
     ):
         text = await response.text()
@@ -82,7 +87,7 @@ def shown(seen: dict[str, Any]) -> dict[str, str]:
     return {name: value for name, value in seen["headers"] if name in REMOVED_REQUEST_HEADERS}
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if "-header" not in way.name], ids=lambda way: way.name)
+@pytest.mark.parametrize("way", OTHERS, ids=lambda way: way.name)
 async def test_every_body_reaches_the_engine_as_it_was(world: Foreign, way: Way) -> None:
     """Whole, in random pieces or byte by byte; picked where the mode allows; what clients forge is gone."""
     limit = await world.stat(way.name, "rejected_header_mutations")
@@ -146,14 +151,16 @@ async def test_what_has_no_json_in_it_passes_and_is_steered_by_nobody(world: For
         assert world.newest.endpoints == (), name
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if "-header" not in way.name], ids=lambda way: way.name)
+@pytest.mark.parametrize("way", OTHERS, ids=lambda way: way.name)
 async def test_every_response_reaches_the_client_as_it_was(world: Foreign, way: Way) -> None:
     """A token stream is passed on as it comes, whatever of it is shown to us."""
-    async with world.http.post(
-        world.url(way.name, "/stream?silence=0.1"), data=BODY, headers=JSON
-    ) as response:
-        if way.response not in {"BUFFERED", "BUFFERED_PARTIAL"}:
-            assert await asyncio.wait_for(response.content.readuntil(b"\n\n"), 5) == b"data: first\n\n"
+    whole = way.response in {"BUFFERED", "BUFFERED_PARTIAL"}
+    world.engines.release = asyncio.Event()
+    url = world.url(way.name, "/stream" if whole else "/stream?held=1")
+    async with world.http.post(url, data=BODY, headers=JSON) as response:
+        if not whole:
+            assert await asyncio.wait_for(response.content.readuntil(b"\n\n"), 60) == b"data: first\n\n"
+        world.engines.release.set()
         assert (await response.read()).endswith(b"data: last\n\n")
     assert response.status == 200
 
@@ -224,21 +231,33 @@ async def test_upgrades_pass(world: Foreign, mode: str) -> None:
             seen = json.loads(ws._response.headers["x-seen"])
             assert not {*seen} & {*REMOVED_REQUEST_HEADERS}, "a client's own routing headers are gone"
             await ws.send_str("hi")
-            assert await asyncio.wait_for(ws.receive_str(), 5) == "echo hi"
+            assert await asyncio.wait_for(ws.receive_str(), 60) == "echo hi"
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("after", ["0", "0.4"])
-async def test_a_slow_upload_is_waited_for(world: Foreign, mode: str, after: str) -> None:
-    """Full duplex keeps the headers' reply back all the while, and no timeout of Envoy's minds."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def uploads(world: Foreign) -> dict[tuple[str, str], tuple[int, str]]:
+    """Status and digest of uploads in pieces so many seconds apart: in all modes at the same time."""
 
-    async def upload() -> AsyncIterator[bytes]:
+    async def pieces(after: str) -> AsyncIterator[bytes]:
         for start in range(0, len(BODY), 2000):
             yield BODY[start : start + 2000]
             await asyncio.sleep(float(after))
 
-    response, seen = await ask(world, f"{mode}-False", upload())
-    assert (response.status, seen["sha256"]) == (200, hashlib.sha256(BODY).hexdigest())
+    async def upload(mode: str, after: str) -> tuple[int, str]:
+        response, seen = await ask(world, f"{mode}-slow", pieces(after))
+        return response.status, seen["sha256"]
+
+    kinds = [(mode, after) for mode in MODES for after in PAUSES]
+    return dict(zip(kinds, await asyncio.gather(*(upload(*kind) for kind in kinds)), strict=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("after", PAUSES)
+async def test_a_slow_upload_is_waited_for(
+    uploads: dict[tuple[str, str], tuple[int, str]], mode: str, after: str
+) -> None:
+    """Full duplex keeps the headers' reply back all the while, and no timeout of Envoy's minds."""
+    assert uploads[mode, after] == (200, hashlib.sha256(BODY).hexdigest())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -259,10 +278,14 @@ async def test_how_long_a_stream_lasts(world: Foreign, way: str, lasting: set[st
     service = world.service
     assert service is not None
     body = None if method == "GET" else BODY
-    url = world.url(way, "/stream?silence=0.6")
+    world.engines.release = asyncio.Event()
+    await eventually(lambda: service.streams == 0, "those before have ended")
+    url = world.url(way, "/stream?held=1")
     async with world.http.request(method, url, data=body, headers=JSON) as response:
-        await asyncio.sleep(0.3)
-        assert service.streams == int(method in lasting)
+        await response.content.readuntil(b"\n\n")
+        await asyncio.sleep(0.1)  # Who is to end has ended by then, mostly: else that is waited for.
+        await eventually(lambda: service.streams == int(method in lasting), "as long as it lasts")
+        world.engines.release.set()
         await response.read()
 
 
@@ -304,7 +327,7 @@ async def test_illegal_bytes_of_a_client_harm_nothing(world: Foreign, mode: str)
             + b"\r\n\r\n"
             + body
         )
-        answer = await asyncio.wait_for(reader.read(-1), 10)
+        answer = await asyncio.wait_for(reader.read(-1), 60)
     finally:
         writer.close()
     assert answer.startswith(b"HTTP/1.1 200")
