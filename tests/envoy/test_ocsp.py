@@ -23,6 +23,7 @@ from cli.main import main
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from fleet.tls import Certificates
+from xds_server import app
 from xds_server.app import XdsServer
 from xds_server.snapshot.bootstrap import bootstrap
 from xds_server.snapshot.tickets import TURN_SECONDS
@@ -126,7 +127,7 @@ async def asked(site: Site) -> tuple[int, str]:
 
 
 async def until(site: Site, wanted: Callable[[tuple[int, str]], bool]) -> tuple[int, str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not wanted(told := await asked(site)):
             await asyncio.sleep(0.05)
     return told
@@ -183,8 +184,11 @@ async def test_a_certificate_that_clients_refuse_alone_waits_for_its_staple(site
         await until(site, lambda told: told == (second, "good"))
 
 
-async def test_envoy_refuses_handshakes_of_such_a_certificate_without_a_staple(site: Site) -> None:
+async def test_envoy_refuses_handshakes_of_such_a_certificate_without_a_staple(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fact on which the waiting rests."""
+    monkeypatch.setattr(app, "FIRST_SYNC_MOST_SECONDS", 0.5)
     site.responder.http_status = 503
     site.issue(must_staple=True)
     await site.start("ocsp_fetch: true")
@@ -211,7 +215,7 @@ class Client:
 
     def _handshake(self, version: ssl.TLSVersion, context: ssl.SSLContext) -> bool:
         with (
-            socket.create_connection(("127.0.0.1", self._port), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", self._port), timeout=60) as plain,
             context.wrap_socket(
                 plain, server_hostname="front.test", session=self._sessions.get(version)
             ) as secure,
@@ -252,7 +256,7 @@ async def test_tickets_outlive_a_turn_of_the_keys_but_not_two(site: Site) -> Non
             before = await envoy.stats("sds.listener/llm/tickets")
             site.now += TURN_SECONDS
             site.xds.tick()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await envoy.stats("sds.listener/llm/tickets") == before:
                     await asyncio.sleep(0.02)
 

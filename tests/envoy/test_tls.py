@@ -142,7 +142,7 @@ class Loopback(aiohttp.abc.AbstractResolver):
 def client(site: Site) -> aiohttp.ClientSession:
     trusting = ssl.create_default_context(cafile=str(site.authority.file))
     connector = aiohttp.TCPConnector(ssl=trusting, resolver=Loopback())
-    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10))
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60))
 
 
 async def shown(site: Site) -> int:
@@ -159,7 +159,7 @@ async def shown(site: Site) -> int:
 
 
 async def until_shown(site: Site, serial: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(OSError):
                 if await shown(site) == serial:
@@ -169,7 +169,7 @@ async def until_shown(site: Site, serial: int) -> None:
 
 async def picked(session: aiohttp.ClientSession, site: Site) -> None:
     """Wait until ext_proc, which Envoy reaches over TLS too, has its say."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 async with session.post(site.url, json=BODY) as response:

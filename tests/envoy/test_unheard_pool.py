@@ -15,7 +15,9 @@ from bench.envoy import EnvoyProcess
 from bench.processes import free_port
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
+from xds_server import app
 from xds_server.app import XdsServer
+from xds_server.snapshot import clusters
 from xds_server.snapshot.bootstrap import bootstrap
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ control: {{address: "unix:{directory}/control.sock"}}
 admin: {{address: "", ext_proc_address: ""}}
 signals: {{scrape_interval_seconds: 0.2, scrape_timeout_seconds: 0.2}}
 """
+PATIENCE_SECONDS = 1.0
+"""How long we wait at our start for those who tell nothing, and Envoy for a pool's endpoints: less than
+outside of tests."""
 
 
 async def _answer(_: web.Request) -> web.Response:
@@ -48,15 +53,15 @@ async def _status(port: int) -> int | None:
     try:
         async with (
             aiohttp.ClientSession() as session,
-            session.get(f"http://127.0.0.1:{port}/x", timeout=aiohttp.ClientTimeout(1)) as answer,
+            session.get(f"http://127.0.0.1:{port}/x", timeout=aiohttp.ClientTimeout(60)) as answer,
         ):
             return answer.status
     except (aiohttp.ClientError, TimeoutError):
         return None
 
 
-async def _until(port: int, status: int, seconds: float) -> None:
-    async with asyncio.timeout(seconds):
+async def _until(port: int, status: int) -> None:
+    async with asyncio.timeout(60):
         while await _status(port) != status:
             await asyncio.sleep(0.05)
 
@@ -64,8 +69,12 @@ async def _until(port: int, status: int, seconds: float) -> None:
 @pytest.mark.parametrize(
     "delta", [pytest.param(False, id="sotw", marks=pytest.mark.slow), pytest.param(True, id="delta")]
 )
-async def test_other_pools_are_served_and_a_restart_takes_nothing_away(tmp_path: Path, delta: bool) -> None:
+async def test_other_pools_are_served_and_a_restart_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delta: bool
+) -> None:
     """New Envoys get the pools that are known; one that knows the other pool keeps it over our restart."""
+    monkeypatch.setattr(clusters, "_FIRST_ENDPOINTS_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(app, "FIRST_SYNC_MOST_SECONDS", PATIENCE_SECONDS)
     application = web.Application()
     application.router.add_get("/x", _answer)
     runner = web.AppRunner(application)
@@ -84,24 +93,27 @@ async def test_other_pools_are_served_and_a_restart_takes_nothing_away(tmp_path:
         await server.start()
         return server
 
-    server = await started()
+    server, loop = await started(), asyncio.get_running_loop()
     try:
         async with EnvoyProcess(made, directory=tmp_path):
-            await _until(first, 200, 30)
+            await _until(first, 200)
             assert await _status(second) in {None, 503}
             # The file of another pool's engine: an address stands in one pool only.
             other = f'[{{address: "127.0.0.2:{engine_port}"}}]'
             again = web.TCPSite(runner, "127.0.0.2", engine_port)
             await again.start()
             file.write_text(other)
-            await _until(second, 200, 15)
+            await _until(second, 200)
             await server.stop()
             file.unlink()
             server = await started()
-            for _ in range(60):
+            # Until it is ready without that pool, and for twice as long as Envoy waits for endpoints.
+            until = None
+            while until is None or loop.time() < until:
                 assert (await _status(first), await _status(second)) == (200, 200)
-                await asyncio.sleep(0.1)
-            assert server.ready
+                await asyncio.sleep(0.05)
+                if until is None and server.ready:
+                    until = loop.time() + 2 * PATIENCE_SECONDS
     finally:
         await server.stop()
         await runner.cleanup()
