@@ -1,4 +1,7 @@
-"""Legal bodies of which one value is dense: a lead, a salt, an adapter, or a prompt that is an object."""
+"""Bodies of which one value is dense: a lead, a salt, an adapter, or a prompt that is an object.
+
+They are legal, but for those that hold a byte that is no UTF-8, in a value that is spelled on as it is.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.body_maker import Made
-from ext_proc.prompt.envelope import LEADS
+from ext_proc.prompt.envelope import ADAPTERS, LEADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +19,10 @@ SHARE: Final = 0.05
 _NAMES: Final = (*sorted({*LEADS} - {"prompt", "system", "instructions"}), "extra_key", "lora", "lora_path")
 _ELEMENTS: Final[Sequence[Any]] = (0, 1e9, "", "a,[", None, [], [1], {}, {"b": [1], "a": 1}, {"url": "x"})
 _COUNTS: Final = (0, 1, 9, 40, 400, 6000)
+BAD_SHARE: Final = 0.03
+_BAD: Final = (b"\xff", b"\xe9", b"\x80", b"\xed\xa0\x80", b"\xf0\x9f", b"\xc0\xaf")
+_FEW: Final = (0, 1, 9, 255, 257, 400, 1300)
+"""Beside `_COUNTS`, what is on both sides of where JSON is sorted no more and where it is a long name."""
 
 
 def dense(seed: int, number: int) -> Made | None:
@@ -34,3 +41,23 @@ def dense(seed: int, number: int) -> Made | None:
     spelled = json.dumps(body, separators=separators).encode()
     # An object that is a prompt is legal as far as its values are read: `play` cannot tell.
     return Made(spelled, "", "", "prompt" not in body, spelled)
+
+
+def bad_bytes(seed: int, number: int) -> Made | None:
+    """Return body `number` of `seed` where it is one with bad bytes inside a value or a key, else None."""
+    rng = random.Random(f"{seed}:{number}:bad")
+    if rng.random() >= BAD_SHARE:
+        return None
+    name = rng.choice((*_NAMES, *ADAPTERS, "cache_salt", "model", "metadata", "tool_calls"))
+    bad = b'"%b"' % rng.choice(_BAD)
+    elements = [rng.choice((b"0", b'"a"', b"{}"))] * rng.choice(_FEW)
+    elements.insert(rng.randrange(len(elements) + 1), rng.choice((bad, b"{%b:1}" % bad, b"[%b]" % bad)))
+    value = b"[%b]" % b",".join(elements)
+    value = rng.choice((value, value, b'{"x":%b}' % value, bad))
+    member = b'"%b":%b' % (name.encode(), value)
+    if rng.random() < 0.2:
+        member = b'"parameters":{"adapter_id":%b}' % value
+    body = b'{"model":"m",%b,"prompt":"x"}' % member
+    if rng.random() < 0.3:
+        body = b'{"messages":[{"role":"user","content":"x",%b}]}' % member
+    return Made(body, "", "", legal=False, plain=body)

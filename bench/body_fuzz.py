@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from bench.body_dense import dense
+from bench.body_dense import bad_bytes, dense
 from bench.body_maker import Made, make
 from bench.report import progress
 from ext_proc.exchange import Exchange
@@ -181,7 +181,7 @@ def check_read(rng: random.Random, made: Made, *, session_field: str, tight: boo
 
 def play(seed: int, number: int) -> str:
     """Make one body and play it; return what became of it. Raises what must not happen."""
-    made = dense(seed, number) or make(seed, number)
+    made = dense(seed, number) or bad_bytes(seed, number) or make(seed, number)
     rng = random.Random(f"{seed}:{number}:play")
     name = random.Random(f"{seed}:{number}:session").choice(_SESSION_FIELDS)
     session_field = f"{name}.id" if number % 3 == 0 and name else name

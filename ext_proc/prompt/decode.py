@@ -1,13 +1,14 @@
 """Body bytes to model, salt, adapter and canonical prompt text, decoding only what routing needs.
 
-The canonical order is: what a conversation is stored under, a chat template of the request's own, documents,
-tools, the system prompt, then the messages in theirs. That is the order in which engines' chat templates
-write them, whatever the order of keys in the body; and since all but the messages stay as they are while a
-conversation grows, and messages are only added, the text of each turn begins with the text of the one before.
+The canonical order is: a chat template of the request's own, documents, tools, the system prompt, what a
+conversation is stored under, then the messages in theirs. That is the order in which engines' chat templates
+write them, whatever the order of keys in the body; and since tools and system prompt stay as they are while a
+conversation grows, and messages are only added, the text of each turn begins with the text of the one before,
+or, where the engine stores the messages, with what it has in common with all its turns.
 Neither the order of keys nor white space changes the text, up to the values that are read of each lead.
 
-The leading part of a body yields a byte prefix of the whole body's text, unless tools or a system prompt
-stand behind the cut: it cannot know them. Its model and salt may be missing, since some clients send the
+The leading part of a body yields a byte prefix of the whole body's text, unless something that leads stands
+behind the cut: it cannot know that. Its model and salt may be missing, since some clients send the
 messages first.
 
 All work is bounded by the body's length and a fixed number of values: see `ext_proc.prompt.outline`.
@@ -22,6 +23,7 @@ import msgspec
 from ext_proc.prompt import text
 from ext_proc.prompt.cut import add_cut, add_rich, add_value
 from ext_proc.prompt.envelope import (
+    STORED,
     adapter_of,
     is_reference,
     leads_of,
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
     from ext_proc.prompt.opened import Open
     from ext_proc.prompt.outline import Outline
 
-_MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts")
-"""What leads and stands as digests: images of SGLang, llama.cpp and vLLM's tokens-in API."""
+_MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts", "conversation")
+"""What leads and stands as digests: images of SGLang, llama.cpp and vLLM's tokens-in API, and a stored
+conversation, whose name is short for all that its turns have in common."""
 
 __all__ = ["Prompt", "Unreadable", "read_prompt"]
 
@@ -105,7 +108,7 @@ def read_prompt(
         return Unreadable.TOO_DEEP
     except msgspec.ValidationError:
         return Unreadable.WRONG_SHAPE
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return Unreadable.NOT_JSON
 
 
@@ -121,6 +124,9 @@ def _add_leads(
     if key is None and top is None:
         raise UnreadableError(Unreadable.NO_PROMPT)
     for name, raw in leads_of(envelope):
+        # As long as the prompt is to come, tools and instructions may be, too.
+        if name in STORED and key is None:
+            continue
         if name != "prompt" or is_reference(envelope, open_key):
             _add_lead(pieces, name, raw, rich=rich)
     if key is None and top is not None and top.partial is not None and top.key in ("system", "instructions"):

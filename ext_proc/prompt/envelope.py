@@ -18,9 +18,6 @@ from ext_proc.prompt.text import ABSENT, LIST, OBJECT, QUOTE, canonical, is_null
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 LEADS: Final = (
-    "conversation",
-    "previous_response_id",
-    "prompt",
     "chat_template",
     "documents",
     "image_data",
@@ -31,8 +28,13 @@ LEADS: Final = (
     "functions",
     "system",
     "instructions",
+    "prompt",
+    "conversation",
+    "previous_response_id",
 )
 """What counts ahead of the prompt, in the order in which it counts. `prompt` only where it is a reference."""
+STORED: Final = frozenset(("prompt", "conversation", "previous_response_id"))
+"""Leads that refer to what the engine has stored: in its prompt that stands behind tools and instructions."""
 PROMPTS: Final = ("messages", "prompt", "input", "inputs", "text", "input_ids", "token_ids", "text_input")
 _READ_AT: Final = (
     ("/chat/completions", ("messages",)),
@@ -47,7 +49,7 @@ _NOT_CACHED: Final = (
     "/render", "/derender",
 )  # fmt: skip
 _MODEL_IN_PATH: Final = re.compile(r"/(?:v2/models|openai/deployments)/([^/?]+)/")
-_ADAPTERS: Final = ("lora_path", "adapter_id", "lora_name", "lora_task_id", "lora")
+ADAPTERS: Final = ("lora_path", "adapter_id", "lora_name", "lora_task_id", "lora")
 _LONG_NAME_BYTES: Final = 4096
 _MOST_SEEN: Final = 2
 """Members of type `Seen`: a third one is a key that came twice."""
@@ -112,9 +114,9 @@ class _Parameters(msgspec.Struct, gc=False):
 
 _prompts_of: Final = attrgetter(*PROMPTS)
 _leads_of: Final = attrgetter(*LEADS)
-_adapters_of: Final = attrgetter(*_ADAPTERS)
+_adapters_of: Final = attrgetter(*ADAPTERS)
 _NO_LEADS: Final = (ABSENT,) * len(LEADS)
-_NO_ADAPTERS: Final = (ABSENT,) * len(_ADAPTERS)
+_NO_ADAPTERS: Final = (ABSENT,) * len(ADAPTERS)
 _STRINGS: Final = msgspec.json.Decoder(_Strings)
 _PARAMETERS: Final = msgspec.json.Decoder(_Parameters)
 

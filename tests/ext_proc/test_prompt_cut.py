@@ -62,8 +62,9 @@ MEMBER = (
 )
 LEADS = st.lists(
     st.tuples(st.just("tools"), st.lists(OTHER, max_size=2))
-    | st.tuples(st.sampled_from(["system", "instructions"]), CONTENT),
-    max_size=2,
+    | st.tuples(st.sampled_from(["system", "instructions"]), CONTENT)
+    | st.tuples(st.sampled_from(["conversation", "previous_response_id"]), st.text("ab", max_size=3)),
+    max_size=3,
 )
 
 TWO_ROLES = b'{"messages":[{"role":"user","content":""},{"role":"user","content":null}]}'
@@ -71,8 +72,11 @@ TWO_ROLES = b'{"messages":[{"role":"user","content":""},{"role":"user","content"
 
 @st.composite
 def bodies(draw: st.DrawFn, led_by: st.SearchStrategy[list[tuple[str, Any]]] = LEADS) -> bytes:
-    """Bodies that a client may send, escaped or not, dense or wide; what leads stands ahead and in order."""
-    leads = sorted(draw(led_by), key=lambda lead: "tsi".index(lead[0][0]))
+    """Bodies that a client may send, escaped or not, dense or wide; what leads stands ahead and in order.
+
+    Clients put ahead of all what a conversation is stored under.
+    """
+    leads = sorted(draw(led_by), key=lambda lead: "cptsi".index(lead[0][0]))
     before = draw(st.lists(MEMBER, max_size=2))
     after = draw(st.lists(MEMBER, max_size=2))
     body = dict([*leads, *before, draw(PROMPT_MEMBER), *after])

@@ -84,6 +84,10 @@ USER = {"role": "user", "content": "Name a river."}
         ),
         ({"instructions": "S", "input": "a"}, b"\x1ainstructions\x1fSa"),
         ({"previous_response_id": "r", "input": "a"}, b'\x1aprevious_response_id\x1f"r"a'),
+        (
+            {"previous_response_id": "r", "instructions": "i", "input": "a"},
+            b'\x1ainstructions\x1fi\x1aprevious_response_id\x1f"r"a',
+        ),
         ({"prompt": {"id": "p"}, "input": "a"}, b'\x1aprompt\x1f{"id":"p"}a'),
     ],
 )
@@ -369,6 +373,37 @@ def test_the_adapter_is_read_where_engines_read_it(rest: dict[str, object], adap
     prompt = read({"inputs": "a", **rest})
     assert isinstance(prompt, Prompt)
     assert prompt.adapter == adapter
+
+
+@pytest.mark.parametrize(
+    "field", ["lora", "lora_path", "adapter_id", "lora_task_id", "extra_key", "parameters"]
+)
+@pytest.mark.parametrize("marks", [0, 5, 300, 1000])
+def test_bytes_that_are_no_utf8_inside_a_name_are_no_json(field: str, marks: int) -> None:
+    """However long the name is, and so however it would be spelled."""
+    value = b'["a"%b,"\xff"]' % (b",0" * marks)
+    if field == "parameters":
+        value = b'{"adapter_id":%b}' % value
+    body = b'{"prompt":"x","%b":%b}' % (field.encode(), value)
+    assert read_prompt(body, complete=True) is Unreadable.NOT_JSON
+    assert read_prompt(body + b" ", complete=False) is Unreadable.NOT_JSON
+
+
+def test_turns_that_refer_to_stored_ones_share_their_tools_and_instructions() -> None:
+    """What the engine has stored stands behind them in its prompt, and has another name at each turn."""
+    shared = {"instructions": "Be brief.", "tools": [{"type": "function", "name": "f"}]}
+    ahead = text_of({**shared, "input": ""})
+    for stored in ({"previous_response_id": "r1"}, {"conversation": "c"}, {"prompt": {"id": "p"}}):
+        for body in ({**stored, **shared, "input": "a"}, {"input": "a", **shared, **stored}):
+            assert text_of(body).startswith(ahead)
+
+
+def test_turns_of_a_stored_conversation_share_more_than_its_name() -> None:
+    """Its past is in the engine: its turns belong together, more than they do with others' alike."""
+    one, same = (text_of({"conversation": "c", "input": turn}) for turn in ("a", "b"))
+    other = text_of({"conversation": "d", "input": "a"})
+    assert one[:MEDIA_BYTES] == same[:MEDIA_BYTES]
+    assert one[:100] != other[:100]
 
 
 def test_an_extra_key_is_part_of_the_salt() -> None:
