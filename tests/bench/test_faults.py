@@ -50,7 +50,18 @@ def test_failures_are_counted_by_cause_and_time() -> None:
 
 def test_the_healthy_rate_leaves_out_the_struck_engine_and_failures() -> None:
     outcomes = [answered(1, SOUND), answered(2, STRUCK), Outcome(3, 4, failure="timeout", served=SOUND)]
-    assert healthy_rate(outcomes, STRUCK, 0, 10) == 0.1
+    assert healthy_rate(outcomes, STRUCK, 0, 10) == 1 / 3
+
+
+def test_the_healthy_rate_is_for_what_was_due_and_what_was_answered_in_that_time() -> None:
+    """Twice the requests and twice the answers are no better; answers that come late are not there."""
+    outcomes = [answered(number / 10, SOUND) for number in range(1, 41)]
+    assert healthy_rate(outcomes, STRUCK, 0, 2) == pytest.approx(
+        healthy_rate(outcomes, STRUCK, 0, 4), abs=0.06
+    )
+    late = [answered(number / 10, SOUND, e2e=5.0) for number in range(1, 41)]
+    assert healthy_rate(late, STRUCK, 0, 4) == 0
+    assert healthy_rate([], STRUCK, 0, 4) is None
 
 
 def test_a_share_is_back_when_a_whole_window_holds_it() -> None:
