@@ -40,6 +40,7 @@ Replies:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -274,7 +275,7 @@ class Exchange:
     def _ask_without_body(self, reason: Reason) -> Pick:
         """Ask for a pick by the headers alone; `reason` says why it is none, if they tell nothing."""
         pick = self._route(self._facts.question(b"", complete=False, headers_only=True))
-        return Pick.none(reason) if pick.reason is Reason.NO_PROMPT else pick
+        return replace(pick, reason=reason) if pick.reason is Reason.NO_PROMPT else pick
 
     def _answer(self, kind: str, message: pb.ProcessingRequest, body: bytes) -> list[pb.ProcessingResponse]:
         if self._refused:

@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from ext_proc import admission
 from ext_proc.inquiry import Inquiry, gives_work, inquiry, read, tenant_of
-from ext_proc.pick import Pick, Question, Reason
+from ext_proc.pick import Meant, Pick, Question, Reason
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.pool import WINDOW_SECONDS
 from ext_proc.pick.scorers.leading import LEADING_BYTES
@@ -80,15 +80,16 @@ class Router:
         prompt = told.prompt
         pool = self.pools.find(request.cluster, prompt.model)
         if pool is None:
-            return Pick.none(Reason.NO_POOL)
+            return Pick.none(Reason.NO_POOL, meant=Meant(model=prompt.model))
         if not pool.shape.addresses:
-            return Pick.none(Reason.NO_ENDPOINT)
+            return Pick.none(Reason.NO_ENDPOINT, meant=Meant(pool.shape.name, prompt.model))
         # A prompt that was read from a cut body may lack a model that follows in the rest.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
         allowed = None if request.subset is None else subset(request.subset)
         picks = None if model is None else pool.bound(model, allowed)
         if model is None or picks is None:
-            return Pick.none(Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT)
+            reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
+            return Pick.none(reason, meant=Meant(pool.shape.name, model))
         refusal = self._refusal(request, picks)
         if refusal is not None:
             return Pick.refuse(Reason.SHED, refusal)
@@ -96,26 +97,25 @@ class Router:
         kv = self._asked_of_kv(asks, told.body)
         question = self.question(asks, kv, explain=request.explain)
         pick = picks.pick(question)
-        if pick.endpoints:
-            pick = self._recorded(pick, asks, question, kv)
-            if request.headers_only:
-                pick = replace(pick, reason=Reason.HEADERS)
-        return pick
+        if not pick.endpoints:
+            return replace(pick, meant=Meant(pool.shape.name, model))
+        pick = self._recorded(pick, asks, question, kv)
+        return replace(pick, reason=Reason.HEADERS) if request.headers_only else pick
 
     def _unread(self, request: RouteRequest, reason: Reason) -> Pick:
         """Refuse by its headers a request of which no prompt was read; else let it go by weights."""
-        if self.settings.ext_proc.pick.admission.enabled and gives_work(request):
-            named = model_in_path(request.path) or None
-            pool = self.pools.find(request.cluster, named)
-            if pool is not None and pool.shape.addresses:
-                # Where engines name their models, it is not certain whose engines are meant.
-                model = pool.shape.model_of(named, complete=not pool.shape.rows_by_model)
-                allowed = None if request.subset is None else subset(request.subset)
-                picks = None if model is None else pool.bound(model, allowed)
-                refusal = None if picks is None else self._refusal(request, picks)
-                if refusal is not None:
-                    return Pick.refuse(Reason.SHED, refusal)
-        return Pick.none(reason)
+        named = model_in_path(request.path) or None
+        pool = self.pools.find(request.cluster, named)
+        enabled = self.settings.ext_proc.pick.admission.enabled
+        if enabled and gives_work(request) and pool is not None and pool.shape.addresses:
+            # Where engines name their models, it is not certain whose engines are meant.
+            model = pool.shape.model_of(named, complete=not pool.shape.rows_by_model)
+            allowed = None if request.subset is None else subset(request.subset)
+            picks = None if model is None else pool.bound(model, allowed)
+            refusal = None if picks is None else self._refusal(request, picks)
+            if refusal is not None:
+                return Pick.refuse(Reason.SHED, refusal)
+        return Pick.none(reason, meant=Meant("" if pool is None else pool.shape.name, named))
 
     def follow(self) -> bool:
         """Take over the newest view of the fleet; False as long as there is none."""

@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.pick import Meant, Pick, Reason, Refusal
+from ext_proc.request import model_in_path
 from ext_proc.subset import subset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ext_proc.request import RouteRequest
+    from fleet.endpoint import Membership
     from fleet.store import FleetView
 
 NOT_READY: Final = Refusal(503, "None of the endpoints for this request is ready.", 1.0)
@@ -36,6 +38,26 @@ class ViewSource(Protocol):
         ...
 
 
+def _meant(membership: Membership, meant: Meant, allowed: tuple[str, ...] | None) -> Iterable[str]:
+    """Return who is meant and allowed; where that is nobody, those allowed of the same pools, then of any.
+
+    The pools are the one that is named, if it is ours, else those that name the model, else all. An endpoint
+    that names no model takes every one.
+    """
+    pools = [pool for pool in membership.pools if pool.name == meant.pool] or membership.pools
+    model = meant.model
+    if model is not None:
+        pools = [pool for pool in pools if any(model in end.models for end in pool.endpoints)] or pools
+    ends = [end for pool in pools for end in pool.endpoints]
+    if allowed is not None:
+        admits = subset(allowed).admits
+        ends = [end for end in ends if admits(end.address)]
+        if not ends:
+            return filter(admits, membership.by_address)
+    serving = [end for end in ends if model is None or not end.models or model in end.models]
+    return [end.address for end in serving or ends]
+
+
 @dataclass(frozen=True, slots=True)
 class _Weighted:
     """Endpoints that may be named, with the running sums of their weights."""
@@ -44,16 +66,12 @@ class _Weighted:
     sums: tuple[int, ...]
 
     @classmethod
-    def of(cls, view: FleetView, cluster: str, allowed: tuple[str, ...] | None) -> _Weighted:
-        """Take those that are allowed and get requests by weight: of the cluster's pool, if it is one."""
-        pools = [pool for pool in view.membership.pools if pool.name == cluster] or view.membership.pools
-        admits = None if allowed is None else subset(allowed).admits
+    def of(cls, view: FleetView, meant: Meant, allowed: tuple[str, ...] | None) -> _Weighted:
+        """Take those that are meant and allowed, and get requests by weight."""
         found = {
-            endpoint.address: weight
-            for pool in pools
-            for endpoint in pool.endpoints
-            if (weight := view.weights.get(endpoint.address, 0) if view.weights else 1) > 0
-            and (admits is None or admits(endpoint.address))
+            address: weight
+            for address in _meant(view.membership, meant, allowed)
+            if (weight := view.weights.get(address, 0) if view.weights else 1) > 0
         }
         return cls(tuple(found), tuple(accumulate(found.values())))
 
@@ -76,7 +94,9 @@ class Duty:
         self._source = source
         self._draw = draw
         self._view: FleetView | None = None
-        self._kept: dict[tuple[str, tuple[str, ...] | None], _Weighted] = {}
+        self._kept: dict[tuple[Meant, tuple[str, ...] | None], _Weighted] = {}
+        self._membership: Membership | None = None
+        self._models: frozenset[str] = frozenset()
 
     def fulfil(self, pick: Pick, request: RouteRequest, fallbacks: int) -> Pick:
         """Make a pick of only allowed endpoints, with at most `fallbacks` after the first, or a refusal."""
@@ -90,22 +110,32 @@ class Duty:
             # What was predicted, and what is warm, holds for the first only.
             same = endpoints[0] == pick.endpoints[0]
             return replace(pick, endpoints=endpoints) if same else _named(pick, endpoints)
-        weighted = self._weighted(request.cluster, request.subset)
+        meant = pick.meant or Meant(request.cluster, model_in_path(request.path) or None)
+        weighted = self._weighted(meant, request.subset)
         if weighted is None or not weighted.addresses:
             return replace(Pick.refuse(Reason.NOT_READY, NOT_READY, pick.prefix), trace=pick.trace)
         return _named(pick, weighted.draw(self._draw, 1 + fallbacks))
 
-    def _weighted(self, cluster: str, allowed: tuple[str, ...] | None) -> _Weighted | None:
+    def _weighted(self, meant: Meant, allowed: tuple[str, ...] | None) -> _Weighted | None:
         view = self._source.view
         if view is None:
             return None
         if view is not self._view or len(self._kept) >= _KEPT:
             self._kept.clear()
             self._view = view
-        key = (cluster, allowed)
+        key = (self._known(meant, view.membership), allowed)
         if key not in self._kept:
-            self._kept[key] = _Weighted.of(view, cluster, allowed)
+            self._kept[key] = _Weighted.of(view, *key)
         return self._kept[key]
+
+    def _known(self, meant: Meant, membership: Membership) -> Meant:
+        """Let all models that no endpoint names be one, so that clients cannot fill what is kept."""
+        if membership is not self._membership:
+            ends = (endpoint for pool in membership.pools for endpoint in pool.endpoints)
+            self._models = frozenset(model for endpoint in ends for model in endpoint.models)
+            self._membership = membership
+        known = meant.model is None or meant.model in self._models
+        return meant if known else meant._replace(model="")
 
 
 def _named(pick: Pick, endpoints: tuple[str, ...]) -> Pick:

@@ -4,7 +4,7 @@ from ext_proc.pick.backlog import Backlog
 from ext_proc.pick.candidates import Candidates, LoadColumns, PoolShape
 from ext_proc.pick.composition import Composition
 from ext_proc.pick.filters import FILTERS
-from ext_proc.pick.pick import Considered, Pick, Question, Reason, Refusal
+from ext_proc.pick.pick import Considered, Meant, Pick, Question, Reason, Refusal
 from ext_proc.pick.pickers import PICKERS
 from ext_proc.pick.pool import PoolState
 from ext_proc.pick.scorers import SCORERS
@@ -18,6 +18,7 @@ __all__ = [
     "Composition",
     "Considered",
     "LoadColumns",
+    "Meant",
     "Pick",
     "PoolShape",
     "PoolState",

@@ -83,6 +83,15 @@ class Refusal:
     retry_after_seconds: float | None = None
 
 
+class Meant(NamedTuple):
+    """Whose engines a request is for, as far as that is known."""
+
+    pool: str = ""
+    """Empty: unknown."""
+    model: str | None = None
+    """Empty: the request names none; None: unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pick:
     """What was decided for one request. Without endpoints there is no pick, and weights decide."""
@@ -112,11 +121,13 @@ class Pick:
     """What else Envoy is told of the request: key to text of our metadata namespace."""
     serial: int = 0
     """Counts the picks of a worker; 0: there is nothing to be remembered of it."""
+    meant: Meant | None = None
+    """Without endpoints: for whoever has to name one all the same. None: nobody has looked."""
 
     @classmethod
-    def none(cls, reason: Reason, prefix: str = "") -> Pick:
+    def none(cls, reason: Reason, prefix: str = "", meant: Meant | None = None) -> Pick:
         """No pick, and why."""
-        return cls((), reason, prefix=prefix)
+        return cls((), reason, prefix=prefix, meant=meant)
 
     @classmethod
     def refuse(cls, reason: Reason, refusal: Refusal, prefix: str = "") -> Pick:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ext_proc.request import RouteRequest, model_in_path
 from ext_proc.server_duty import NOT_READY, Duty
 from ext_proc.server_stream import ExchangeStream
 from ext_proc.subset import subset
+from fleet.endpoint import Endpoint, Pool
 from fleet.names import SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
 from fleet.store import FleetStore, FleetView
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen
@@ -148,6 +150,73 @@ def test_weights_decide_who_is_named() -> None:
     assert chosen == {ALL[0]: 750, ALL[1]: 250}
     unknown = request._replace(cluster="outbound|80||gateway")
     assert duty.fulfil(Pick.none(Reason.NOT_JSON), unknown, 0).endpoints[0] in {*ALL[:2], "10.0.1.0:80"}
+
+
+def two_models(*, loaded: bool) -> dict[str, Stage]:
+    """Engines of two models, four in all: in two pools that only the model tells apart, and in one pool."""
+    ends = [(address, ("ma",) if address in ALL[:2] else ("mb",)) for address in ALL]
+    pools = {
+        "two pools": [Pool(models[0], (Endpoint(at, models[0], models),)) for at, models in ends[1:3]],
+        "one pool": [Pool("p", tuple(Endpoint(at, "p", models) for at, models in ends))],
+    }
+    stages = {}
+    for name, those in pools.items():
+        stage = Stage(ext_proc={"name_always": True, "pick": {"fallbacks": 0}})
+        stage.world.store.publish(view_of(*those, loaded=loaded))
+        draws = iter(range(1000))
+        stage.service.duty._draw = lambda draws=draws: next(draws) % 10 / 10  # type: ignore[misc]
+        stages[name] = stage
+    return stages
+
+
+@pytest.mark.parametrize("pools", ["one pool", "two pools"])
+@pytest.mark.parametrize("allowed", [None, ALL[1:], ("10.0.0.1", "10.0.0.2")])
+@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
+def test_who_is_named_serves_the_model(pools: str, allowed: tuple[str, ...] | None, mode: str) -> None:
+    """As with picks, where the body tells the model and no load is known: others would answer 404."""
+    stage = two_models(loaded=False)[pools]
+    hint = None if allowed is None else list(allowed)
+    for model, serving in (("ma", {*ALL[:2]}), ("mb", {*ALL[2:]})):
+        for number in range(10):
+            seen = play(stage, chat(f"{number} hi", model=model), mode, allowed=hint)
+            assert (seen.reason, {*named(seen)} <= serving) == ("named", True), seen.destination
+
+
+def test_a_path_tells_the_model_as_well() -> None:
+    """Where nothing else can be read of the request, and where nobody looks at it."""
+    stage = two_models(loaded=True)["two pools"]
+    for request in (
+        RouteRequest(b"a=b", complete=True, path="/v1beta/models/mb:generateContent"),
+        RouteRequest(b"", complete=False, path="/openai/deployments/mb/chat", headers_only=True),
+    ):
+        for pick in (stage.world.router.route(request), Pick.none(Reason.FAULT)):
+            fulfilled = stage.service.duty.fulfil(pick, request, 0)
+            assert (fulfilled.reason, fulfilled.endpoints) == (Reason.NAMED, (ALL[2],))
+
+
+@pytest.mark.parametrize("pools", ["one pool", "two pools"])
+def test_where_nobody_serves_the_model_whoever_is_allowed_is_named(pools: str) -> None:
+    """What the settings say of models may be late, and an engine's 404 says more than our 503."""
+    stage = two_models(loaded=False)[pools]
+    assert named(play(stage, chat("hi", model="zzz"), allowed=[ALL[2]])) == [ALL[2]]
+    assert named(play(stage, chat("hi", model="ma"), allowed=[ALL[2]])) == [ALL[2]]
+    assert {*named(play(stage, chat("hi", model="zzz")))} <= {*ALL}
+
+
+def test_whoever_serves_the_model_and_gets_no_requests_is_not_replaced_by_others() -> None:
+    stage = two_models(loaded=False)["one pool"]
+    view = stage.world.store.view
+    assert view is not None
+    stage.world.store.publish(replace(view, weights={ALL[0]: 0, ALL[1]: 0, ALL[2]: 9, ALL[3]: 9}))
+    assert play(stage, chat("hi", model="ma")).refusal is not None
+    assert play(stage, chat("hi", model="mb")).refusal is None
+
+
+def test_models_that_clients_invent_are_kept_as_one() -> None:
+    stage = two_models(loaded=False)["one pool"]
+    for number in range(20):
+        play(stage, chat("hi", model=f"invented {number}"))
+    assert len(stage.service.duty._kept) == 1
 
 
 def test_a_new_view_is_taken_over() -> None:
