@@ -39,6 +39,11 @@ def gzipped(data: bytes) -> bytes:
     return gzip.compress(data, mtime=0)
 
 
+def quick_brotli(data: bytes) -> bytes:
+    """Compress as gateways do on the way; at its best brotli takes a second for a megabyte."""
+    return brotli.compress(data, quality=5)
+
+
 CODERS: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
     "": bytes,
@@ -47,9 +52,9 @@ CODERS: dict[str, Callable[[bytes], bytes]] = {
     "GZIP": gzipped,
     "deflate": zlib.compress,
     " deflate ": raw_deflate,
-    "br": brotli.compress,
+    "br": quick_brotli,
     "zstd": zstd.compress,
-    "gzip, br": lambda data: brotli.compress(gzipped(data)),
+    "gzip, br": lambda data: quick_brotli(gzipped(data)),
     "zstd,identity, GZIP ,deflate": lambda data: zlib.compress(gzipped(zstd.compress(data))),
 }
 BODY = json.dumps(
@@ -149,7 +154,7 @@ def bomb(coding: str) -> bytes:
     head, zeros = b'{"model":"m","prompt":"', b"0" * MIB
     if coding == "br":
         return brotli.compress(head + zeros * 200, quality=1)
-    coder = zlib.compressobj(wbits=31) if coding == "gzip" else zstd.ZstdCompressor()
+    coder = zlib.compressobj(level=1, wbits=31) if coding == "gzip" else zstd.ZstdCompressor()
     return b"".join([coder.compress(head), *(coder.compress(zeros) for _ in range(200)), coder.flush()])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,7 +22,14 @@ listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
 
 
 def settings_with(**sections: Any) -> Settings:
-    text = SETTINGS_TEXT + "".join(f"{name}: {json.dumps(value)}\n" for name, value in sections.items())
+    return _parsed(
+        SETTINGS_TEXT + "".join(f"{name}: {json.dumps(value)}\n" for name, value in sections.items())
+    )
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Settings:
+    """Settings are frozen, so that whoever says the same shares them."""
     return parse_settings(text, environ={})
 
 

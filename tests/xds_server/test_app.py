@@ -41,22 +41,24 @@ async def test_draining_stays_not_serving_while_ticks_go_on(tmp_path: Path) -> N
     server = XdsServer(settings, store, CollectorRegistry(), TracerProvider(), control=False)
     await server.start()
     kinds = health_pb2.HealthCheckResponse
-    async with grpc.aio.insecure_channel(settings.xds.address) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+    try:
+        async with grpc.aio.insecure_channel(settings.xds.address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
 
-        async def status() -> int:
-            return int((await health.Check(health_pb2.HealthCheckRequest())).status)
+            async def status() -> int:
+                return int((await health.Check(health_pb2.HealthCheckRequest())).status)
 
-        await until(lambda: server.ready)
-        async with asyncio.timeout(60):
-            while await status() != kinds.SERVING:
-                await asyncio.sleep(0.01)
-        await server.drain()
-        for _ in range(3):
-            await store.changed()
-            assert await status() == kinds.NOT_SERVING
-        assert not server.ready
-    await server.stop()
+            await until(lambda: server.ready)
+            async with asyncio.timeout(60):
+                while await status() != kinds.SERVING:
+                    await asyncio.sleep(0.01)
+            await server.drain()
+            for _ in range(3):
+                await store.changed()
+                assert await status() == kinds.NOT_SERVING
+            assert not server.ready
+    finally:
+        await server.stop()
 
 
 STEADY = """

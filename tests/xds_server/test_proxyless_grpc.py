@@ -235,6 +235,8 @@ async def test_grpc_goes_on_without_us_and_follows_us_again(
     DiscoveryService(store, CollectorRegistry(), 10).register(server)
     server.add_insecure_port(running.target)
     await server.start()
-    # Its back-off begins at a second.
-    await caller.until(follows(engines, 1000, 1000, 8000))
-    await server.stop(0)
+    try:
+        # Its back-off begins at a second.
+        await caller.until(follows(engines, 1000, 1000, 8000))
+    finally:
+        await server.stop(0)
