@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from bench import trace
 from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 from bench.spans import OtlpReceiver
-from bench.trace import measure
 from bench.trace_figures import result_of
+from fleet.names import HEADER_REASON
 
 if TYPE_CHECKING:
     import pytest
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-async def test_a_changed_signal_is_one_complete_trace_up_to_the_real_envoys_ack() -> None:
+async def test_a_changed_signal_is_one_complete_trace_up_to_the_real_envoys_ack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace, "_LOST_SECONDS", 60.0)
+    monkeypatch.setattr(trace, "_ARRIVE_SECONDS", 60.0)
     async with OtlpReceiver() as receiver:
-        measured = await measure(receiver, changes=3, tick=0.05, scrape=0.05)
+        measured = await trace.measure(receiver, changes=3, tick=0.05, scrape=0.05)
         result, wanted = result_of(measured, 0.05, 0.05)
         unmet = [entry for entry in wanted if not entry.met and not entry.name.startswith("signal_to_ack")]
         assert unmet == [], result
@@ -42,17 +47,16 @@ async def test_a_request_continues_its_clients_trace(monkeypatch: pytest.MonkeyP
             "serve",
             2,
             EngineSettings(speed_up=50),
-            {"telemetry": {"traces": "otlp", "pick_sample_ratio": 0.0}, "limits": {"drain_seconds": 1.0}},
+            {"telemetry": {"traces": "otlp", "pick_sample_ratio": 0.0}, "limits": {"drain_seconds": 0.1}},
         )
         async with running_cluster(settings) as cluster, aiohttp.ClientSession() as client:
             body = {"model": "smol", "messages": [{"role": "user", "content": prompt}], "max_tokens": 2}
             url = f"http://{cluster.address}/v1/chat/completions"
+            served = ""
             for headers in ({}, {"traceparent": CLIENT}):
-                async with client.post(url, json=body, headers=headers) as response:
-                    assert response.status == 200
-                    served = response.headers["x-warmroute-served"]
+                served = await _picked(client, url, body, headers)
             pick = await _arrived(receiver, "warmroute.pick")
-            request = await _arrived(receiver, "warmroute.request")
+            request = await _arrived(receiver, "warmroute.request", below=pick)
             request_id = pick.attributes["warmroute.request_id"]
             async with client.get(
                 f"http://{cluster.admin_address}/api/v1/decisions", params={"request": request_id}
@@ -93,10 +97,23 @@ async def _override(client: aiohttp.ClientSession, cluster: Cluster, address: st
         assert response.status == 415
 
 
-async def _arrived(receiver: OtlpReceiver, name: str) -> Span:
-    async with asyncio.timeout(20):
+async def _picked(
+    client: aiohttp.ClientSession, url: str, body: dict[str, Any], headers: dict[str, str]
+) -> str:
+    """Ask until ext_proc has had its say, which a stalled one has not; return who has served."""
+    async with asyncio.timeout(60):
+        while True:
+            async with client.post(url, json=body, headers=headers) as response:
+                assert response.status == 200
+                if HEADER_REASON in response.headers:
+                    return response.headers["x-warmroute-served"]
+            await asyncio.sleep(0.05)
+
+
+async def _arrived(receiver: OtlpReceiver, name: str, below: Span | None = None) -> Span:
+    async with asyncio.timeout(60):
         while True:
             for span in await receiver.spans():
-                if span.name == name:
+                if span.name == name and (below is None or span.parent_id == below.span_id):
                     return span
             await asyncio.sleep(0.05)
