@@ -163,6 +163,7 @@ class ExtProcServer:
             lambda: router.settings.ext_proc.pick.block_bytes,
             take,
             metrics,
+            prompt_blocks=lambda: router.settings.limits.prompt_blocks,
             clock=clock,
         )
         router.warmth.on_added = share.publish

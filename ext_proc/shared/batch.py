@@ -12,13 +12,16 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 VERSION: Final = 1
 HASH_BYTES: Final = 8
-_MAX_ENTRIES: Final = 65_536
+MAX_BATCH_BLOCKS: Final = 4096
+"""Of a batch that is written, unless one prompt has more. Each entry has one: it is its most entries."""
 _MAX_BLOCKS: Final = 65_536
 """Of one prompt: the most that `limits.prompt_blocks` can be."""
+_MAX_BYTES: Final = 1 << 20
+"""A larger batch is none of ours, and would take long to read."""
 
 
 class Addition(NamedTuple):
@@ -45,8 +48,8 @@ class _Batch(msgspec.Struct, array_like=True):
     version: int
     block_bytes: int
     """Bytes of prompt in a block: hashes of blocks of another size mean nothing here."""
-    addresses: Annotated[list[str], msgspec.Meta(max_length=_MAX_ENTRIES)]
-    entries: Annotated[list[_Entry], msgspec.Meta(max_length=_MAX_ENTRIES)]
+    addresses: Annotated[list[str], msgspec.Meta(max_length=MAX_BATCH_BLOCKS)]
+    entries: Annotated[list[_Entry], msgspec.Meta(max_length=MAX_BATCH_BLOCKS)]
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -70,40 +73,44 @@ def encode(additions: Sequence[Addition], block_bytes: int) -> bytes:
     return _encode(_Batch(VERSION, block_bytes, list(addresses), entries))
 
 
-def decode(data: bytes, block_bytes: int, most_blocks: int) -> list[Addition]:
-    """Return a batch's additions; of one with more than `most_blocks` blocks in all, those before.
+def decode(data: bytes, block_bytes: int, longest: int) -> Iterator[Addition]:
+    """Yield a batch's additions, of each prompt the leading `longest` blocks, as fast as they are asked for.
+
+    At most `MAX_BATCH_BLOCKS` of them, with about as many blocks in all: what is beyond is none of ours.
 
     Raises:
         BatchError: it is no batch, of another version, or of blocks of another size.
     """
+    if len(data) > _MAX_BYTES:
+        raise BatchError("too large")
     try:
         batch = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BatchError("no batch") from error
     if batch.version != VERSION or batch.block_bytes != block_bytes:
         raise BatchError("of another version or block size")
-    additions: list[Addition] = []
-    left = most_blocks
+    before: list[list[int]] = []
+    left = MAX_BATCH_BLOCKS + longest
     for entry in batch.entries:
-        blocks = _blocks(entry, additions)
-        left -= len(blocks)
+        before.append(_blocks(entry, before, longest))
+        left -= len(before[-1])
         if left < 0:
-            break
+            return
         if entry.address >= len(batch.addresses):
             raise BatchError("an entry without its address")
-        additions.append(Addition(batch.addresses[entry.address], blocks))
-    return additions
+        yield Addition(batch.addresses[entry.address], before[-1])
 
 
-def _blocks(entry: _Entry, before: Sequence[Addition]) -> list[int]:
+def _blocks(entry: _Entry, before: Sequence[list[int]], longest: int) -> list[int]:
     if len(entry.rest) % HASH_BYTES:
         raise BatchError("half a hash")
-    rest: list[int] = np.frombuffer(entry.rest, "<u8").tolist()
-    if not entry.common:
+    common = min(entry.common, longest)
+    rest: list[int] = np.frombuffer(entry.rest, "<u8")[: longest - common].tolist()
+    if not common:
         return rest
-    if entry.earlier >= len(before) or len(before[entry.earlier].blocks) < entry.common:
+    if entry.earlier >= len(before) or len(before[entry.earlier]) < common:
         raise BatchError("an entry without the one before")
-    return [*before[entry.earlier].blocks[: entry.common], *rest]
+    return [*before[entry.earlier][:common], *rest]
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:

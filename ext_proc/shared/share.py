@@ -13,10 +13,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.shared.batch import HASH_BYTES, BatchError, decode, encode
+from ext_proc.shared.batch import HASH_BYTES, MAX_BATCH_BLOCKS, BatchError, decode, encode
 from ext_proc.shared.budget import Budget
 from ext_proc.shared.outbox import Outbox
-from ext_proc.shared.stream import FROM_START, Stream
+from ext_proc.shared.stream import FROM_START, Stream, order
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BATCH_BLOCKS: Final = 4096
-"""Of one entry of the stream, unless one prompt has more: with `max_length` it bounds the server's memory."""
-_MOST_BATCH_BLOCKS: Final = 65_536 + _BATCH_BLOCKS
-"""What is read of one entry at most."""
 _READ_ENTRIES: Final = 256
 _MOST_LAG_MILLISECONDS: Final = 5000
 """A reader that is further behind goes on with the newest entries."""
@@ -52,9 +48,10 @@ class Share:
         take: Callable[[str, Sequence[int]], object],
         metrics: SharedMetrics,
         *,
+        prompt_blocks: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`block_bytes` tells how many bytes of a prompt a block has now.
+        """`block_bytes` tells how many bytes of a prompt a block has now, `prompt_blocks` how many count.
 
         Raises:
             SettingsError: the extra `redis` is not installed.
@@ -62,6 +59,7 @@ class Share:
         self._settings = settings
         self._worker = worker.encode()
         self._block_bytes = block_bytes
+        self._prompt_blocks = prompt_blocks
         self._take = take
         self._metrics = metrics
         self._clock = clock
@@ -141,7 +139,7 @@ class Share:
         await self._send_all()
 
     async def _send_all(self) -> None:
-        while additions := self._outbox.take(_BATCH_BLOCKS):
+        while additions := self._outbox.take(MAX_BATCH_BLOCKS):
             try:
                 batch = encode(additions, self._block_bytes())
                 await self._stream.add(self._worker, batch, self._clock())
@@ -170,11 +168,22 @@ class Share:
             self._in_trouble = False
             logger.info("prefixes are shared through %s", self._stream.place)
         left = self._budget.left(self._clock())
-        if len(entries) == _READ_ENTRIES and await self._is_late(entries[-1]):
+        if not entries:
+            await self._find_again()
+        elif len(entries) == _READ_ENTRIES and await self._is_late(entries[-1]):
             # What lies between is skipped: the newest tells most about who is warm now.
             self._budget.spend(await self._read_tail(left))
         else:
             self._budget.spend(await self._take_over(entries, left))
+
+    async def _find_again(self) -> None:
+        """Begin anew with a stream that did: its ids may stay below where we are, as its server's clock says.
+
+        A server that comes back empty with an earlier clock would else be silent for as long as that is.
+        """
+        newest = await self._stream.newest(1)
+        if not newest or newest[0].order < order(self._at):
+            self._at = FROM_START
 
     async def _is_late(self, last: Entry) -> bool:
         newest = await self._stream.newest(1)
@@ -194,35 +203,40 @@ class Share:
         return await self._take_over(tail[::-1], most_blocks)
 
     async def _take_over(self, entries: Sequence[Entry], most_blocks: int) -> int:
-        """Apply others' entries and return how many blocks they had; beyond the most, the oldest are lost."""
+        """Apply others' entries and return their cost in blocks; beyond the most, the oldest are lost."""
         chosen: list[list[Addition]] = []
-        taken = 0
+        spent = 0
         for entry in reversed(entries):
             if entry.worker == self._worker:
                 self._metrics.lag.set(max(0.0, self._clock() - entry.sent_at))
                 continue
-            if taken >= most_blocks:
+            if spent >= most_blocks:
                 self._metrics.late.inc(_least_blocks(entry))
                 continue
-            chosen.append(self._decoded(entry))
-            taken += sum(len(addition.blocks) for addition in chosen[-1])
-            await self._let_others()
+            additions = await self._decoded(entry)
+            chosen.append(additions)
+            # What brings nothing has been read all the same.
+            spent += sum(max(1, len(addition.blocks)) for addition in additions) or _least_blocks(entry)
         # In the order of use, which is that of forgetting too.
         for additions in reversed(chosen):
             for address, blocks in additions:
                 self._take(address, blocks)
+                self._metrics.taken.inc(len(blocks))
                 await self._let_others()
-        self._metrics.taken.inc(taken)
         if entries:
             self._at = entries[-1].id
-        return taken
+        return spent
 
-    def _decoded(self, entry: Entry) -> list[Addition]:
+    async def _decoded(self, entry: Entry) -> list[Addition]:
+        additions: list[Addition] = []
         try:
-            return decode(entry.data, self._block_bytes(), _MOST_BATCH_BLOCKS)
+            for addition in decode(entry.data, self._block_bytes(), self._prompt_blocks()):
+                additions.append(addition)
+                await self._let_others()
         except BatchError:
             self._metrics.errors.labels(BatchError.__name__).inc()
             return []
+        return additions
 
     async def _let_others(self) -> None:
         """Give the event loop away when this has had it for its slice."""

@@ -29,15 +29,20 @@ class Entry(NamedTuple):
     """On the writer's own clock."""
 
     @property
+    def order(self) -> tuple[int, int]:
+        """What rises from entry to entry."""
+        return order(self.id)
+
+    @property
     def milliseconds(self) -> int:
         """When it was written, by the server's clock."""
-        return milliseconds(self.id)
+        return order(self.id)[0]
 
 
-def milliseconds(entry_id: bytes) -> int:
-    """Return the time in an entry's id; 0 for what is none."""
-    head = entry_id.partition(b"-")[0]
-    return int(head) if head.isdigit() else 0
+def order(entry_id: bytes) -> tuple[int, int]:
+    """Return the time in an entry's id and its number within that; 0 for what is none."""
+    parts = [int(part) if part.isdigit() else 0 for part in entry_id.split(b"-", 1)]
+    return parts[0], parts[1] if len(parts) > 1 else 0
 
 
 def place_of(url: str) -> str:

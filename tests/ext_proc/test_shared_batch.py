@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.shared.batch import Addition, BatchError, decode, encode
+from ext_proc.shared.batch import MAX_BATCH_BLOCKS, Addition, BatchError, decode, encode
 from ext_proc.shared.budget import Budget
 from ext_proc.shared.outbox import Outbox
 
-MOST = 100_000
+MOST = 65_536
 
 chains = st.lists(st.integers(0, 2**64 - 1), max_size=40, unique=True)
 
@@ -33,7 +33,7 @@ def additions(draw: st.DrawFn) -> list[Addition]:
 
 @given(additions())
 def test_what_is_read_is_what_was_written(given_additions: list[Addition]) -> None:
-    assert decode(encode(given_additions, 256), 256, MOST) == given_additions
+    assert list(decode(encode(given_additions, 256), 256, MOST)) == given_additions
 
 
 def test_a_shared_beginning_is_written_once() -> None:
@@ -61,19 +61,45 @@ def test_a_shared_beginning_is_written_once() -> None:
 )
 def test_what_is_no_batch_of_ours_is_refused(data: bytes) -> None:
     with pytest.raises(BatchError):
-        decode(data, 256, MOST)
+        list(decode(data, 256, MOST))
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
     with contextlib.suppress(BatchError):
-        decode(data, 256, MOST)
+        list(decode(data, 256, MOST))
 
 
 def test_a_small_entry_cannot_grow_into_a_huge_one() -> None:
     many = [[0, 0, 0, bytes(8 * 1000)], *([0, 0, 1000, b""] for _ in range(1000))]
-    found = decode(msgspec.msgpack.encode([1, 256, ["a:1"], many]), 256, 5000)
-    assert sum(len(addition.blocks) for addition in found) == 5000
+    found = list(decode(msgspec.msgpack.encode([1, 256, ["a:1"], many]), 256, 2000))
+    assert sum(len(addition.blocks) for addition in found) <= MAX_BATCH_BLOCKS + 2000
+
+
+@pytest.mark.parametrize(
+    "entries", [[[0, 0, 0, b""]] * 65_536, [[0, 0, 0, bytes(8)]] * 5000, [[0, 0, 0, bytes(8 * 60_000)]] * 3]
+)
+def test_more_than_a_worker_writes_is_refused_before_it_is_read(entries: list[list[object]]) -> None:
+    """All of it would hold whoever reads it up, for next to nothing or for nothing."""
+    found = decode(msgspec.msgpack.encode([1, 256, ["a:1"], entries]), 256, MOST)
+    with pytest.raises(BatchError):
+        next(found)
+
+
+@given(additions(), st.integers(1, 30))
+def test_a_prompt_is_read_as_far_as_it_counts_here(given_additions: list[Addition], longest: int) -> None:
+    cut = [Addition(address, blocks[:longest]) for address, blocks in given_additions]
+    assert list(decode(encode(given_additions, 256), 256, longest)) == cut
+
+
+def test_a_batch_is_read_an_addition_at_a_time() -> None:
+    """Whoever reads it can pause between two: what is wrong behind is not looked at before."""
+    found = decode(
+        msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 0, bytes(8)], [9, 0, 0, b""]]]), 256, MOST
+    )
+    assert next(found) == Addition("a:1", [0])
+    with pytest.raises(BatchError):
+        next(found)
 
 
 def test_an_outbox_drops_the_oldest_and_counts_its_blocks() -> None:

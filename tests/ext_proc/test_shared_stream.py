@@ -36,7 +36,14 @@ class Worker:
     def __init__(self, name: str, settings: SharedSettings, block_bytes: int = 256) -> None:
         self.taken: list[tuple[str, list[int]]] = []
         self.registry = CollectorRegistry()
-        self.share = Share(settings, name, lambda: block_bytes, self._take, SharedMetrics.on(self.registry))
+        self.share = Share(
+            settings,
+            name,
+            lambda: block_bytes,
+            self._take,
+            SharedMetrics.on(self.registry),
+            prompt_blocks=lambda: 2048,
+        )
         # Otherwise half a timeout, for which the end of a patient worker would wait.
         self.share._stream._block_milliseconds = 50
 
@@ -212,6 +219,34 @@ async def test_entries_of_others_kinds_and_block_sizes_are_counted_and_passed_ov
     await stream.close()
     await eventually(lambda: reader.taken == [("good:1", BLOCKS)])
     assert reader.count("warmroute_shared_errors_total", kind="BatchError") == 4
+
+
+async def test_a_server_that_comes_back_empty_with_an_earlier_clock_is_heard(
+    server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
+) -> None:
+    settings = shared(tmp_path)
+    reader, writer = run(Worker("b", settings)), run(Worker("a", settings))
+    await eventually(lambda: reader.count("warmroute_shared_connected") == 1)
+    client = Stream(settings)._client
+    # No batch: it is counted once it has been read, and where it stood is where the reader is.
+    await client.xadd(settings.stream, {b"d": b"no batch"}, id=f"{2**45}-0")
+    await eventually(lambda: reader.errors == 1)
+    await client.delete(settings.stream)
+    writer.share.publish("10.0.0.1:8000", BLOCKS)
+    await eventually(lambda: reader.taken == [("10.0.0.1:8000", BLOCKS)])
+    await client.aclose()
+
+
+async def test_a_batch_full_of_nothing_uses_the_rate_up(server: Child, tmp_path: Path) -> None:
+    """Reading it takes time, too."""
+    stream = Stream(shared(tmp_path))
+    for _ in range(20):
+        await stream.add(b"a", encode([Addition("e:1", [])] * 50, 256), 0.0)
+    await stream.close()
+    late = Worker("b", shared(tmp_path, tail_blocks=100))
+    await late.share.warm_up()
+    assert len(late.taken) == 100
+    await late.share.stop()
 
 
 async def test_a_key_of_another_type_is_trouble_and_not_an_end(
