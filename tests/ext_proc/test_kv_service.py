@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -166,9 +167,26 @@ async def test_a_silent_replay_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             assert made.count("warmroute_kv_event_replays_total", outcome="failed") == 1
 
 
+@contextlib.asynccontextmanager
+async def some_turns(_seconds: float) -> AsyncIterator[None]:
+    """A time limit in turns of the loop: those of an engine in this process do not pass while it stalls."""
+
+    async def end(limit: asyncio.Timeout) -> None:
+        for _ in range(25):
+            await asyncio.sleep(0.004)
+        limit.reschedule(0.0)
+
+    async with asyncio.timeout(None) as limit:
+        ending = asyncio.create_task(end(limit))
+        try:
+            yield
+        finally:
+            ending.cancel()
+
+
 async def test_an_answer_that_breaks_off_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     """ROUTER sockets drop what their queues do not take, the end included."""
-    monkeypatch.setattr(subscriber, "REPLAY_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(subscriber, "asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": some_turns}))
     async with Publisher() as engine:
         engine.limit = 2
         for n in range(4):
