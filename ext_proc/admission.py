@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.pick import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -49,3 +49,14 @@ def refusal(
         return None
     beyond = float(waits.min()) - (settings.most_wait_seconds or 0.0)
     return Refusal(429, MESSAGE, min(max(LEAST_RETRY_SECONDS, float(ceil(beyond))), MOST_RETRY_SECONDS))
+
+
+def first(refusals: Iterable[Refusal | None]) -> Refusal | None:
+    """Return the one of several that asks to come again first; None where there is none, or one is None."""
+    soonest: Refusal | None = None
+    for each in refusals:
+        if each is None:
+            return None
+        if soonest is None or (each.retry_after_seconds or 0.0) < (soonest.retry_after_seconds or 0.0):
+            soonest = each
+    return soonest

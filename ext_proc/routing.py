@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from ext_proc.kv.lookup import Asked, KvLookup
-    from ext_proc.pick import Composition, Refusal
+    from ext_proc.pick import Composition, PoolState, Refusal
     from ext_proc.pools import ViewSource
     from ext_proc.request import RouteRequest
+    from ext_proc.subset import Subset
     from fleet.settings import Settings
 
 
@@ -87,12 +88,12 @@ class Router:
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
         allowed = None if request.subset is None else subset(request.subset)
         picks = None if model is None else pool.bound(model, allowed)
+        refusal = self._refusal(request, pool, picks, allowed)
+        if refusal is not None:
+            return Pick.refuse(Reason.SHED, refusal)
         if model is None or picks is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
             return Pick.none(reason, meant=Meant(pool.shape.name, model))
-        refusal = self._refusal(request, picks)
-        if refusal is not None:
-            return Pick.refuse(Reason.SHED, refusal)
         asks = inquiry(request, self.settings, pool, model, prompt)
         kv = self._asked_of_kv(asks, told.body)
         question = self.question(asks, kv, explain=request.explain)
@@ -106,13 +107,12 @@ class Router:
         """Refuse by its headers a request of which no prompt was read; else let it go by weights."""
         named = model_in_path(request.path) or None
         pool = self.pools.find(request.cluster, named)
-        enabled = self.settings.ext_proc.pick.admission.enabled
-        if enabled and gives_work(request) and pool is not None and pool.shape.addresses:
+        if pool is not None and gives_work(request):
             # Where engines name their models, it is not certain whose engines are meant.
             model = pool.shape.model_of(named, complete=not pool.shape.rows_by_model)
             allowed = None if request.subset is None else subset(request.subset)
             picks = None if model is None else pool.bound(model, allowed)
-            refusal = None if picks is None else self._refusal(request, picks)
+            refusal = self._refusal(request, pool, picks, allowed)
             if refusal is not None:
                 return Pick.refuse(Reason.SHED, refusal)
         return Pick.none(reason, meant=Meant("" if pool is None else pool.shape.name, named))
@@ -172,15 +172,22 @@ class Router:
             for pool in self.pools
         }
 
-    def _refusal(self, request: RouteRequest, picks: Composition) -> Refusal | None:
-        """Return the answer in the engines' place, where the settings ask for such answers."""
+    def _refusal(
+        self, request: RouteRequest, pool: PoolState, picks: Composition | None, allowed: Subset | None
+    ) -> Refusal | None:
+        """Return the answer in the engines' place, where the settings ask for such answers.
+
+        Where it is not known which engines of the pool are meant, whichever they are must be at their limit.
+        """
         settings = self.settings.ext_proc.pick.admission
         if not settings.enabled:
             return None
         tenant = tenant_of(request.headers, self.settings)
         if admission.priority(settings, request.headers, tenant) >= settings.shed_below:
             return None
-        return admission.refusal(settings, *picks.waits(self._clock()))
+        now = self._clock()
+        whichever = pool.bound_apart(allowed) if picks is None else (picks,)
+        return admission.first(admission.refusal(settings, *each.waits(now)) for each in whichever)
 
     def _asked_of_kv(self, asks: Inquiry, body: bytes) -> Asked | None:
         """Return the prompt in the terms of KV events; None where the pool's engines tell none."""

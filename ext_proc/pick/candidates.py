@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Locality, Pool
 
+MOST_APART: Final = 16
+"""Sets of endpoints that are asked for one after the other, where it is not known which one is meant."""
 _LOAD_ROWS: Final = [ROW_OF[name] for name in ("memory_used_ratio", "queue_depth", "running")]
 
 
@@ -71,6 +73,14 @@ class PoolShape:
             localities=tuple(endpoint.locality for endpoint in pool.endpoints),
             several=any(len(endpoint.models) > 1 for endpoint in pool.endpoints),
         )
+
+    @cached_property
+    def models_apart(self) -> tuple[str, ...]:
+        """One model for each set of endpoints that serve the same; empty when there are more than a few."""
+        # Models that nobody names are one: whoever takes every model serves it.
+        named = {rows.tobytes(): model for model, rows in self.rows_by_model.items()}
+        apart = (*named.values(), "") if self.rows_of_any.size else tuple(named.values())
+        return apart if len(apart) <= MOST_APART else ()
 
     @cached_property
     def hosts(self) -> Mapping[str, Mapping[str, int]]:

@@ -15,7 +15,7 @@ from ext_proc.pick.filters import filtered
 from ext_proc.pick.scene import Fleet, Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ext_proc.pick.candidates import LoadColumns
     from ext_proc.pick.pace import Judgement
@@ -100,6 +100,14 @@ class PoolState:
             )
         )
         return composition
+
+    def bound_apart(self, subset: Subset | None = None) -> Iterator[Composition]:
+        """Return what picks for each model that a request may mean, one for all that are served alike.
+
+        Empty when there is nobody, or too many to be asked.
+        """
+        bound = (self.bound(model, subset) for model in self.shape.models_apart)
+        return (picks for picks in bound if picks is not None)
 
     def demand(self, model: str) -> Demand:
         """Return what counts the requests for a model."""

@@ -1,4 +1,4 @@
-"""Admission of requests of which no prompt is read: by their headers."""
+"""Admission of requests of which no prompt is read, or no known model: by their headers and the pool."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ext_proc.pick import Pick, Reason
+from ext_proc import admission
+from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.pick.candidates import MOST_APART
 from ext_proc.request import METHOD, RouteRequest
+from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
-from tests.ext_proc.worlds import World, pool_of, view_of, whole
+from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 OVERLOADED = {f"e{n}": 50.0 for n in range(4)}
 LIMIT = {"most_queue": 10, "priority_header": "x-priority"}
@@ -45,23 +48,99 @@ def test_who_is_past_its_priority_is_refused_by_headers_where_no_prompt_is_read(
     """A client gets around admission neither by what it writes in a body, nor by sending it late."""
     made = World(view_of(pool_of(models=models)), ext_proc={"pick": {"admission": LIMIT}})
     publish(made, **OVERLOADED)
-
-    def ask(priority: str) -> Pick:
-        return made.router.route(request_._replace(headers={**request_.headers, "x-priority": priority}))
-
-    assert ask("-1").reason is Reason.SHED
-    assert ask("0").refusal is None
+    assert asked(made, request_).reason is Reason.SHED
+    assert asked(made, request_, "0").refusal is None
     publish(made, **{**OVERLOADED, "e2": 3.0})
-    assert ask("-1").refusal is None
+    assert asked(made, request_).refusal is None
+
+
+UNCERTAIN = {
+    **UNREAD,
+    "a model that nobody names": whole(chat("hi", model="other")),
+    "a model behind the cut": RouteRequest(b'{"messages":[{"role":"user","content":"hi', complete=False),
+    "a path that names another": RouteRequest(b"a=b", complete=True, path="/v1/models/other:generate"),
+}
+
+
+def asked(made: World, request: RouteRequest, priority: str = "-1") -> Pick:
+    """Route a request of a low priority."""
+    return made.router.route(request._replace(headers={**request.headers, "x-priority": priority}))
+
+
+@pytest.mark.parametrize("request_", UNCERTAIN.values(), ids=UNCERTAIN)
+@pytest.mark.parametrize("apart", [True, False])
+def test_naming_no_known_model_does_not_get_around_admission(request_: RouteRequest, *, apart: bool) -> None:
+    """Whichever model is meant, it is refused once all its engines are past their limit, and not before."""
+    models = [("m",), ("m",), ("n",), ("n",)] if apart else [("m", "n")] * 4
+    ends = tuple(Endpoint(f"10.0.0.{n}:80", "p", names) for n, names in enumerate(models))
+    made = World(view_of(Pool("p", ends)), ext_proc={"pick": {"admission": LIMIT}})
+    publish(made, **OVERLOADED)
+    refused = asked(made, request_)
+    assert (refused.reason, refused.endpoints) == (Reason.SHED, ())
+    assert asked(made, request_, "0").refusal is None
+    only_one = request_._replace(subset=("10.0.0.3",))
+    assert asked(made, only_one).reason is Reason.SHED
+    publish(made, **{**OVERLOADED, "e2": 3.0})
+    assert asked(made, request_).refusal is None
+    assert asked(made, only_one).reason is Reason.SHED, "the gateway allows no other"
+
+
+def test_one_that_takes_every_model_counts_for_all() -> None:
+    ends = (Endpoint("10.0.0.0:80", "p", ("m",)), Endpoint("10.0.0.1:80", "p", ()))
+    made = World(view_of(Pool("p", ends)), ext_proc={"pick": {"admission": LIMIT}})
+    other = UNCERTAIN["a model that nobody names"]
+    publish(made, e0=3.0, e1=50.0)
+    assert asked(made, other).reason is Reason.SHED, "the idle one serves m alone"
+    assert asked(made, UNCERTAIN["a model behind the cut"]).refusal is None, "it may be m"
+    publish(made, e0=50.0, e1=3.0)
+    assert asked(made, other).refusal is None
+
+
+def test_an_idle_engine_that_is_passed_over_for_another_model_may_be_meant() -> None:
+    """Filters leave out whom they do among those of each model: an engine of its own kind is not left out."""
+    ends = (Endpoint("10.0.0.0:80", "p", ("m",)), Endpoint("10.0.0.1:80", "p", ("n",)))
+    made = World(view_of(Pool("p", ends)), ext_proc={"pick": {"admission": LIMIT}})
+    view = made.store.view
+    assert view is not None
+    told = {"queue_depth": (3.0, 50.0), "trust_ratio": (0.1, 1.0)}
+    loads = {
+        end.address: Load(**{name: Signal(each[place], made.clock.now, "x") for name, each in told.items()})
+        for place, end in enumerate(ends)
+    }
+    made.store.publish(replace(view, loads=loads, table=None))
+    assert asked(made, UNCERTAIN["a model behind the cut"]).refusal is None
+
+
+def test_by_default_nobody_is_refused_whatever_model_is_named() -> None:
+    made = World(view_of(pool_of()))
+    publish(made, **OVERLOADED)
+    assert {asked(made, request).refusal for request in UNCERTAIN.values()} == {None}
+
+
+def test_of_several_refusals_the_soonest_is_told_and_none_counts_most() -> None:
+    late, soon = Refusal(429, "later", 9.0), Refusal(429, "later", 2.0)
+    assert admission.first([late, soon, late]) is soon
+    assert admission.first([late, None, soon]) is None
+    assert admission.first([]) is None
+
+
+def test_a_pool_of_very_many_kinds_is_not_asked_for_each() -> None:
+    """It would take long, for each request."""
+    kinds = [(f"m{n}",) for n in range(MOST_APART + 1)]
+    for count, reason in ((MOST_APART, Reason.SHED), (MOST_APART + 1, Reason.UNKNOWN_MODEL)):
+        ends = tuple(Endpoint(f"10.0.0.{n}:80", "p", names) for n, names in enumerate(kinds[:count]))
+        made = World(view_of(Pool("p", ends)), ext_proc={"pick": {"admission": LIMIT}})
+        publish(made, **{f"e{n}": 50.0 for n in range(count)})
+        assert asked(made, UNCERTAIN["a model that nobody names"]).reason is reason
 
 
 def test_nobody_is_refused_where_it_is_unknown_whose_engines_are_meant_or_nothing_is_asked_of_them() -> None:
-    made = World(view_of(pool_of(models=("m", "n"))), ext_proc={"pick": {"admission": LIMIT}})
+    made = World(view_of(pool_of("p"), pool_of("q", base=1)), ext_proc={"pick": {"admission": LIMIT}})
     publish(made, **OVERLOADED)
-    low = {"x-priority": "-1"}
-    assert made.router.route(whole(b"a=b", headers=low)).reason is Reason.NOT_JSON
+    assert asked(made, whole(b"a=b")).reason is Reason.NOT_JSON
+    assert asked(made, UNCERTAIN["a model that nobody names"]).reason is Reason.NO_POOL
 
     made = World(view_of(pool_of()), ext_proc={"pick": {"admission": LIMIT}})
     publish(made, **OVERLOADED)
-    listing = RouteRequest(b"", complete=False, headers={METHOD: "GET", **low}, headers_only=True)
-    assert made.router.route(listing).reason is Reason.NO_PROMPT
+    listing = RouteRequest(b"", complete=False, headers={METHOD: "GET"}, headers_only=True)
+    assert asked(made, listing).reason is Reason.NO_PROMPT
