@@ -99,7 +99,7 @@ async def test_a_run_through_sockets_reuses_its_connection() -> None:
     connections: list[int] = []
     async with server(answer, answer, connections=connections) as address:
         load = LoadRun(address, "smol", clock=time.monotonic)
-        outcomes = await load.run(turns(2, gap=0.2))
+        outcomes = await load.run(turns(2, gap=1.0))
     assert [outcome.failure for outcome in outcomes] == [None, None]
     assert outcomes[0].served == "127.0.0.1:9"
     assert len(connections) == 1

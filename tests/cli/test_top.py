@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 ALTERNATE_SCREEN, ORDINARY_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 

@@ -310,7 +310,7 @@ async def test_a_report_that_breaks_the_protocol_ends_the_stream_and_counts(tmp_
 
 def fetch(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, ""

@@ -318,7 +318,7 @@ class Deployment:
         if command[0] == "python":
             command[0] = sys.executable
         deadline = time.monotonic() + WAIT_SECONDS
-        while subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+        while subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
             log = (self.folder / f"{name}.log").read_text()
             assert self.processes[name].poll() is None, log
             assert time.monotonic() < deadline, log
@@ -329,7 +329,7 @@ class Deployment:
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
         try:
-            return {name: process.wait(20) for name, process in self.processes.items()}
+            return {name: process.wait(60) for name, process in self.processes.items()}
         finally:
             for process in self.processes.values():
                 process.kill()
@@ -365,7 +365,7 @@ def ask(port: int) -> tuple[int, dict[str, str]]:
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=20) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         response.read()
         return response.status, {name.lower(): value for name, value in response.headers.items()}
 
@@ -374,7 +374,7 @@ def prometheus_page(deployment: Deployment, token: str) -> int:
     url = f"http://{deployment.common['127.0.0.1:19000']}/metrics"
     request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -58,7 +58,7 @@ class Engine:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for the server to come to a state; fails after 10 s."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.002)
 
@@ -69,7 +69,7 @@ async def running(*, speed_up: float = 200.0, **config: Any) -> AsyncIterator[En
     engine = EngineConfig(timing=timing().faster(speed_up), **config)
     async with (
         listening(ServerConfig(engine), "127.0.0.1", 0) as (server, address),
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as client,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as client,
     ):
         yield Engine(server, address, client)
 

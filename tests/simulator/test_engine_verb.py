@@ -35,7 +35,7 @@ async def test_it_says_where_it_listens_and_ends_on_sigterm(request: pytest.Fixt
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=root)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             line = (await process.stdout.readline()).decode()
             assert line.startswith("listening on 127.0.0.1:")
             url = f"http://{line.split()[-1]}/v1/completions"

@@ -55,6 +55,8 @@ async def test_frozen_accepts_and_never_answers_until_healed(engine: Any) -> Non
 async def test_a_stream_under_way_freezes_too(run_engine: Callable[..., Any]) -> None:
     """Tokens stop in the middle and go on afterwards; none is lost."""
     async with run_engine(speed_up=5.0) as engine:
+        # So slow that it is in the midst of it whenever this test comes to look.
+        engine.server.set_fault(Fault(kind="slow", factor=30))
         async with engine.post(CHAT, {**BODY, "stream": True, "max_tokens": 60}) as reply:
             raw = await reply.content.readany()
             engine.server.set_fault(Fault(kind="frozen"))

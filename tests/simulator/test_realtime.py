@@ -23,7 +23,7 @@ async def asked(socket: aiohttp.ClientWebSocketResponse, **ask: object) -> tuple
     await socket.send_json(ask)
     parts: list[dict[str, Any]] = []
     while not (parts and parts[-1].get("done")):
-        parts.append(json.loads(await socket.receive_str(timeout=10)))
+        parts.append(json.loads(await socket.receive_str(timeout=60)))
     return "".join(part.get("text", "") for part in parts), parts
 
 
@@ -46,9 +46,9 @@ async def test_what_asks_for_no_tokens_comes_back_as_it_is(engine: Any) -> None:
     async with engine.client.ws_connect(url(engine)) as socket:
         for text in ("", "plain", '{"number": "seven"}', "[1]"):
             await socket.send_str(text)
-            assert await socket.receive_str(timeout=10) == text
+            assert await socket.receive_str(timeout=60) == text
         await socket.send_bytes(b"\x00\xff")
-        assert await socket.receive_bytes(timeout=10) == b"\x00\xff"
+        assert await socket.receive_bytes(timeout=60) == b"\x00\xff"
         assert await asked(socket, number=1, tokens=0) == ("", [{"number": 1, "done": True, "tokens": 0}])
 
 
@@ -63,13 +63,13 @@ async def test_no_handshake_is_told_to_upgrade(engine: Any) -> None:
 async def test_a_lost_engine_shows_as_an_abnormal_end(run_engine: Callable[..., Any], kind: str) -> None:
     async with run_engine(speed_up=1) as engine, engine.client.ws_connect(url(engine)) as socket:
         await socket.send_json({"number": 1, "tokens": 10_000})
-        assert json.loads(await socket.receive_str(timeout=10))["from"] == 0
+        assert json.loads(await socket.receive_str(timeout=60))["from"] == 0
         if kind == "reset":
             await engine.fault(kind="reset")
         else:
             async with engine.client.post(f"http://{engine.address}/admin/restart") as reply:
                 assert reply.status == 200
-        while (message := await socket.receive(timeout=10)).type is aiohttp.WSMsgType.TEXT:
+        while (message := await socket.receive(timeout=60)).type is aiohttp.WSMsgType.TEXT:
             assert "done" not in message.data
         assert socket.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE
 
@@ -78,6 +78,6 @@ async def test_a_client_that_leaves_frees_its_tokens(run_engine: Callable[..., A
     async with run_engine(speed_up=1) as engine:
         async with engine.client.ws_connect(url(engine)) as socket:
             await socket.send_json({"number": 1, "tokens": 10_000})
-            await socket.receive_str(timeout=10)
+            await socket.receive_str(timeout=60)
             socket._response.connection.transport.abort()
         await engine.until(lambda: engine.server.driver.model.counters.aborted_requests == 1)
