@@ -116,7 +116,7 @@ class EnvoyProcess:
         try:
             self._start()
             self._session = aiohttp.ClientSession()
-            self._admin = await self._read_admin_address(timeout_seconds=30.0)
+            self._admin = await self._read_admin_address(timeout_seconds=60.0)
         except BaseException:
             await self.stop()
             raise
@@ -176,7 +176,7 @@ class EnvoyProcess:
         if self._clock() > deadline:
             raise EnvoyError(f"Envoy: no {what} in time:\n{self.log[-_LOG_TAIL_CHARACTERS:]}")
 
-    async def wait_ready(self, timeout_seconds: float = 20.0, *, listeners: int = 1) -> None:
+    async def wait_ready(self, timeout_seconds: float = 60.0, *, listeners: int = 1) -> None:
         """Wait until Envoy is live and has at least `listeners` active listeners.
 
         Raises:

@@ -562,7 +562,7 @@ async def make_world(
     ext_proc = ExtProc(settings.ext_proc.address.removeprefix("unix:"))
     await ext_proc.start()
     boot = bootstrap(ads_address=settings.xds.address, node_id="test", node_cluster="tests", delta=delta)
-    timeout = aiohttp.ClientTimeout(total=30)
+    timeout = aiohttp.ClientTimeout(total=_LIMIT_SECONDS)
     try:
         async with EnvoyProcess(boot) as envoy, aiohttp.ClientSession(timeout=timeout) as http:
             world = World(settings, ads, ext_proc, engines, envoy, http, pools, server, patient)
