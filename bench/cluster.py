@@ -224,8 +224,8 @@ async def running_cluster(settings: ClusterSettings) -> AsyncIterator[Cluster]:
     try:
         await cluster.start_engines()
         cluster.write_settings()
-        await cluster.start_services()
-        async with EnvoyProcess(await cluster.bootstrap(), directory=directory) as cluster.envoy:
+        made, _ = await asyncio.gather(cluster.bootstrap(), cluster.start_services())
+        async with EnvoyProcess(made, directory=directory) as cluster.envoy:
             await cluster.wait_answer("envoy", cluster.address, "/v1/models")
             yield cluster
         await cluster.stop()

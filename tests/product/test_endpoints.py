@@ -156,9 +156,9 @@ async def fleet() -> AsyncIterator[Fleet]:
         cluster.pool_overrides = {"endpoints": [], "discovery": [{"file": {"path": str(file)}}]}
         file.write_text(json.dumps([{"address": address} for address in cluster.engines]))
         cluster.write_settings()
-        await cluster.start_services()
+        bootstrap, _ = await asyncio.gather(cluster.bootstrap(), cluster.start_services())
         async with (
-            EnvoyProcess(await cluster.bootstrap(), directory=directory) as envoy,
+            EnvoyProcess(bootstrap, directory=directory) as envoy,
             aiohttp.ClientSession() as session,
         ):
             await cluster.wait_answer("envoy", cluster.address, "/v1/models")
