@@ -71,7 +71,9 @@ def mother(listen: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
         if os.fork() == 0:
             socket, *engines = json.loads(line)
             asyncio.run(_child(listen, socket, engines, here))
-            os._exit(0)
+            break
+    # At once: what is imported takes a while to be cleared away.
+    os._exit(0)
 
 
 async def _child(
