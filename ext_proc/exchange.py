@@ -17,7 +17,7 @@ Which message decides, by `protocol_config.request_body_mode`, which stands in t
     BUFFERED                the body message: the whole body, even if trailers keep end_of_stream false
     BUFFERED_PARTIAL        the body message; without end_of_stream it is a leading part, read as cut off
     STREAMED, GRPC          the headers, because they leave before the body is read
-    FULL_DUPLEX_STREAMED    the body message with end_of_stream, or that reaches the limit, or the trailers
+    FULL_DUPLEX_STREAMED    the body message with end_of_stream, or that reaches a limit, or the trailers
     absent (old Envoys)     as BUFFERED when a body message ends the stream, otherwise as STREAMED
 
 Headers that decide ask by what they tell (`RouteRequest.headers_only`); once they have left, Envoy chose.
@@ -44,6 +44,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ext_proc.held import Held, HeldBytes
 from ext_proc.modes import (
     BUFFERED,
     BUFFERED_PARTIAL,
@@ -88,9 +89,9 @@ class Exchange:
     """One HTTP request and its response, as Envoy tells them on one gRPC stream."""
 
     __slots__ = (
-        "_bodiless", "_body_limit", "_clear_route_cache", "_facts", "_headers_held", "_held", "_held_bytes",
-        "_observed", "_on_served", "_refused", "_request_ended", "_request_mode", "_response_mode", "_room",
-        "_route", "_started", "_told", "pick",
+        "_bodiless", "_body_limit", "_clear_route_cache", "_facts", "_headers_held", "_observed",
+        "_on_served", "_refused", "_request_ended", "_request_mode", "_response_mode", "_room", "_route",
+        "_started", "_told", "held", "pick",
     )  # fmt: skip
 
     def __init__(
@@ -99,10 +100,11 @@ class Exchange:
         *,
         body_limit: int,
         reads: Reads = NO_MORE,
+        held: HeldBytes | None = None,
         clear_route_cache: bool = False,
         on_served: Callable[[str], None] | None = None,
     ) -> None:
-        """`route` chooses; `body_limit` is how many leading bytes of a body it is given.
+        """`route` chooses by `body_limit` leading bytes of a body; while `held` is over its limit, by fewer.
 
         `on_served` hears the address that served, where a gateway tells it with the response's headers.
         """
@@ -116,15 +118,14 @@ class Exchange:
         self._room: Room | None = None  # None: Envoy has sent no headers, so it changes none.
         self._started = self._observed = self._told = self._refused = False
         self._headers_held = self._request_ended = self._bodiless = False
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self.held = Held(held or HeldBytes(body_limit))  # To be cleared when the stream ends.
 
     @property
     def state(self) -> State:
         """Where the exchange stands."""
         if self.pick is not None:
             return State.DECIDED
-        return State.HOLDING if self._headers_held or self._held else State.UNDECIDED
+        return State.HOLDING if self._headers_held or self.held else State.UNDECIDED
 
     @property
     def lasts(self) -> bool:
@@ -194,7 +195,7 @@ class Exchange:
         """Give back what full duplex has kept back, before the stream ends; `pick` as in `on_fault`."""
         if self.state is not State.HOLDING:
             return []
-        chosen = self.pick = pick or self._ask(b"".join(self._held), complete=False)
+        chosen = self.pick = pick or self._ask(self.held.joined(), complete=False)
         if chosen.refusal is not None:
             return self._settled("request_body", [refusal_reply(chosen.refusal)])
         return self._settled("request_body", self._release(end_of_stream=False))
@@ -207,7 +208,7 @@ class Exchange:
             else:
                 self._told, self._headers_held = True, False
                 self._refused = self.pick.refusal is not None
-                self._held.clear()
+                self.held.clear()
         return replies
 
     def _observes(self, message: pb.ProcessingRequest) -> bool:
@@ -226,8 +227,7 @@ class Exchange:
             body = message.request_body.body
             self._request_ended = message.request_body.end_of_stream or self._request_mode == BUFFERED_PARTIAL
             if self._request_mode == FULL_DUPLEX and self.pick is None:
-                self._held.append(body)
-                self._held_bytes += len(body)
+                self.held.append(body)
         elif kind == "request_headers":
             sent = message.request_headers.headers
             self._bodiless = self._request_ended = message.request_headers.end_of_stream
@@ -249,8 +249,8 @@ class Exchange:
         if kind == "request_body":
             return self._decision_at_body(body, ends=message.request_body.end_of_stream)
         if kind == "request_trailers":
-            if self._held:
-                return self._ask(b"".join(self._held), complete=True)
+            if self.held:
+                return self._ask(self.held.joined(), complete=True)
             late = self._request_mode in (STREAMED, GRPC)
             return Pick.none(Reason.STREAMED) if late else self._ask_without_body(Reason.NO_BODY)
         return None
@@ -258,9 +258,9 @@ class Exchange:
     def _decision_at_body(self, body: bytes, *, ends: bool) -> Pick | None:
         mode = self._request_mode
         if mode == FULL_DUPLEX:
-            if not ends and self._held_bytes < self._body_limit:
+            if not ends and not self.held.reached(self._body_limit):
                 return None
-            return self._ask(b"".join(self._held), complete=ends)
+            return self._ask(self.held.joined(), complete=ends)
         if mode == BUFFERED or (ends and mode not in (STREAMED, GRPC)):
             return self._ask(body, complete=True)
         if mode == BUFFERED_PARTIAL:
@@ -306,7 +306,7 @@ class Exchange:
         if self._request_mode == FULL_DUPLEX:
             if self.pick is None:
                 return []
-            if self._held or self._headers_held:
+            if self.held or self._headers_held:
                 return self._release(end_of_stream=message.end_of_stream)
             return list(echo("request_body", body, end_of_stream=message.end_of_stream, pick=self._news))
         news = self._news
@@ -332,9 +332,9 @@ class Exchange:
         replies: list[pb.ProcessingResponse] = []
         if self._headers_held:
             replies.append(self._headers_reply())
-        if self._held:
+        if self.held:
             news = None if replies else self._news
-            replies += echo("request_body", b"".join(self._held), end_of_stream=end_of_stream, pick=news)
+            replies += echo("request_body", self.held.joined(), end_of_stream=end_of_stream, pick=news)
         return replies
 
     def _note_served(self, message: pb.ProcessingRequest) -> None:

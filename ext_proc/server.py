@@ -13,6 +13,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from google.protobuf.message import DecodeError
 
 from ext_proc.decisions import PickDecisions
+from ext_proc.held import HeldBytes
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.server_duty import Duty
 from ext_proc.server_metrics import Faults, Metrics
@@ -78,6 +79,8 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         self.duty = Duty(source or _Unknown(), draw)
         self.on_served = on_served
         self.keys = keys or Idempotency(settings, registry, clock, "alone")
+        self.held = HeldBytes(settings.limits.held_body_bytes)
+        self.metrics.held_bytes.set_function(lambda: self.held.now)
         self._streams = 0
         self.metrics.streams.set_function(lambda: self._streams)
         self._closing = False
@@ -95,6 +98,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings."""
+        self.held.limit = settings.limits.held_body_bytes
         self.decisions.resize(settings.limits.decisions)
         self.rules = Rules.of(settings)
         self.keys.reconfigure(settings)

@@ -57,6 +57,7 @@ class Metrics:
     faults: Counter
     unreadable: Counter
     streams: Any
+    held_bytes: Any
     pick_seconds: Any
 
     @classmethod
@@ -81,6 +82,11 @@ class Metrics:
                 registry=registry,
             ),
             streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),
+            held_bytes=Gauge(
+                "warmroute_ext_proc_held_bytes",
+                "Bodies held in full duplex",
+                registry=registry,
+            ),
             pick_seconds=Histogram(
                 "warmroute_pick_duration_seconds",
                 "Reading a body, looking its prefix up and choosing",

@@ -80,6 +80,7 @@ class ExchangeStream:
             self._route if admitted else self._over_limit,
             body_limit=rules.body_bytes if admitted else 0,
             reads=rules.reads,
+            held=service.held,
             clear_route_cache=rules.clear_route_cache,
             on_served=self._served,
         )
@@ -136,6 +137,7 @@ class ExchangeStream:
     def close(self) -> None:
         """End it: whatever was counted as in flight is no more."""
         self._service.leave()
+        self._exchange.held.clear()
         self._finish()
 
     def _finish(self) -> None:

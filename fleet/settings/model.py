@@ -61,6 +61,8 @@ class LimitSettings(_Strict):
 
     body_bytes: Annotated[int, Field(ge=1024, le=268_435_456)] = 524_288
     """Leading bytes of a body that are inspected: as much as `prompt_blocks` can use."""
+    held_body_bytes: Annotated[int, Field(ge=0, le=1_099_511_627_776)] = 268_435_456
+    """Bodies of all requests together that wait for their rest, in full duplex."""
     prompt_blocks: Annotated[int, Field(ge=1, le=65_536)] = 2048
     index_blocks_per_endpoint: Annotated[int, Field(ge=16, le=100_000_000)] = 200_000
     ext_proc_streams: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from ext_proc.exchange import Exchange, RouteRequest, State
+from ext_proc.held import HeldBytes
 from ext_proc.pick import Pick, Reason, Refusal
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
 
@@ -376,6 +377,23 @@ def test_who_leaves_early_gives_back_what_is_held(headers: bool, refuses: bool) 
         assert (envoy.seen.body, envoy.seen.ended) == (b"a" * 70_000, False)
         assert envoy.seen.destination is not None
     assert exchange.let_go() == [], "once"
+
+
+def test_bodies_that_are_held_have_a_limit_over_all_requests() -> None:
+    """Beyond it a request is picked by what has come, and what goes on later is echoed as it comes."""
+    held, choice = HeldBytes(100_000), Choice()
+    exchanges = [Exchange(choice, body_limit=LIMIT, held=held) for _ in range(4)]
+    envoys = [FakeEnvoy(exchange.on_message, DUPLEX) for exchange in exchanges]
+    for envoy in envoys:
+        envoy.headers()
+        envoy.body(b"a" * 40_000, end_of_stream=False)
+    assert choice.bodies == [(b"a" * 40_000, False)] * 2
+    assert held.now == 80_000
+    for envoy in envoys:
+        envoy.body(b"b", end_of_stream=True)
+        envoy.finish(b"a" * 40_000 + b"b")
+    assert held.now == 0
+    assert len(choice.bodies) == 4
 
 
 @pytest.mark.parametrize("mode", ["BUFFERED", "STREAMED", "BUFFERED_PARTIAL"])

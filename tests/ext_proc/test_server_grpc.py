@@ -43,7 +43,7 @@ class Link:
     async def holds(self, size: int) -> None:
         """Wait until the one stream there is holds so many bytes."""
         await self.settled(
-            lambda: [stream._exchange._held_bytes for stream in self.stage.service._open.values()] == [size]
+            lambda: [stream._exchange.held.size for stream in self.stage.service._open.values()] == [size]
         )
 
     async def idle(self) -> None:

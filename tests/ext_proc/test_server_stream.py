@@ -118,6 +118,25 @@ def test_over_the_limit_of_streams_requests_go_unrouted(mode: str, headers: bool
     assert stage.play(chat("hi"), mode).destination is not None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_slow_uploads_hold_is_bounded_and_given_back(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """However their streams end; who comes when it is full gets a pick by what has come."""
+    stage = Stage(limits={"held_body_bytes": 100_000})
+    if fails:
+        monkeypatch.setattr(stage.world.router, "route", lambda _: 1 / 0)
+    streams = [ExchangeStream(stage.service) for _ in range(9)]
+    for stream in streams:
+        stream.on_message(with_mode(headers_message(), DUPLEX))
+        stream.on_message(body_message(b'{"prompt":"' + b"a" * 30_000, end_of_stream=False))
+    assert stage.value("warmroute_ext_proc_held_bytes") == 3 * 30_011
+    assert stage.picks("fault" if fails else "cold") + stage.picks("warm") == 6
+    for stream in streams:
+        stream.close()
+    assert stage.value("warmroute_ext_proc_held_bytes") == 0
+
+
 @pytest.mark.parametrize("mode", ["BUFFERED", "BUFFERED_PARTIAL", DUPLEX])
 def test_a_fault_of_routing_is_counted_and_answered_unrouted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
