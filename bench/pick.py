@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 
 from bench import report
-from ext_proc.inquiry import Read, inquiry, read
+from ext_proc.inquiry import Read, inquiry, note_leading, read
 from ext_proc.pick.considered import comparison
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.filters import filtered
@@ -123,6 +123,8 @@ class World:
         total = self.pool.demand("m").at(self.now)
         also = {*(question.edges or ())}
         self.router.warmth.asked(asks.blocks, self.now, also, total, LOOK_BACK * question.matched.size)
+        held = question.matched.item(asks.pool.shape.position[address])
+        note_leading(self.router.warmth, asks, address, held, question.leading_key)
 
     def _asks(self, request: RouteRequest) -> Inquiry:
         return inquiry(request, self.settings, self.pool, "m", self.read(request).prompt)

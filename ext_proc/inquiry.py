@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
+from ext_proc.pick.scorers.leading import LEADING_BYTES
+from ext_proc.prefix.leading import leading_key, leading_mark
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Prompt, read_prompt
 from ext_proc.prompt.encoding import DECODE_SECONDS, decode
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ext_proc.pick import PoolState
+    from ext_proc.prefix.warmth import Warmth
     from ext_proc.request import RouteRequest
     from fleet.settings import Settings
 
@@ -45,6 +48,11 @@ class Inquiry(NamedTuple):
     """Digest of what names its session; 0: nothing does."""
     adapter: str
     """What an engine may have to load for it; empty: nothing."""
+    block_bytes: int
+
+    def leading_key(self) -> bytes:
+        """Digest of the leading part."""
+        return leading_key(self.prompt.text, self.identity, LEADING_BYTES)
 
 
 def read(request: RouteRequest, settings: Settings, clock: Callable[[], float]) -> Read | Unreadable:
@@ -97,7 +105,20 @@ def inquiry(
         blocks[0] if blocks else xxh3_64_intdigest(identity + whole),
         _session(_told_session(request.headers, settings) or prompt.session, pool, tenant),
         _adapter(pool, model, prompt.adapter),
+        pick.block_bytes,
     )
+
+
+def note_leading(warmth: Warmth, asks: Inquiry, address: str, held: int, key: bytes) -> None:
+    """Note where a prompt's leading part is, for when nobody is known to hold it any more.
+
+    Where nobody held any of it, which is when its `key` is there, and where `address` holds all of it.
+    """
+    mark, whole = leading_mark(asks.prompt.text, asks.identity, asks.blocks, asks.block_bytes, LEADING_BYTES)
+    if key:
+        warmth.record_leading(key, address, mark)
+    elif held >= max(whole, 1) and warmth.wants_leading(mark, address):
+        warmth.record_leading(asks.leading_key(), address, mark, again=True)
 
 
 def tenant_of(headers: Mapping[str, str], settings: Settings) -> str:

@@ -10,13 +10,11 @@ import numpy as np
 from prometheus_client import Gauge
 
 from ext_proc import admission
-from ext_proc.inquiry import Inquiry, gives_work, inquiry, read, tenant_of
+from ext_proc.inquiry import Inquiry, gives_work, inquiry, note_leading, read, tenant_of
 from ext_proc.pick import Meant, Pick, Question, Reason
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.pool import WINDOW_SECONDS
-from ext_proc.pick.scorers.leading import LEADING_BYTES
 from ext_proc.pools import Pools
-from ext_proc.prefix.leading import leading_key
 from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.unreadable import Unreadable
 from ext_proc.request import model_in_path
@@ -211,7 +209,7 @@ class Router:
         matched = self._matched(asks, kv)
         # Finding where they stand takes less than finding them.
         edges = (matched.item(matched.argmin()), matched.item(matched.argmax()))
-        key = leading_key(text, asks.identity, LEADING_BYTES) if blocks and not edges[1] else b""
+        key = asks.leading_key() if blocks and not edges[1] else b""
         return Question(
             asks.leading_hash,
             blocks,
@@ -250,8 +248,7 @@ class Router:
             total = asks.pool.demand(asks.model).at(now)
             also = {*(question.edges or ())}
             warmth.asked(blocks, now, also, total, LOOK_BACK * question.matched.size)
-        if question.leading_key:
-            warmth.record_leading(question.leading_key, first)
+            note_leading(warmth, asks, first, held, question.leading_key)
         if kv is not None and self._kv is not None:
             self._kv.sent(first, kv)
         # A session does not follow a trial: nobody knows yet whether that one can be relied on.

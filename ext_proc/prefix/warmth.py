@@ -90,9 +90,13 @@ class Warmth:
         """Return which endpoints had a leading part, by its `leading_key`, the last one first."""
         return self._leading.holders(key)
 
-    def record_leading(self, key: bytes, address: str) -> None:
-        """Note that a prompt with this leading part was sent to `address`."""
-        self._leading.record(key, address)
+    def wants_leading(self, mark: int, address: str) -> bool:
+        """Note that a leading part is in use at `address`; whether to record it: it is not known yet."""
+        return self._leading.wants(mark, address)
+
+    def record_leading(self, key: bytes, address: str, mark: int = 0, *, again: bool = False) -> None:
+        """Note that a prompt with this leading part was sent to `address`; `again`: it is in use there."""
+        self._leading.record(key, address, mark, again=again)
 
     # Popularity.
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from ext_proc.prefix.leading import AgeingFilter, LeadingMap, leading_key
+from ext_proc.prefix.leading import AgeingFilter, LeadingMap, leading_key, leading_mark
+from ext_proc.prompt.blocks import block_hashes
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 draw = random.Random(6)
@@ -89,6 +90,68 @@ def test_a_forgotten_endpoint_is_named_no_more_even_when_it_returns() -> None:
     leading.record(other, A)
     assert leading.holders(one) == (B,)
     assert leading.holders(other) == (A,)
+
+
+# Parts that are in use.
+
+
+def mark_of(text: bytes, identity: bytes = b"m", block_bytes: int = 16, leading_bytes: int = 64) -> int:
+    blocks = block_hashes(text, identity=identity, block_bytes=block_bytes, max_blocks=100)
+    return leading_mark(text, identity, blocks, block_bytes, leading_bytes)[0]
+
+
+@pytest.mark.parametrize("block_bytes", [16, 24, 64, 100])
+def test_marks_are_equal_where_keys_are(block_bytes: int) -> None:
+    """However blocks lie in the leading part, and where a prompt ends before it does."""
+    texts = [bytes([65 + n]) * 30 + b"b" * (size - 30) for size in (120, 130, 64, 60, 40) for n in range(2)]
+    texts += [texts[0][:63] + b"x" + texts[0][64:], texts[0][:70], texts[0][:50] + b"y" * 70]
+    pairs = {
+        (mark_of(text, identity, block_bytes), leading_key(text, identity, 64))
+        for text in texts
+        for identity in (b"m", b"n")
+        if len(text) >= block_bytes
+    }
+    assert len({mark for mark, _ in pairs}) == len({key for _, key in pairs}) == len(pairs) >= 4
+    assert 0 not in {mark for mark, _ in pairs}
+
+
+def test_what_is_in_use_is_recorded_at_once_and_then_told_by_its_mark() -> None:
+    leading, one = LeadingMap(endpoints_each=2), key()
+    assert leading.wants(7, A)
+    leading.record(one, A, 7, again=True)
+    assert leading.holders(one) == (A,)
+    assert not any(leading.wants(7, address) for address in (A, B, B, C))
+    assert leading.holders(one) == (C, B)
+    leading.forget(C)
+    assert leading.holders(one) == (B,)
+    assert not leading.wants(7, C)
+    assert leading.holders(one) == (C, B)
+
+
+def test_a_part_in_use_stays_and_marks_go_with_their_parts() -> None:
+    leading, hot = LeadingMap(entries=10), key()
+    leading.record(hot, A, 1, again=True)
+    for mark in range(2, 500):
+        leading.record(key(), B, mark, again=True)
+        assert not leading.wants(1, A)
+    assert leading.holders(hot) == (A,)
+    assert len(leading) == len(leading._marked) == 10
+    leading.record(hot, A, 1000)
+    assert len(leading._marked) == 10, "a part has one mark"
+    assert not leading.wants(1000, A)
+
+
+def test_of_more_parts_in_use_than_fit_few_are_recorded_anew() -> None:
+    """Keys are made for those only, not with each request."""
+    leading = LeadingMap(entries=100)
+    wanted = 0
+    for number in range(4000):
+        mark = number % 200 + 1
+        if leading.wants(mark, A):
+            wanted += 1
+            leading.record(key(), A, mark, again=True)
+    assert 100 < wanted < 4000 / 4
+    assert len(leading) == len(leading._marked) == 100
 
 
 def test_the_filter_knows_the_last_keys_and_forgets_older_ones() -> None:
