@@ -4,17 +4,24 @@ A publisher is one data-parallel rank of one endpoint and has a slot. A block's 
 parent's, which is found by the engine's own hash, so no engine's hash function is ever computed anew. The
 same hash may be stored several times (engines fill a copy each for two requests at a time) and then has to
 be removed as often.
+
+Whoever forgets all it held gets another bit in the masks, which is no work; what the old bit stands for is
+swept away a little at a time.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
+from ext_proc.kv.adapters import AdapterNames
 from ext_proc.kv.chain import LOW_64, MAX_TOKENS, Chain
-from ext_proc.kv.events import Stored, Tier
+from ext_proc.kv.events import MAX_BLOCKS, Stored, Tier
+from ext_proc.kv.masks import SHARDS, Masks, drop, empty, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,10 +32,9 @@ if TYPE_CHECKING:
 
 MIN_STEP_TOKENS: Final = 16
 """Engines with smaller blocks (SGLang's hold one token) are looked up at every so many tokens."""
-MAX_ADAPTERS: Final = 4096
-_SHARDS: Final = 256
-"""Dictionaries that hold all prefixes: a single one would stop the loop whenever it grows."""
-_Masks: TypeAlias = "list[dict[int, int]]"
+SWEPT: Final = 2 * MAX_BLOCKS
+"""Blocks that one `sweep` removes: more than any event adds."""
+_SLACK_SHIFT: Final = 7
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -43,11 +49,14 @@ class _Block(msgspec.Struct, gc=False):
 class Slot:
     """What one publisher holds."""
 
-    __slots__ = ("bit", "block_tokens", "blocks", "lost", "number", "orphans", "unknown_removals")
+    __slots__ = ("bit", "block_tokens", "blocks", "lost", "number", "orphans", "owner", "unknown_removals")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, owner: str) -> None:
         self.number = number
+        """Changes when all is forgotten."""
         self.bit = 1 << number
+        self.owner = owner
+        """The endpoint's address."""
         self.blocks: dict[int, _Block] = {}
         self.block_tokens = 0
         self.orphans = 0
@@ -63,40 +72,60 @@ class BlockIndex:
     def __init__(self, limit: int) -> None:
         self.chain = Chain()
         self.limit = limit
-        self.adapters: set[str] = set()
-        """Names of LoRA adapters that events have told of."""
-        self._fast: _Masks = [{} for _ in range(_SHARDS)]
-        self._slow: _Masks = [{} for _ in range(_SHARDS)]
+        self.adapters = AdapterNames()
+        self._fast: Masks = empty()
+        self._slow: Masks = empty()
         self._slow_blocks = 0
         self._sizes: dict[int, int] = {}
         """Tokens of a block to the bits of the slots that have such blocks."""
         self._free: list[int] = []
-        self._slots = 0
+        self._numbers = 0
+        self._slots: dict[int, Slot] = {}
+        """By number."""
+        self._forgotten: deque[tuple[int, dict[int, _Block]]] = deque()
+        """Numbers that nobody has any more, with the blocks whose masks still name them."""
 
-    def open(self) -> Slot:
-        """Give out a slot."""
-        if self._free:
-            return Slot(self._free.pop())
-        self._slots += 1
-        return Slot(self._slots - 1)
+    def open(self, owner: str) -> Slot:
+        """Give out a slot of an endpoint."""
+        slot = Slot(self._number(), owner)
+        self._slots[slot.number] = slot
+        return slot
 
     def close(self, slot: Slot) -> None:
         """Forget a publisher."""
         self.clear(slot)
+        del self._slots[slot.number]
         self._free.append(slot.number)
 
     def clear(self, slot: Slot) -> None:
-        """Forget what a publisher holds."""
-        for block in slot.blocks.values():
-            self._forget(slot, block)
-        slot.blocks.clear()
-        slot.lost = 0
+        """Forget what a publisher holds, at once; `sweep` frees the memory."""
         self._set_size(slot, 0)
+        slot.lost = 0
+        if slot.blocks:
+            self._forgotten.append((slot.number, slot.blocks))
+            slot.blocks = {}
+            del self._slots[slot.number]
+            slot.number = self._number()
+            slot.bit = 1 << slot.number
+            self._slots[slot.number] = slot
+
+    def sweep(self) -> bool:
+        """Remove some blocks of what was forgotten; False: there are none."""
+        if not self._forgotten:
+            return False
+        number, blocks = self._forgotten[0]
+        bit = 1 << number
+        for _ in range(min(SWEPT, len(blocks))):
+            self._forget(bit, blocks.popitem()[1])
+        if not blocks:
+            self._forgotten.popleft()
+            self._free.append(number)
+        return True
 
     def store(self, slot: Slot, event: Stored) -> list[int]:
         """Take in filled blocks; return the keys of those prefixes that are new in fast memory."""
-        if event.adapter and event.adapter not in self.adapters and len(self.adapters) < MAX_ADAPTERS:
-            self.adapters.add(event.adapter)
+        if event.adapter:
+            self.adapters.note(slot.owner, event.adapter)
         start = self._start(slot, event)
         if start is None:
             for number in event.hashes:
@@ -127,27 +156,27 @@ class BlockIndex:
             if event.tier is Tier.FAST and block.fast:
                 block.fast -= 1
                 if not block.fast:
-                    _drop(self._fast, block.key, slot.bit)
+                    drop(self._fast, block.key, slot.bit)
             elif event.tier is Tier.SLOW and block.slow:
                 block.slow -= 1
                 if not block.slow:
-                    _drop(self._slow, block.key, slot.bit)
+                    drop(self._slow, block.key, slot.bit)
                     self._slow_blocks -= 1
             if not block.fast and not block.slow:
                 del slot.blocks[number]
 
-    def holds(self, slot: Slot, key: int) -> bool:
-        """Whether a publisher holds a prefix in fast memory."""
-        return bool(self._fast[key % _SHARDS].get(key, 0) & slot.bit)
+    def holders(self, key: int) -> int:
+        """Return a mask with the bits of those who hold a prefix in fast memory, and of nobody any more."""
+        return self._fast[key % SHARDS].get(key, 0)
 
-    def matched(self, keys: NDArray[np.uint64], most_blocks: int) -> Mapping[int, tuple[int, int]]:
-        """Return, by slot number, how many leading tokens lie in fast memory, and in any.
+    def matched(self, keys: NDArray[np.uint64], most_blocks: int) -> Mapping[Slot, tuple[int, int]]:
+        """Return, by slot, how many leading tokens lie in fast memory, and in any.
 
         `keys` are those of the prompt's prefixes of 1, 2, ... tokens. An engine computes the last token of a
         prompt in any case, so that one never counts. Slots that hold nothing are left out; at most
         `most_blocks` blocks are looked at.
         """
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[Slot, tuple[int, int]] = {}
         usable = len(keys) - 1
         for size, slots in self._sizes.items():
             step = step_tokens(size)
@@ -155,10 +184,10 @@ class BlockIndex:
             if not slots or count < 1:
                 continue
             ladder = keys[step - 1 : count * step : step].tolist()
-            fast = _walk(ladder, slots, self._fast, None)
-            anywhere = _walk(ladder, slots, self._fast, self._slow) if self._slow_blocks else fast
+            fast = walk(ladder, slots, self._fast, None)
+            anywhere = walk(ladder, slots, self._fast, self._slow) if self._slow_blocks else fast
             for number, depth in anywhere.items():
-                found[number] = fast.get(number, 0) * step, depth * step
+                found[self._slots[number]] = fast.get(number, 0) * step, depth * step
         return found
 
     def _start(self, slot: Slot, event: Stored) -> tuple[int, int] | None:
@@ -197,27 +226,38 @@ class BlockIndex:
         key = block.key
         if tier is Tier.FAST:
             if not block.fast:
-                masks = self._fast[key % _SHARDS]
+                masks = self._fast[key % SHARDS]
                 masks[key] = masks.get(key, 0) | slot.bit
             block.fast += 1
         else:
             if not block.slow:
-                masks = self._slow[key % _SHARDS]
+                masks = self._slow[key % SHARDS]
                 masks[key] = masks.get(key, 0) | slot.bit
                 self._slow_blocks += 1
             block.slow += 1
 
     def _bound(self, slot: Slot) -> None:
-        for _ in range(len(slot.blocks) - self.limit):
-            self._forget(slot, slot.blocks.pop(next(iter(slot.blocks))))
-            slot.lost += 1
+        beyond = len(slot.blocks) - self.limit
+        if beyond <= 0:
+            return
+        # Some more than must go: to find the oldest ones, a dictionary walks over all that went before.
+        beyond = min(beyond + min(self.limit >> _SLACK_SHIFT, MAX_BLOCKS), SWEPT)
+        for number in list(islice(slot.blocks, beyond)):
+            self._forget(slot.bit, slot.blocks.pop(number))
+        slot.lost += beyond
 
-    def _forget(self, slot: Slot, block: _Block) -> None:
+    def _forget(self, bit: int, block: _Block) -> None:
         if block.fast:
-            _drop(self._fast, block.key, slot.bit)
+            drop(self._fast, block.key, bit)
         if block.slow:
-            _drop(self._slow, block.key, slot.bit)
+            drop(self._slow, block.key, bit)
             self._slow_blocks -= 1
+
+    def _number(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._numbers += 1
+        return self._numbers - 1
 
     def _set_size(self, slot: Slot, size: int) -> None:
         if slot.block_tokens:
@@ -232,39 +272,3 @@ class BlockIndex:
 def step_tokens(block_tokens: int) -> int:
     """Return at how many tokens' distance blocks of a size are looked up."""
     return block_tokens * -(-MIN_STEP_TOKENS // block_tokens)
-
-
-def _drop(shards: _Masks, key: int, bit: int) -> None:
-    """Take a slot's bit off a mask, and the mask away with the last bit."""
-    masks = shards[key % _SHARDS]
-    left = masks.get(key, 0) & ~bit
-    if left:
-        masks[key] = left
-    else:
-        masks.pop(key, None)
-
-
-def _walk(ladder: list[int], slots: int, fast: _Masks, slow: _Masks | None) -> dict[int, int]:
-    """Return by slot number how many leading steps of the ladder it holds; 0 is no entry."""
-    depths: dict[int, int] = {}
-    alive, depth = slots, 0
-    for depth, key in enumerate(ladder):
-        mask = fast[key % _SHARDS].get(key, 0)
-        if slow is not None:
-            mask |= slow[key % _SHARDS].get(key, 0)
-        gone = alive & ~mask
-        if gone:
-            if depth:
-                _note(depths, gone, depth)
-            alive &= mask
-            if not alive:
-                return depths
-    _note(depths, alive, depth + 1)
-    return depths
-
-
-def _note(depths: dict[int, int], mask: int, depth: int) -> None:
-    while mask:
-        low = mask & -mask
-        depths[low.bit_length() - 1] = depth
-        mask ^= low

@@ -10,33 +10,51 @@ What other versions add to an event is passed over, as are events of other kinds
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from ext_proc.kv.wire import (
+    FAULTS,
+    KINDS,
+    ClearedArray,
+    RemovedArray,
+    RemovedMap,
+    StoredArray,
+    StoredMap,
+    entries_of,
+    is_array,
+    kind_of,
+    parts_of,
+    text_in,
+    told,
+)
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from msgspec import Raw
     from numpy.typing import NDArray
 
-MAX_EVENTS: Final = 65_536
-"""Events of a batch that are read; a longer batch is malformed."""
+    from ext_proc.kv.wire import Hash
+
 MAX_BLOCKS: Final = 256
-"""Blocks of one `Stored`; longer ones come as several, so that each is little work."""
+"""Blocks of one `Stored` or `Removed`, and ..."""
+MAX_TOKENS_AT_ONCE: Final = 65_536
+"""... tokens of a `Stored`; longer ones come as several, so that each is little work."""
 MAX_BLOCK_TOKENS: Final = 65_536
 MAX_NAME_CHARS: Final = 256
 _LOW_64: Final = (1 << 64) - 1
-_STORED: Final = (
-    "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
-    "extra_keys", "group_idx",
-)  # fmt: skip
-_REMOVED: Final = ("block_hashes", "medium", "group_idx")
 _PREFIX_KINDS: Final = frozenset({"full_attention", "mla_attention"})
 """Kinds of KV cache whose blocks say how much of a prefix is held; a sliding window's say less."""
 _FAST_TIERS: Final = frozenset({"", "GPU"})
+_NIL: Final = b"\xc0"
+_NO_GROUP: Final = frozenset({b"", _NIL, b"\x00"})
+"""Absent, nothing, or the first group."""
 
 
 class Tier(Enum):
@@ -81,49 +99,35 @@ class Cleared:
 Event: TypeAlias = Stored | Removed | Cleared
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one message told."""
+class Fault(Enum):
+    """What stands in the place of an event that cannot be had."""
 
-    events: tuple[Event, ...] = ()
-    unknown: int = 0
-    """Events of kinds that are not known here."""
-    malformed: int = 0
-    """Events that could not be read although their kind is known; 1 for a batch that could not."""
+    UNKNOWN = "unknown"
+    """Its kind is not known here."""
+    MALFORMED = "malformed"
+    """It could not be read although its kind is known, or the whole message could not."""
 
 
 class _MalformedError(Exception):
     pass
 
 
-_decode: Final = msgspec.msgpack.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def decode_batch(payload: bytes) -> Batch:
-    """Read one message's payload."""
+def events_of(payload: bytes) -> Iterator[Event | Fault | None]:
+    """Yield what one message tells, in order; None is a rest. Little work is done between two of them."""
     try:
-        told = _decode(payload)
-    except (msgspec.DecodeError, RecursionError, ValueError, TypeError, OverflowError):
-        return Batch(malformed=1)
-    listed = told.get("events") if isinstance(told, dict) else None
-    if isinstance(told, list) and len(told) > 1:
-        listed = told[1]
-    if not isinstance(listed, list) or len(listed) > MAX_EVENTS:
-        return Batch(malformed=1)
-    events: list[Event] = []
-    unknown = malformed = 0
-    for entry in listed:
+        entries = entries_of(payload)
+    except FAULTS:
+        yield Fault.MALFORMED
+        return
+    for entry in entries:
         try:
-            read = _event(entry)
+            yield from _events(entry)
         except _MalformedError:
-            malformed += 1
-            continue
-        if read is None:
-            unknown += 1
-        else:
-            events += read
-    return Batch(tuple(events), unknown, malformed)
+            yield Fault.MALFORMED
+        yield None
 
 
 def extra_of_salt(salt: str) -> bytes:
@@ -131,120 +135,115 @@ def extra_of_salt(salt: str) -> bytes:
     return _encode([salt]) if salt else b""
 
 
-def _event(entry: object) -> list[Event] | None:
-    """Return the event, in several parts if it is long, [] for one to ignore; None: an unknown kind."""
-    if isinstance(entry, dict):
-        kind, fields = entry.get("type"), entry
-    elif isinstance(entry, list) and entry:
-        kind = entry[0]
-        names = _STORED if kind == "BlockStored" else _REMOVED
-        fields = dict(zip(names, entry[1:], strict=False))
+def _events(entry: Raw) -> Iterator[Event | Fault]:
+    """Yield the event, in several parts if it is long; nothing for one to ignore."""
+    try:
+        event = told(entry)
+    except FAULTS:
+        yield _fault_of(entry)
+        return
+    if isinstance(event, ClearedArray):
+        yield Cleared()
+    elif not _counts(event):
+        return
+    elif isinstance(event, StoredArray):
+        yield from _stored(event)
     else:
-        raise _MalformedError
-    if kind == "BlockStored":
-        return list(_stored(fields))
-    if kind == "BlockRemoved":
-        if not _counts(fields):
-            return []
-        return [Removed(_hashes(fields), _tier(fields))]
-    return [Cleared()] if kind == "AllBlocksCleared" else None
+        tier = _tier(event.medium)
+        for start in range(0, len(event.block_hashes), MAX_BLOCKS):
+            yield Removed(_hashes(event.block_hashes[start : start + MAX_BLOCKS]), tier)
 
 
-def _counts(fields: dict[Any, Any]) -> bool:
+def _fault_of(entry: Raw) -> Fault:
+    try:
+        known = kind_of(entry) in KINDS
+    except FAULTS:
+        known = True
+    return Fault.MALFORMED if known else Fault.UNKNOWN
+
+
+def _counts(event: StoredArray | RemovedArray) -> bool:
     """Tell whether the event is of the KV cache whose blocks reach back to the prompt's first token.
 
     Models that mix kinds of attention have several caches, and tell the same hashes of each.
     """
-    kind = fields.get("kv_cache_spec_kind")
-    return kind in _PREFIX_KINDS if isinstance(kind, str) else not fields.get("group_idx")
+    kind = event.kv_cache_spec_kind if isinstance(event, StoredMap | RemovedMap) else None
+    return bytes(event.group_idx) in _NO_GROUP if kind is None else kind in _PREFIX_KINDS
 
 
-def _stored(fields: dict[Any, Any]) -> Iterator[Stored]:
-    if not _counts(fields):
-        return
-    hashes, parent = _hashes(fields), fields.get("parent_block_hash")
-    before = None if parent is None else _hash(parent)
-    size, tier, adapter = fields.get("block_size"), _tier(fields), _adapter(fields)
-    tokens = _tokens(fields.get("token_ids"))
-    if tokens is None:
-        yield Stored(hashes, before, None, 0, tier, adapter)
-        return
-    if not isinstance(size, int) or not 0 < size <= MAX_BLOCK_TOKENS or len(tokens) != size * len(hashes):
+def _stored(event: StoredArray) -> Iterator[Stored]:
+    hashes, tokens, extras = event.block_hashes, event.token_ids or (), event.extra_keys or ()
+    size, tier, adapter = event.block_size or 0, _tier(event.medium), _adapter(event)
+    before = None if event.parent_block_hash is None else _hash(event.parent_block_hash)
+    at_once = MAX_BLOCKS
+    if not tokens:
+        size, extras = 0, ()
+    elif not 0 < size <= MAX_BLOCK_TOKENS or len(tokens) != size * len(hashes):
         raise _MalformedError
-    extras = _extras(fields.get("extra_keys"), len(hashes), adapter)
-    for start in range(0, len(hashes), MAX_BLOCKS):
-        end = start + MAX_BLOCKS
-        yield Stored(
-            hashes[start:end],
-            hashes[start - 1] if start else before,
-            tokens[start * size : end * size],
-            size,
-            tier,
-            adapter,
-            extras[start:end],
-        )
-
-
-def _hashes(fields: dict[Any, Any]) -> tuple[int, ...]:
-    listed = fields.get("block_hashes")
-    if not isinstance(listed, list):
+    else:
+        at_once = min(at_once, max(1, MAX_TOKENS_AT_ONCE // size))
+    if extras and len(extras) != len(hashes):
         raise _MalformedError
+    for start in range(0, len(hashes), at_once):
+        end = start + at_once
+        part = _hashes(hashes[start:end])
+        ids = _ids(tokens[start * size : end * size]) if tokens else None
+        yield Stored(part, before, ids, size, tier, adapter, _extras(extras[start:end], adapter))
+        before = part[-1]
+
+
+def _hashes(listed: Sequence[Hash]) -> tuple[int, ...]:
     return tuple([_hash(entry) for entry in listed])
 
 
-def _hash(told: object) -> int:
-    if type(told) is int:
-        return told & _LOW_64
-    if isinstance(told, bytes) and told:
-        return int.from_bytes(told[-8:], "big")
+def _hash(number: Hash) -> int:
+    if isinstance(number, int):
+        return number & _LOW_64
+    if number:
+        return int.from_bytes(number[-8:], "big")
     raise _MalformedError
 
 
-def _tier(fields: dict[Any, Any]) -> Tier:
-    medium = fields.get("medium")
-    if medium is None:
-        return Tier.FAST
-    if not isinstance(medium, str):
-        raise _MalformedError
-    return Tier.FAST if medium.upper() in _FAST_TIERS else Tier.SLOW
+def _tier(medium: str | None) -> Tier:
+    return Tier.FAST if medium is None or medium.upper() in _FAST_TIERS else Tier.SLOW
 
 
-def _adapter(fields: dict[Any, Any]) -> str:
-    name, number = fields.get("lora_name"), fields.get("lora_id")
-    if isinstance(name, str):
+def _adapter(event: StoredArray) -> str:
+    name, number = event.lora_name, event.lora_id
+    if name is not None:
         return name[:MAX_NAME_CHARS]
     return "" if number is None else f"\0{number}"[:MAX_NAME_CHARS]
 
 
-def _tokens(told: object) -> NDArray[np.uint64] | None:
-    if told is None or told == []:
-        return None
+def _ids(tokens: Sequence[int]) -> NDArray[np.uint64]:
     try:
-        tokens = np.array(told)
-    except (ValueError, TypeError, OverflowError):
-        raise _MalformedError from None
-    # Images stand in a prompt as negative ids in some versions: any number will do.
-    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise _MalformedError
-    return tokens.astype(np.uint64)
-
-
-def _extras(told: object, count: int, adapter: str) -> tuple[bytes, ...]:
-    if told is None or told == []:
-        return ()
-    if not isinstance(told, list) or len(told) != count:
-        raise _MalformedError
-    extras = []
-    for keys in told:
-        if keys is None:
-            extras.append(b"")
-            continue
-        if not isinstance(keys, list):
-            raise _MalformedError
-        # The adapter is part of every block's identity already.
-        rest = keys[1:] if adapter and keys[:1] == [adapter] else keys
+        numbers = array("Q", tokens)
+    except OverflowError:
+        # Images stand in a prompt as negative ids in some versions: any number will do.
         try:
-            extras.append(_encode(rest) if rest else b"")
-        except (TypeError, ValueError, OverflowError, RecursionError):
+            numbers = array("q", tokens)
+        except OverflowError:
             raise _MalformedError from None
+    return np.frombuffer(numbers, np.uint64)
+
+
+def _extras(raws: Sequence[Raw], adapter: str) -> tuple[bytes, ...]:
+    extras = [_extra(raw, adapter) for raw in raws]
     return tuple(extras) if any(extras) else ()
+
+
+def _extra(raw: Raw, adapter: str) -> bytes:
+    """Return one block's further identity, in an encoding of ours; b"" without one."""
+    if bytes(raw) == _NIL:
+        return b""
+    if not is_array(raw):
+        raise _MalformedError
+    try:
+        parts = parts_of(raw)
+    except FAULTS:
+        # So many parts are no request's salt: they only need to be told apart.
+        return bytes(raw)
+    keys = [part if (text := text_in(part)) is None else text for part in parts]
+    # The adapter is part of every block's identity already.
+    rest = keys[1:] if adapter and keys[:1] == [adapter] else keys
+    return _encode(rest) if rest else b""

@@ -16,7 +16,7 @@ from ext_proc.kv.view import Freshness, Identity, KvView
 from ext_proc.prompt.text import IDS, PART
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,15 +71,29 @@ class KvLookup:
         self._clock = clock
         self._readers: dict[str, PromptReader] = {}
         self._pools: dict[str, frozenset[str]] = {}
+        self._further: dict[str, frozenset[str]] = {}
+        """By pool, models that an engine serves by name beside its own: adapters, or other names of it."""
+        self._first: dict[str, frozenset[str]] = {}
         self._looked_at = float("-inf")
         self._whole: dict[str, frozenset[str]] = {}
         self._partial: frozenset[str] = frozenset()
 
-    def set_pool(self, pool: str, addresses: Iterable[str], reader: PromptReader | None) -> None:
-        """Say which endpoints of a pool tell events, and who reads its prompts."""
+    def set_pool(
+        self,
+        pool: str,
+        addresses: Iterable[str],
+        reader: PromptReader | None,
+        models: Collection[Sequence[str]] = (),
+    ) -> None:
+        """Say which endpoints of a pool tell events, and who reads its prompts.
+
+        `models` are those that each of the pool's endpoints serves by name, its own one first.
+        """
         self._pools[pool] = frozenset(addresses)
+        self._first[pool] = frozenset(names[0] for names in models if names)
+        self._further[pool] = frozenset(name for names in models for name in names[1:])
         if not self._pools[pool]:
-            del self._pools[pool]
+            del self._pools[pool], self._first[pool], self._further[pool]
         if reader is None:
             self._readers.pop(pool, None)
         else:
@@ -107,11 +121,12 @@ class KvLookup:
 
         `text` is the canonical prompt, where the body has been read already, and `tokens` the number of its
         ids, None if it is not made of ids.
-        The adapter is the one named, else the model if an engine told of an adapter by that name: vLLM takes
-        an adapter's name for the model's.
         """
         reader = self._readers.get(pool)
         if reader is None or pool not in self._pools or not complete:
+            return None
+        whose = self._adapter(pool, model, adapter)
+        if whose is None:
             return None
         if tokens is not None and text:
             prompt = ids_in(text, tokens)
@@ -119,9 +134,26 @@ class KvLookup:
             prompt = reader.read(body) if text is None or reader.reads_text else None
         if prompt is None or not len(prompt.ids):
             return None
-        adapter = adapter or (model if model in self.view.index.adapters else "")
-        keys = self.view.keys(prompt.ids, Identity(adapter, salt))
+        keys = self.view.keys(prompt.ids, Identity(whose, salt))
         return None if keys is None else Asked(pool, keys, prompt.whole, max(prompt.total, len(keys)))
+
+    def _adapter(self, pool: str, model: str, named: str) -> str | None:
+        """Return the adapter under which the pool's engines tell blocks, "" for none; None: nobody knows.
+
+        It is the one named, else the model if an engine of the pool told of an adapter by that name: vLLM
+        takes an adapter's name for the model's. A model that is neither told of nor an engine's own may be an
+        adapter all the same, that was not used yet or that engines tell by its number.
+        """
+        names, members = self.view.index.adapters, self._pools[pool]
+        name = named or model
+        if name and names.told(name, members):
+            # While engines are brought up to date, some tell names and some tell numbers.
+            return None if names.nameless(members) else name
+        if named or model in self._further[pool]:
+            return None
+        if model and model not in self._first[pool] and names.nameless(members):
+            return None
+        return ""
 
     def merged(self, asked: Asked, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
         """Return, by address, how many of the prompt's `blocks` leading blocks are held.

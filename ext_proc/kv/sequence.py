@@ -34,6 +34,8 @@ class Restart:
 
     whole: bool
     """Whether everything that the engine holds is told from here on."""
+    emptied: bool = False
+    """Whether it is certain that another process begins, which holds nothing yet."""
 
 
 Output: TypeAlias = Restart | bytes
@@ -110,7 +112,7 @@ class Sequencer:
                 if digest == self._newest:
                     self._answered = True
                 else:
-                    self._redo_from_first()
+                    self._redo_from_first(emptied=True)
                 return
         if self._redo is not None or (self._next is not None and number < self._next):
             return
@@ -140,8 +142,8 @@ class Sequencer:
         """Go on after a replay with what was held meanwhile."""
         self.replaying = False
         if self._probing:
-            # Not even our last message: it is another engine, or its memory is short.
-            self._redo_from_first()
+            # Not even our last message, and nothing newer: it is another engine, if it has answered at all.
+            self._redo_from_first(emptied=self._usable)
         if self._redo is not None:
             self._fruitless += 1
             if self._fruitless <= MAX_FRUITLESS and self._ask(self._redo):
@@ -157,8 +159,8 @@ class Sequencer:
         if overflowed and not self.replaying and self._next is not None:
             self._ask(self._next)
 
-    def _redo_from_first(self) -> None:
-        self._begin_anew()
+    def _redo_from_first(self, *, emptied: bool) -> None:
+        self._begin_anew(emptied=emptied)
         self.restarts += 1
         self._redo = 0
 
@@ -170,7 +172,7 @@ class Sequencer:
             if number == self._next - 1 and digest == self._newest:
                 return
             self.restarts += 1
-            self._begin_anew()
+            self._begin_anew(emptied=True)
         if self._next is None:
             if number and self._ask(0):
                 self._hold(number, payload)
@@ -190,8 +192,8 @@ class Sequencer:
         self.out.append(payload)
         self._next, self._newest = number + 1, digest
 
-    def _begin_anew(self) -> None:
-        self.out.append(Restart(whole=False))
+    def _begin_anew(self, *, emptied: bool = False) -> None:
+        self.out.append(Restart(whole=False, emptied=emptied))
         self._next = None
         self._tail.clear()
         self._probing = False

@@ -62,6 +62,8 @@ class KvEvents:
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting = asyncio.Event()
         """Set while a reader has text to tokenise off the loop."""
+        self._left = asyncio.Event()
+        """Set while there is something to sweep of those who left."""
         self._warned = False
         self._quiet_until = float("-inf")
 
@@ -69,6 +71,7 @@ class KvEvents:
         """Begin to follow the fleet."""
         self._tasks.append(asyncio.create_task(self._follow(), name="kv events"))
         self._tasks.append(asyncio.create_task(self._tokenise(), name="kv tokenise"))
+        self._tasks.append(asyncio.create_task(self._sweep(), name="kv sweep"))
 
     async def apply(self, settings: Settings) -> None:
         """Take over changed settings; files of tokenizers are read anew only where their paths changed."""
@@ -118,7 +121,7 @@ class KvEvents:
         for pool in membership.pools:
             followed = [e.address for e in pool.endpoints if e.address in self._sources]
             reader = await self._reader(pool.name) if followed else None
-            self.lookup.set_pool(pool.name, followed, reader)
+            self.lookup.set_pool(pool.name, followed, reader, [e.models for e in pool.endpoints])
 
     def _join(self, endpoint: Endpoint) -> None:
         source = endpoint.kv_events
@@ -159,6 +162,7 @@ class KvEvents:
                 await task
         self._sources.pop(address, None)
         self.view.forget(address)
+        self._left.set()
 
     async def _reader(self, pool_name: str) -> PromptReader:
         from ext_proc.kv.tokens import IdsReader, PoolReader  # noqa: PLC0415 (may need an extra)
@@ -189,6 +193,14 @@ class KvEvents:
                     self._note(error)
                 else:
                     membership = view.membership
+
+    async def _sweep(self) -> None:
+        """Free the memory of those who left, a little at a time."""
+        while True:
+            await self._left.wait()
+            if not self.view.index.sweep():
+                self._left.clear()
+            await asyncio.sleep(0)
 
     async def _tokenise(self) -> None:
         """Make the tokens of long texts off the loop, for the next request that has them."""

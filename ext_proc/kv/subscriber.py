@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 REST_SECONDS: Final = 0.004
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
-"""A message beyond this is not taken: about 5 ms of decoding. Engines write some 10 KB a step."""
+"""A message beyond this is not taken: its longest event is up to 8 ms of decoding. Engines write some 10 KB
+a step."""
 QUEUED_MESSAGES: Final = 2000
 REPLAY_PATIENCE_SECONDS: Final = 5.0
 """Without any answer for so long, a replay has failed."""
@@ -192,6 +193,10 @@ class RankSubscriber:
         metrics.removed.inc(told.removed_blocks - before.removed_blocks)
         metrics.unknown.inc(told.unknown_events - before.unknown_events)
         metrics.unreadable.inc(told.malformed_events - before.malformed_events)
+        metrics.failures.inc(told.failures - before.failures)
+        if told.failures and not before.failures:
+            # Once: a publisher may send such messages all the time.
+            logger.error("KV events: %s, a message of %s is lost", self._tracker.failure, self._url)
         metrics.gaps.inc(sequence.gaps - self._gaps)
         metrics.restarts.inc(sequence.restarts - self._restarts)
         self._told, self._gaps, self._restarts = told, sequence.gaps, sequence.restarts

@@ -73,8 +73,9 @@ class KvView:
         """`limit` is how many blocks a publisher may hold here."""
         self.index = BlockIndex(limit)
         self._clock = clock
+        self.on_emptied: Callable[[str], None] = lambda _: None
+        """Told of an endpoint that has dropped all that it held."""
         self._endpoints: dict[str, _Endpoint] = {}
-        self._owner: dict[int, str] = {}
 
     def add(self, address: str, *, ranks: int = 1, replayable: bool = True) -> list[Tracker]:
         """Begin to follow an endpoint; returns the trackers of its ranks, for whoever feeds them."""
@@ -82,20 +83,21 @@ class KvView:
         for _ in range(ranks):
             tracker = Tracker(
                 self.index,
+                address,
                 replayable=replayable,
                 clock=self._clock,
                 on_stored=lambda keys: self._seen(held, keys),
+                on_emptied=lambda: self.on_emptied(address),
             )
             held.trackers.append(tracker)
-            self._owner[tracker.slot.number] = address
         return held.trackers
 
     def forget(self, address: str) -> None:
-        """Follow an endpoint no longer."""
+        """Follow an endpoint no longer. `index.sweep` frees the memory."""
         held = self._endpoints.pop(address, None)
         for tracker in held.trackers if held is not None else ():
-            del self._owner[tracker.slot.number]
             tracker.close()
+        self.index.adapters.forget(address)
 
     @property
     def addresses(self) -> Iterable[str]:
@@ -145,9 +147,8 @@ class KvView:
         endpoint of several counts with their mean.
         """
         found: dict[str, float] = {}
-        for number, (fast, anywhere) in self.index.matched(keys, most_blocks).items():
-            address = self._owner[number]
-            found[address] = found.get(address, 0.0) + fast + SLOW_TIER_WORTH * (anywhere - fast)
+        for slot, (fast, anywhere) in self.index.matched(keys, most_blocks).items():
+            found[slot.owner] = found.get(slot.owner, 0.0) + fast + SLOW_TIER_WORTH * (anywhere - fast)
         return {a: int(total / len(self._endpoints[a].trackers)) for a, total in found.items()}
 
     def expect(self, address: str, keys: NDArray[np.uint64]) -> None:
@@ -158,9 +159,11 @@ class KvView:
         size = max(tracker.slot.block_tokens for tracker in held.trackers)
         if not size:
             return
-        step = step_tokens(size)
+        step, ranks = step_tokens(size), 0
+        for tracker in held.trackers:
+            ranks |= tracker.slot.bit
         for key in keys[step - 1 :: step].tolist():
-            if not any(self.index.holds(tracker.slot, key) for tracker in held.trackers):
+            if not self.index.holders(key) & ranks:
                 # A prompt that is sent again and again is not expected again and again.
                 held.expected.setdefault(key, self._clock())
                 break

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ext_proc.kv.events import Event, Fault, events_of
 from ext_proc.kv.sequence import END
 from ext_proc.kv.view import Identity, KvView
 
@@ -66,6 +67,21 @@ CLEARED = {"type": "AllBlocksCleared"}
 
 def batch(*events: Any) -> bytes:
     return pack([1.0, list(events), 0])
+
+
+class Batch(NamedTuple):
+    """What one message tells."""
+
+    events: tuple[Event, ...] = ()
+    unknown: int = 0
+    malformed: int = 0
+
+
+def decode_batch(payload: bytes) -> Batch:
+    """Read a message to its end."""
+    told = [event for event in events_of(payload) if event is not None]
+    events = tuple(event for event in told if not isinstance(event, Fault))
+    return Batch(events, told.count(Fault.UNKNOWN), told.count(Fault.MALFORMED))
 
 
 class World:

@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 
 from ext_proc.kv.events import (
     MAX_BLOCKS,
-    MAX_EVENTS,
-    Batch,
     Cleared,
     Removed,
     Stored,
     Tier,
-    decode_batch,
     extra_of_salt,
 )
-from tests.ext_proc.kv_worlds import batch, pack, recorded, stored
+from ext_proc.kv.wire import MAX_EVENTS
+from tests.ext_proc.kv_worlds import Batch, batch, decode_batch, pack, recorded, stored
 
 TOKENS = list(range(8))
 PARENT = 2**64 - 5

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ext_proc.kv.sequence import END, MAX_FRUITLESS, MAX_HELD, Output, Restart, Sequencer
 
 WHOLE, PART = Restart(whole=True), Restart(whole=False)
+OTHER = Restart(whole=False, emptied=True)
 
 
 def payload(number: int, engine: str = "e") -> bytes:
@@ -143,7 +144,7 @@ def test_a_number_that_goes_back_is_another_engine() -> None:
     taken(sequence)
     other = Engine("f")
     sequence.live(*other.publish())
-    assert taken(sequence) == [PART, WHOLE, payload(0, "f")]
+    assert taken(sequence) == [OTHER, WHOLE, payload(0, "f")]
     assert sequence.restarts == 1
 
 
@@ -158,7 +159,7 @@ def test_another_engine_whose_first_messages_were_missed_is_replayed() -> None:
         other.publish()
     sequence.live(*other.publish())
     serve(sequence, other)
-    assert taken(sequence) == [PART, WHOLE, *(payload(n, "f") for n in range(3))]
+    assert taken(sequence) == [OTHER, WHOLE, *(payload(n, "f") for n in range(3))]
 
 
 def test_a_lost_connection_to_the_same_engine_goes_on_where_it_stopped() -> None:
@@ -192,7 +193,7 @@ def test_an_engine_that_restarted_while_away_is_read_anew(published: int) -> Non
     sequence.connected()
     serve(sequence, other)
     sequence.live(*other.publish())
-    assert taken(sequence) == [PART, WHOLE, *(payload(n, "f") for n in range(published + 1))]
+    assert taken(sequence) == [OTHER, WHOLE, *(payload(n, "f") for n in range(published + 1))]
     assert sequence.restarts == 1
 
 
@@ -245,6 +246,19 @@ def test_no_answer_at_all_leaves_what_comes_live() -> None:
     sequence.live(6, payload(6))
     assert taken(sequence) == [PART, payload(5), payload(6)]
     assert sequence.settled
+
+
+def test_a_replay_that_fails_after_a_broken_connection_does_not_prove_another_engine() -> None:
+    """Its caches may all be there: what is known of other sources stays."""
+    engine = Engine()
+    sequence = following(engine)
+    sequence.live(*engine.publish())
+    taken(sequence)
+    sequence.disconnected()
+    sequence.connected()
+    sequence.wanted = None
+    sequence.replay_failed()
+    assert taken(sequence) == [PART]
 
 
 def test_a_replay_that_never_brings_what_is_missing_is_given_up() -> None:
