@@ -57,6 +57,7 @@ class ExtProcServer:
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._kv = KvEvents(settings, store, registry, clock)
         self._router = Router(store, settings, registry, clock, self._kv.lookup)
+        self._kv.view.on_emptied = self._router.pools.emptied
         self._keys = Idempotency(settings, registry, clock, self._worker)
         self._service = ExtProcService(
             self._router,

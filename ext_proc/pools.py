@@ -144,6 +144,13 @@ class Pools:
         if pool is not None:
             pool.backlog.set_in_flight(address, self._traffic.in_flight(address), self._clock())
 
+    def emptied(self, address: str) -> None:
+        """Hear that an engine has dropped its cache; how much fits into it stays."""
+        if address in self._pool_of:
+            self._warmth.forget(address)
+            if (limit := self._index_limits.get(address)) is not None:
+                self._warmth.resize(address, limit)
+
     def reconfigure(self, settings: Settings, warmth: Warmth) -> None:
         """Take over changed settings, and another memory of who is warm if it is another one."""
         self._settings = settings

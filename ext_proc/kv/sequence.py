@@ -50,6 +50,9 @@ class Sequencer:
         self.wanted: int | None = None
         """From this number on a replay is to be asked for, now; the owner sets None when it has."""
         self.replaying = False
+        self.recounting = False
+        """Whether what comes out was told long ago, and not only missed by us. The owner applies what a
+        replay brings before it tells its end."""
         self.gaps = 0
         self.restarts = 0
         self._replayable = replayable
@@ -88,7 +91,7 @@ class Sequencer:
 
     def disconnected(self) -> None:
         """End with the connection."""
-        self.replaying, self.wanted = False, None
+        self.replaying, self.recounting, self.wanted = False, False, None
         self._forget_held()
 
     def live(self, number: int, payload: bytes) -> None:
@@ -140,13 +143,14 @@ class Sequencer:
 
     def _end(self) -> None:
         """Go on after a replay with what was held meanwhile."""
-        self.replaying = False
+        recounting, self.replaying, self.recounting = self.recounting, False, False
         if self._probing:
             # Not even our last message, and nothing newer: it is another engine, if it has answered at all.
             self._redo_from_first(emptied=self._usable)
         if self._redo is not None:
             self._fruitless += 1
             if self._fruitless <= MAX_FRUITLESS and self._ask(self._redo):
+                self.recounting |= recounting
                 return
         elif self._next is None and self._usable:
             # Nothing was ever published: what comes next is the first.
@@ -201,7 +205,7 @@ class Sequencer:
     def _ask(self, start: int, *, probing: bool = False) -> bool:
         if not self._usable:
             return False
-        self.wanted, self.replaying = start, True
+        self.wanted, self.replaying, self.recounting = start, True, self._next is None
         self._probing, self._answered, self._redo = probing, False, None
         return True
 

@@ -152,5 +152,6 @@ class Tracker:
             self._index.remove(self.slot, event)
         else:
             self._restart(whole=True)
-            if self._on_emptied is not None:
+            # A flush of long ago says nothing of what others know by now.
+            if self._on_emptied is not None and not self.sequence.recounting:
                 self._on_emptied()

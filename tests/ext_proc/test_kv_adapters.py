@@ -1,0 +1,172 @@
+"""LoRA adapters' blocks and the base model's are never taken for each other's."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from ext_proc.kv.adapters import MAX_NAMES, AdapterNames
+from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup
+from ext_proc.kv.service import KvEvents
+from ext_proc.kv.tokens import IdsReader
+from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
+from fleet.settings import parse_settings
+from fleet.store import FleetStore
+from tests.ext_proc.kv_worlds import World, batch, settle, stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SIZE = 16
+PROMPT = list(range(100, 100 + 4 * SIZE + 1))
+BODY = json.dumps({"prompt": PROMPT}).encode()
+OWN = {"a": 3}
+"""What the own index says, in blocks, of which the prompt has 4."""
+
+
+class Asking(World):
+    """A world with a pool of one followed endpoint; `held` is what routing is told."""
+
+    def __init__(self, *models: Sequence[str]) -> None:
+        super().__init__()
+        self.lookup = KvLookup(self.view, self.clock, 4096)
+        self.lookup.set_pool("p", ["a"], IdsReader(), models)
+        self.next_hash = 1
+
+    def store(self, blocks: int, **more: object) -> None:
+        numbers = range(self.next_hash, self.next_hash + blocks)
+        self.next_hash += blocks
+        self.tell(stored(numbers, None, PROMPT[: blocks * SIZE], SIZE, **more))
+
+    def held(self, model: str, adapter: str = "", pool: str = "p") -> Mapping[str, int] | None:
+        """Return what routing is told; None: it goes by its own index."""
+        self.clock.now += FRESHNESS_SECONDS
+        asked = self.lookup.ask(pool, model, BODY, complete=True, adapter=adapter)
+        return None if asked is None else self.lookup.merged(asked, OWN, 4)
+
+
+@pytest.mark.parametrize("more", [{"lora_id": 1}, {"lora_id": 1, "lora_name": "sql"}])
+def test_a_further_model_of_an_engine_goes_by_the_own_index_until_it_is_told_of(
+    more: dict[str, object],
+) -> None:
+    """Versions that tell names, and versions that tell numbers alone."""
+    world = Asking(("base", "sql"))
+    world.store(4)
+    assert world.held("sql") is None
+    assert world.held("base") == {"a": 4}
+    world.store(2, **more)
+    assert world.held("sql") == ({"a": 2} if "lora_name" in more else None)
+    assert world.held("base") == {"a": 4}
+
+
+def test_an_adapter_that_a_request_names_beside_its_model_is_one_only_if_it_was_told_of() -> None:
+    world = Asking()
+    world.store(4)
+    assert world.held("m", adapter="sql") is None
+    world.store(2, lora_name="sql")
+    assert world.held("m", adapter="sql") == {"a": 2}
+
+
+def test_where_adapters_are_told_by_numbers_only_models_that_settings_name_are_known() -> None:
+    world, named = Asking(), Asking(("m",))
+    for each in (world, named):
+        each.store(4)
+        assert each.held("m") == {"a": 4}
+        each.store(1, lora_id=1)
+    assert world.held("m") is None
+    assert named.held("m") == {"a": 4}
+    assert named.held("sql") is None
+    assert world.held("") == {"a": 4}, "a body without a model means the base's"
+
+
+def test_an_engine_that_is_brought_up_to_date_tells_names_from_then_on() -> None:
+    world = Asking(("base", "sql"))
+    world.store(1, lora_id=1)
+    assert world.held("sql") is None
+    world.store(2, lora_id=1, lora_name="sql")
+    assert world.held("sql") == {"a": 2}
+
+
+def test_while_some_engines_tell_names_and_some_numbers_the_own_index_counts() -> None:
+    world = Asking(("base", "sql"))
+    other = world.join("b")[0]
+    world.lookup.set_pool("p", ["a", "b"], IdsReader(), [("base", "sql")])
+    world.store(2, lora_name="sql")
+    assert world.held("sql") == {"a": 2}
+    other.sequence.live(0, batch(stored([1], None, PROMPT[:SIZE], SIZE, lora_id=1)))
+    settle(other)
+    assert world.held("sql") is None
+    assert world.held("base") is not None
+    world.view.forget("b")
+    assert world.held("sql") == {"a": 2}
+
+
+def test_an_adapters_name_is_its_pools() -> None:
+    """A full model elsewhere may have the same one."""
+    world = Asking()
+    other = world.join("b")[0]
+    world.lookup.set_pool("q", ["b"], IdsReader())
+    world.store(1, lora_name="sql")
+    other.sequence.live(0, batch(stored(range(1, 5), None, PROMPT[: 4 * SIZE], SIZE)))
+    settle(other)
+    assert world.held("sql", pool="q") == {**OWN, "b": 4}
+    assert world.held("sql") == {"a": 1}
+
+
+def test_a_model_that_is_one_engines_own_and_anothers_further_one_is_not_known() -> None:
+    world = Asking(("base", "sql"), ("sql",))
+    world.store(4)
+    assert world.held("sql") is None
+    assert world.held("base") == {"a": 4}
+
+
+def test_names_are_bounded_and_the_ones_told_lately_stay() -> None:
+    names, only = AdapterNames(), {"a"}
+    names.note("a", "often")
+    for number in range(3 * MAX_NAMES):
+        names.note("a", f"l{number}")
+        if number % 100 == 0:
+            names.note("a", "often")
+    assert names.told("often", only)
+    assert names.told(f"l{3 * MAX_NAMES - 1}", only)
+    assert not names.told("l0", only)
+    assert len(names._tellers) == len(names._named["a"]) == MAX_NAMES
+
+
+def test_nothing_stays_of_an_endpoint_that_left() -> None:
+    names = AdapterNames()
+    for address in ("a", "b"):
+        names.note(address, "l")
+        names.note(address, "\0001")
+    names.forget("a")
+    assert not names.told("l", {"a"})
+    assert names.told("l", {"a", "b"})
+    assert not names.nameless({"a"})
+    assert names.nameless({"a", "b"})
+    names.forget("b")
+    names.forget("c")
+    assert (names._named, names._tellers, names._numbering) == ({}, {}, set())
+
+
+async def test_a_service_knows_what_its_pools_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = parse_settings(
+        'pools: [{name: p, endpoints: [{address: "127.0.0.1:8000"}]}]\n'
+        'listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]',
+        environ={},
+    )
+    service = KvEvents(settings, FleetStore(), CollectorRegistry())
+    # No socket is opened.
+    monkeypatch.setattr(
+        service, "_join", lambda endpoint: service._sources.update({endpoint.address: source})
+    )
+    source = KvEventSource(1)
+    endpoint = Endpoint("127.0.0.1:8000", "p", ("base", "sql"), kv_events=source)
+    await service.follow(Membership((Pool("p", (endpoint,)),)))
+    assert service.lookup.ask("p", "base", BODY, complete=True) is not None
+    assert service.lookup.ask("p", "sql", BODY, complete=True) is None
+    await service.follow(Membership(()))
+    assert service.lookup.ask("p", "base", BODY, complete=True) is None
+    assert service.lookup._further == {}
