@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Router = Literal["envoy", "serve", "apart"]
 """Who chooses: Envoy alone, Warmroute in one process, or Warmroute as `xds` and `ext-proc`."""
 
-_READY_SECONDS: Final = 30.0
+_READY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 5.0
 POOL: Final = "engines"

@@ -56,7 +56,7 @@ class Child:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    async def wait_for(self, ready: Callable[[], bool], seconds: float = 30.0) -> None:
+    async def wait_for(self, ready: Callable[[], bool], seconds: float = 60.0) -> None:
         """Return when `ready` says so.
 
         Raises:
