@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bench.report import Wanted
 
 _PATH: Final = "/v1/chat/completions"
-_READY_SECONDS: Final = 20.0
+_READY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _SESSIONS: Final = 50
 _LEAST_PICKED: Final = 0.95
