@@ -35,7 +35,6 @@ _WEIGHTED: Final = {"content-type": "text/plain"}
 """What is no JSON is not read by ext_proc, so weights decide; the engine does not mind."""
 
 _WARM_UP_SECONDS: Final = 4.0
-_STEADY_SECONDS: Final = 10.0
 _WATCH_SECONDS: Final = 10.0
 _LATE_SECONDS: Final = 20.0
 """The load is planned for so much longer than a case should take, and stops when it is over."""
@@ -57,7 +56,8 @@ async def measure(case: Case, rate: float, fault_seconds: float, seed: int) -> d
     Raises:
         BenchError: a part does not start, obey or come back.
     """
-    lasts = _WARM_UP_SECONDS + _STEADY_SECONDS + fault_seconds + _WATCH_SECONDS + _LATE_SECONDS
+    lasts = _WARM_UP_SECONDS + case.steady_seconds + (case.seconds or fault_seconds)
+    lasts += _WATCH_SECONDS + _LATE_SECONDS
     async with running_cluster(ClusterSettings("serve", ENGINES, ENGINE, OVERRIDES)) as cluster:
         picked = LoadRun(cluster.address, ENGINE.model)
         weighted = LoadRun(cluster.address, ENGINE.model, headers=_WEIGHTED)
@@ -66,7 +66,7 @@ async def measure(case: Case, rate: float, fault_seconds: float, seed: int) -> d
             for number, run in enumerate(runs):
                 group.create_task(run.run(turns(seed + number, rate / 2, lasts)))
             await asyncio.sleep(_WARM_UP_SECONDS)
-            struck = await strike(cluster, picked, case, _STEADY_SECONDS, fault_seconds, _WATCH_SECONDS)
+            struck = await strike(cluster, picked, case, fault_seconds, _WATCH_SECONDS)
             for run in runs:
                 run.stop()
         return figures(struck, picked.outcomes, weighted.outcomes)
@@ -170,7 +170,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="FAULT", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--rate", type=float, default=60.0, help="requests a second (default 60)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of each fault (default 10)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of faults without a length of their own (default 10)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(given)
