@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ext_proc.kv.tools import TemplateFailedError, Tools, to_json
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from jinja2 import Template
 
 MAX_MESSAGES: Final = 512
+MAX_JSON_MARKS: Final = 8192
+"""Commas and opening brackets of what templates write as JSON, which is most of their work."""
 _TRACKING: Final = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 """Marks for training, which render as nothing."""
 _LOOKS_AT_PARTS: Final = re.compile(
@@ -28,10 +32,6 @@ _LOOKS_AT_PARTS: Final = re.compile(
 _SPECIALS: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 _OWN_RENDERING: Final = ("chat_template", "documents", "system", "continue_final_message")
 """With these the engine renders otherwise than the model's template says, or they are not OpenAI's."""
-
-
-class TemplateFailedError(Exception):
-    """The chat cannot be rendered here."""
 
 
 class ChatTemplate:
@@ -66,8 +66,10 @@ class ChatTemplate:
             raise ValueError(f"{path}: no chat_template in it")  # noqa: TRY004 - it is the file that is wrong
         return cls(source, {name: _content(config[name]) for name in _SPECIALS if config.get(name)})
 
-    def render(self, request: dict[str, Any]) -> str:
+    def render(self, request: dict[str, Any], marks: int = 0) -> str:
         """Return the text that the engine tokenises for a chat request.
+
+        `marks` are the commas and opening brackets of its tools and template arguments.
 
         Raises:
             TemplateFailedError: it cannot be known here.
@@ -75,12 +77,16 @@ class ChatTemplate:
         if any(request.get(name) for name in _OWN_RENDERING):
             raise TemplateFailedError
         messages, more = request["messages"], request.get("chat_template_kwargs") or {}
+        tools = request.get("tools")
         if not isinstance(messages, list) or len(messages) > MAX_MESSAGES or not isinstance(more, dict):
+            raise TemplateFailedError
+        # However they are spelled in the body: escapes hide them there.
+        if marks + sum(map(_marks_of_calls, messages)) > MAX_JSON_MARKS:
             raise TemplateFailedError
         values = {
             **self._specials,
             "documents": None,
-            "tools": _tools(request.get("tools")),
+            "tools": tools if isinstance(tools, Tools) else Tools(tools) if tools else None,
             "add_generation_prompt": request.get("add_generation_prompt", True),
             **{name: value for name, value in more.items() if isinstance(name, str)},
             "messages": [self._message(message) for message in messages],
@@ -123,14 +129,10 @@ def _compiled(source: str) -> Template:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
     return environment.from_string(_TRACKING.sub("", source))
-
-
-def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:  # noqa: FBT001 - Hugging Face's signature
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
 
 def _refuse(text: str) -> None:
@@ -141,30 +143,26 @@ def _content(token: object) -> str:
     return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 
-def _call(call: object) -> object:
-    """Return a tool call with its arguments as an object, which templates expect."""
+def _marks_of_calls(message: object) -> int:
+    """Count commas and opening brackets of arguments that come as strings."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    told = [_arguments(call) for call in calls] if isinstance(calls, list) else []
+    return sum(text.count(mark) for text in told if text is not None for mark in ",[{")
+
+
+def _arguments(call: object) -> str | None:
     function = call.get("function") if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
-    if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(arguments, str):
+    return arguments if isinstance(arguments, str) else None
+
+
+def _call(call: Any) -> object:
+    """Return a tool call with its arguments as an object, which templates expect."""
+    arguments = _arguments(call)
+    if arguments is None:
         return call
     try:
         told = msgspec.json.decode(arguments) if arguments else {}
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TemplateFailedError from None
-    return {**call, "function": {**function, "arguments": told}}
-
-
-def _tools(tools: object) -> list[dict[str, Any]] | None:
-    """Return tools with their fields in the order in which engines write them."""
-    if not tools:
-        return None
-    if not isinstance(tools, list):
-        raise TemplateFailedError
-    told = []
-    for tool in tools:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict):
-            raise TemplateFailedError
-        ordered = {name: function[name] for name in ("name", "description", "parameters") if name in function}
-        told.append({"type": "function", "function": {**ordered, **function}})
-    return told
+    return {**call, "function": {**call["function"], "arguments": told}}

@@ -29,7 +29,8 @@ from xxhash import xxh3_128_digest
 
 from ext_proc.kv.lookup import MAX_IDS, PromptTokens
 from ext_proc.kv.segments import Cutter
-from ext_proc.kv.template import ChatTemplate, TemplateFailedError
+from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
+from ext_proc.kv.tools import TemplateFailedError, ToolsMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,6 +97,7 @@ class PoolReader:
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        self._tools = ToolsMemory()
         self._cutter = Cutter.of(tokenizer)
         self._start = _start_of_text(tokenizer)
         self._cache: OrderedDict[bytes, NDArray[np.uint32]] = OrderedDict()
@@ -141,10 +143,15 @@ class PoolReader:
         raws = {
             name: raw for name in fields.__struct_fields__ if (raw := getattr(fields, name)) is not _ABSENT
         }
-        if self._template is None or sum(map(_marks, raws.values())) > MAX_MARKS:
+        marks = {name: _marks(raw) for name, raw in raws.items()}
+        if self._template is None or sum(marks.values()) > MAX_MARKS:
+            return None
+        as_json = marks.get("tools", 0) + marks.get("chat_template_kwargs", 0)
+        if as_json > MAX_JSON_MARKS:
             return None
         try:
-            text = self._template.render({name: _value(raw) for name, raw in raws.items()})
+            values = {n: self._tools.of(raw) if n == "tools" else _value(raw) for n, raw in raws.items()}
+            text = self._template.render(values, as_json)
         except TemplateFailedError:
             return None
         return self._text(text, ())

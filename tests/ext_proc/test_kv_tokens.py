@@ -12,8 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ext_proc.kv.lookup import MAX_IDS, KvLookup, ids_in
 from ext_proc.kv.segments import SEARCHED_CHARS, SEGMENT_CHARS, Cutter
-from ext_proc.kv.template import MAX_MESSAGES, ChatTemplate, TemplateFailedError
+from ext_proc.kv.template import MAX_MESSAGES, ChatTemplate
 from ext_proc.kv.tokens import INLINE_CHARS, MAX_MARKS, MAX_SEGMENTS, IdsReader, PoolReader
+from ext_proc.kv.tools import TemplateFailedError
 from ext_proc.kv.view import KvView
 from ext_proc.prompt.decode import Prompt, read_prompt
 from tests.ext_proc.kv_tokenizer import TEMPLATE, TEXT, files, tokenizer

@@ -1,0 +1,163 @@
+"""Tools are written as Hugging Face's templates write them, once, and what is dense in them is not read."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ext_proc.kv import tools as module
+from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
+from ext_proc.kv.tokens import PoolReader
+from ext_proc.kv.tools import MAX_BYTES, TemplateFailedError, Tools, ToolsMemory, to_json
+from tests.ext_proc.kv_tokenizer import tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INDENTED = (
+    "{% if tools %}{% for tool in tools %}{{ tool | tojson(indent=4) }}{{ tool.function.name }}{% endfor %}"
+    "{% endif %}{% for m in messages %}{{ m.content }}{% for call in m.tool_calls or [] %}"
+    "{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
+)
+USER = {"role": "user", "content": "hi"}
+_LEAVES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text() | st.floats(
+    allow_nan=False, allow_infinity=False
+)  # fmt: skip
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+)
+
+
+def tool(number: int, **more: Any) -> dict[str, Any]:
+    properties = {f"arg{n}": {"type": "string", "description": "an argument"} for n in range(12)}
+    parameters = {"type": "object", "properties": properties, "required": list(properties), **more}
+    return {"type": "function", "function": {"name": f"tool_{number}", "parameters": parameters}}
+
+
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def tokens(reader: PoolReader, **body: Any) -> list[int] | None:
+    told = reader.read(json.dumps({"messages": [USER], **body}).encode())
+    return None if told is None else told.ids.tolist()
+
+
+@given(_VALUES, st.booleans(), st.sampled_from([None, 1, 2, 4]))
+def test_values_are_written_as_the_standard_library_writes_them(
+    value: Any, ensure_ascii: bool, indent: int | None
+) -> None:
+    assert to_json(value, ensure_ascii, indent) == json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def test_an_indent_costs_little_beside_what_the_standard_library_takes() -> None:
+    value = [tool(number) for number in range(100)]
+
+    def seconds(write: Callable[..., str]) -> float:
+        best = float("inf")
+        for _ in range(7):
+            began = time.thread_time()
+            write(value, ensure_ascii=False, indent=4)
+            best = min(best, time.thread_time() - began)
+        return best
+
+    assert seconds(to_json) < seconds(json.dumps) / 2
+
+
+def test_tools_that_come_again_are_neither_decoded_nor_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, written = PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), []
+    text = module._text
+
+    def counted(value: Any, *form: Any) -> str:
+        written.append(value)
+        return text(value, *form)
+
+    monkeypatch.setattr(module, "_text", counted)
+    told = [tool(number) for number in range(5)]
+    tokens(reader, tools=told)
+    while waiting := reader.take_waiting():
+        reader.keep(waiting, reader.tokenise(waiting))
+    assert len(written) == 5
+    first = tokens(reader, tools=told)
+    assert tokens(reader, tools=told) == first
+    assert len(written) == 5
+    assert tokens(reader, tools=[*told, tool(9)]) != first
+    assert len(written) == 11
+
+
+def test_the_same_tools_may_be_written_in_several_forms() -> None:
+    memory = ToolsMemory()
+    for _ in range(2):
+        tools = memory.of(raw([{"function": {"parameters": {}, "name": "é"}}]))
+        assert tools is not None
+        plain = [{"type": "function", "function": {"name": "é", "parameters": {}}}]
+        for ascii_only in (False, True):
+            for indent in (None, 1, 2, 3, 4, 5):
+                told = json.dumps(plain, ensure_ascii=ascii_only, indent=indent)
+                assert to_json(tools, ascii_only, indent) == told
+                assert f"[{to_json(tools[0], ascii_only)}]" == json.dumps(plain, ensure_ascii=ascii_only)
+    assert memory.of(raw([])) is None
+    assert memory.of(raw(None)) is None
+
+
+@pytest.mark.parametrize("told", [3, "x", {"a": 1}, [3], [{}], [{"function": 3}], [None]])
+def test_what_is_no_tools_is_refused(told: Any) -> None:
+    with pytest.raises(TemplateFailedError):
+        Tools(told)
+
+
+def test_memory_of_tools_is_bounded() -> None:
+    memory = ToolsMemory()
+    for number in range(50):
+        memory.of(raw([tool(number, note="x" * (MAX_BYTES // 10))]))
+    assert memory._nbytes <= MAX_BYTES
+    assert len(memory._held) <= 10
+    memory.of(raw([tool(0, note="x" * 2 * MAX_BYTES)]))
+    assert (memory._nbytes, len(memory._held)) == (0, 0)
+
+
+def test_a_template_does_not_see_what_is_remembered() -> None:
+    template = ChatTemplate("{% for t in tools %}[{{ t._written }}]{{ t | tojson }}{% endfor %}", {})
+    told = template.render({"messages": [USER], "tools": [{"function": {"name": "f"}}]})
+    assert told == '[]{"type": "function", "function": {"name": "f"}}'
+
+
+@pytest.mark.parametrize("spelled", ["plain", "escaped"])
+@pytest.mark.parametrize("one", ["[]", "{}", "0"])
+def test_arguments_dense_in_values_go_by_the_estimate_however_they_are_spelled(
+    one: str, spelled: str
+) -> None:
+    def body(count: int) -> bytes:
+        arguments = "[" + ",".join([one] * count) + "]"
+        quoted = "".join(f"\\u{ord(c):04x}" for c in arguments) if spelled == "escaped" else arguments
+        return (
+            '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", '
+            f'"tool_calls": [{{"function": {{"name": "f", "arguments": "{quoted}"}}}}]}}]}}'
+        ).encode()
+
+    reader = PoolReader(tokenizer(), ChatTemplate(INDENTED, {}))
+    assert reader.read(body(10)) is not None
+    if one != "0":
+        assert reader.read(body(MAX_JSON_MARKS // 2 + 2)) is None
+    assert reader.read(body(MAX_JSON_MARKS + 2)) is None
+
+
+def test_tools_and_arguments_count_together() -> None:
+    def read(of_tools: int, of_arguments: int) -> list[int] | None:
+        call = {"function": {"name": "f", "arguments": json.dumps([0] * of_arguments)}}
+        told = {"function": {"name": "f", "parameters": [0] * of_tools}}
+        messages = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        return tokens(PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), messages=messages, tools=[told])
+
+    half = MAX_JSON_MARKS // 2
+    assert read(half, 10) is not None
+    assert read(10, half) is not None
+    assert read(half + 10, half) is None
+    assert read(MAX_JSON_MARKS + 1, 0) is None
