@@ -170,7 +170,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="FAULT", help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--rate", type=float, default=60.0, help="requests a second (default 60)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of faults without a length of their own (default 10)")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="of faults without a length of their own (default 10)"
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args(given)
