@@ -88,6 +88,8 @@ EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
 ACCESS_LOG_NAME: Final = "warmroute"
 # In its entries, the session that a request named; without one the tag is missing.
 SESSION_TAG: Final = "warmroute-session"
+# And the route of WebSocket handshakes.
+WEBSOCKET_ROUTE: Final = "websocket"
 
 # Of listeners for gRPC's own xDS client. No other name has a slash.
 GRPC_LISTENER_PREFIX: Final = "grpc/"

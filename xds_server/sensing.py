@@ -10,6 +10,7 @@ from xds_server.signals.collect import Collector, Sources
 from xds_server.signals.dcgm import DcgmPoller
 from xds_server.signals.gpu import GpuBoard, GpuReportService
 from xds_server.signals.gpu_view import gpu_view
+from xds_server.signals.lenient import lenient_of
 from xds_server.signals.scraper import Scraper
 from xds_server.skew.watch import SkewWatch
 
@@ -59,7 +60,7 @@ class Sensing:
             listening=lambda: self._access_log.listening,
             gpus=self._gpus.loads,
         )
-        self._collector = Collector(signals, settings.pools, sources, registry)
+        self._collector = Collector(signals, lenient_of(settings), sources, registry)
         self._skew = SkewWatch(settings.skew, signals.stale_after_seconds, registry)
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -78,7 +79,7 @@ class Sensing:
         self.scraper.reconfigure(signals)
         self._gpus.reconfigure(signals, settings.weights.faults)
         self._gpu_pages.reconfigure(signals)
-        self._collector.reconfigure(signals, settings.pools)
+        self._collector.reconfigure(signals, lenient_of(settings))
         self._skew.reconfigure(settings.skew, signals.stale_after_seconds)
 
     def update(self, membership: Membership) -> None:

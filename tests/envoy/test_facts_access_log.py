@@ -43,9 +43,11 @@ class Log:
 
     def __init__(self) -> None:
         self.requests: list[Finished] = []
-        self.service = AccessLogService(
-            lambda finished, _: self.requests.append(finished), CollectorRegistry()
-        )
+        self.registry = CollectorRegistry()
+        self.service = AccessLogService(lambda finished, _: self.requests.append(finished), self.registry)
+
+    def mended(self) -> float:
+        return self.registry.get_sample_value("warmroute_access_log_mended_total") or 0.0
 
     async def of(self, answer: Any) -> Finished:
         """Wait for the entry of an answered request."""
@@ -148,6 +150,32 @@ async def test_a_client_that_leaves_blames_nobody(logged):
     finished = await log.wait_for(lambda request: "DC" in request.flags)
     assert finished.aborted
     assert not finished.faulty
+
+
+@pytest.mark.parametrize("header", [b"x-session-id", b"x-request-id", b"user-agent", b"referer"])
+async def test_text_of_one_client_that_is_no_utf8_hides_nobodys_request(logged, header):
+    """Envoy tells of it as it came, in one message with what others asked; all of them count."""
+    world, log = logged
+    world.ext_proc.reset()
+    log.requests.clear()
+    host, port = world.url(path="").removeprefix("http://").split(":")
+    mended = log.mended()
+    for _ in range(10):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        lines = b"GET / HTTP/1.1\r\nhost: engine\r\nconnection: close\r\n" + header + b": caf\xe9\r\n\r\n"
+        writer.write(lines)
+        async with asyncio.timeout(60):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        await world.post()
+    await world.eventually(lambda: len(log.requests) >= 20, "all are told")
+    assert sum(request.in_session for request in log.requests) == (10 if header == b"x-session-id" else 0)
+    ids = {request.request_id for request in log.requests}
+    assert len(ids) == (11 if header == b"x-request-id" else 20)
+    assert log.registry.get_sample_value("warmroute_access_log_malformed_total") == 0
+    assert log.mended() - mended == (10 if header in {b"x-session-id", b"x-request-id"} else 0), (
+        "Envoy mends the others itself"
+    )
 
 
 async def ask(world: Any, count: int) -> float:

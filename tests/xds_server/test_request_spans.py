@@ -53,6 +53,12 @@ class Stage:
         )
 
 
+def test_the_end_of_a_websocket_is_no_error() -> None:
+    """Envoy flags as broken what the server has ended by right."""
+    (span,) = Stage().note(status=101, flags=("UC",))
+    assert span.status.status_code is StatusCode.UNSET
+
+
 def test_it_is_a_child_of_the_pick_with_predicted_against_real() -> None:
     stage = Stage()
     (span,) = stage.note()

@@ -17,7 +17,9 @@ from fleet.names import (
     DESTINATION_NAMESPACE,
     METADATA_NAMESPACE,
     SESSION_TAG,
+    WEBSOCKET_ROUTE,
 )
+from xds_server.signals import access_log
 from xds_server.signals.access_log import PORTION, AccessLogService
 from xds_server.signals.log_entry import MOST_ATTEMPTS, finished_of
 from xds_server.signals.served import Finished
@@ -145,6 +147,25 @@ def test_notes_of_requests_that_go_on_are_left_out():
     assert finished_of(made) is None
 
 
+def opened() -> Any:
+    made = entry(status=101)
+    made.common_properties.intermediate_log_entry = True
+    made.common_properties.access_log_type = accesslog_pb2.DownstreamTunnelSuccessfullyEstablished
+    made.common_properties.route_name = WEBSOCKET_ROUTE
+    return made
+
+
+async def test_a_websocket_is_told_when_it_opens_and_counted_when_it_ends(taken):
+    """One request, one count, one span."""
+    heard: list[Finished] = []
+    taken.service.on_request = heard.append
+    taken.service.follow(["chat"])
+    await taken.service.read(message(opened(), entry(status=101)).SerializeToString())
+    assert [(read.established, read.handshake) for read in taken.requests] == [(True, True), (False, False)]
+    assert heard == taken.requests[1:]
+    assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="1xx") == 1
+
+
 async def test_requests_arrive_and_are_counted(stub, taken):
     """By pool and class of status, with what became of the pick."""
     taken.service.follow(["chat"])
@@ -202,6 +223,74 @@ async def test_bytes_that_are_no_message_end_no_stream(taken):
     await taken.service.read(message(entry()).SerializeToString())
     assert taken.metric("warmroute_access_log_malformed_total") == 1
     assert len(taken.requests) == 1
+
+
+def with_bad_text(*fields: str) -> bytes:
+    """An entry with bytes that are no UTF-8 in these fields; Protobuf itself writes none."""
+    made = entry(pick="10.0.0.1:80")
+    common = made.common_properties
+    for field in fields:
+        if field == "session":
+            common.custom_tags[SESSION_TAG] = "caf!"
+        elif field == "id":
+            made.request.request_id = "caf!"
+        elif field == "nested":
+            common.metadata.filter_metadata["x"].update({"a": [{"b": "caf!"}, "caf! ☃"]})
+    return made.SerializeToString().replace(b"caf!", b"caf\xe9")
+
+
+def sized(number: int, value: bytes) -> bytes:
+    """One field of the wire format that has a length."""
+    size, length = len(value), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + value
+
+
+def raw(*entries: bytes) -> bytes:
+    identifier = als_pb2.StreamAccessLogsMessage.Identifier(log_name=ACCESS_LOG_NAME).SerializeToString()
+    return sized(1, identifier) + sized(2, b"".join(sized(1, held) for held in entries))
+
+
+@pytest.mark.parametrize("fields", [("session",), ("id",), ("nested",), ("session", "id", "nested")], ids=str)
+async def test_text_that_is_no_utf8_costs_no_entry(taken, fields):
+    """Not those beside it, nor its own: what is no text in it is read."""
+    good = entry(status=503).SerializeToString()
+    await taken.service.read(raw(good, with_bad_text(*fields), good))
+    assert [read.status for read in taken.requests] == [503, 200, 503]
+    bad = taken.requests[1]
+    assert (bad.address, bad.picked, bad.first_byte_seconds) == ("10.0.0.1:80", "10.0.0.1:80", 0.125)
+    assert bad.in_session == ("session" in fields)
+    assert bad.request_id == ("caf?" if "id" in fields else "r-1")
+    assert taken.metric("warmroute_access_log_mended_total") == 1
+    assert taken.metric("warmroute_access_log_malformed_total") == 0
+
+
+async def test_an_entry_that_nothing_mends_costs_itself_only(taken):
+    """A number in it leads beyond its end."""
+    good = entry().SerializeToString()
+    await taken.service.read(raw(good, good[:-1] + b"\xff", good))
+    assert len(taken.requests) == 2
+    assert taken.metric("warmroute_access_log_malformed_total") == 1
+
+
+async def test_cut_and_spoilt_messages_never_raise(taken):
+    """At every byte; the next message is read."""
+    whole = raw(entry().SerializeToString(), with_bad_text("session"), entry(status=503).SerializeToString())
+    for at in range(len(whole)):
+        await taken.service.read(whole[:at])
+        await taken.service.read(whole[:at] + b"\xff" + whole[at + 1 :])
+    taken.requests.clear()
+    await taken.service.read(whole)
+    assert [read.status for read in taken.requests] == [200, 200, 503]
+
+
+async def test_a_good_message_is_not_read_by_hand(taken, monkeypatch):
+    """That would cost the usual path several times as much."""
+    monkeypatch.setattr(access_log, "entries_of", None)
+    await taken.service.read(message(*[entry()] * 3).SerializeToString())
+    assert len(taken.requests) == 3
 
 
 async def test_a_fault_of_ours_ends_no_stream(stub, taken, caplog):

@@ -12,6 +12,7 @@ from fleet.load import Load, Signal, signal
 from fleet.settings import SignalSettings
 from fleet.store import Traffic
 from xds_server.signals.collect import REFRESH_SECONDS, Collector, Sources
+from xds_server.signals.lenient import BLAMING
 from xds_server.signals.served import Finished
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
@@ -35,7 +36,7 @@ class World:
         self.weights: dict[str, int] = {}
         self.collector = Collector(
             SignalSettings(**settings),
-            (),
+            BLAMING,
             Sources(
                 lambda: self.pages,
                 lambda: self.workers,
@@ -268,9 +269,9 @@ def test_other_windows_begin_anew_and_other_settings_do_not():
         for _ in range(5):
             world.served(A, 503)
         world.loads()
-    world.collector.reconfigure(SignalSettings(decay_seconds=3), ())
+    world.collector.reconfigure(SignalSettings(decay_seconds=3), BLAMING)
     assert world.loads()[A].error_ratio.value == 1.0
-    world.collector.reconfigure(SignalSettings(error_window_seconds=9), ())
+    world.collector.reconfigure(SignalSettings(error_window_seconds=9), BLAMING)
     load = world.loads()[A]
     assert load.error_ratio is None
     assert load.trust_ratio.value == 0.02

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fleet.settings import SignalSettings
-from fleet.settings.pools import PoolSettings
+from xds_server.signals.lenient import BLAMING, Lenient
 from xds_server.signals.rows import sources
-from xds_server.signals.served import Finished, ServedWindows, retrying_4xx
+from xds_server.signals.served import Finished, ServedWindows
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 
@@ -29,7 +29,7 @@ def finished(address: str = A, status: int = 200, **fields) -> Finished:
     return Finished(address=address, status=status, **held)
 
 
-def make(*addresses: str, now: float = 0.0, lenient: frozenset[str] = frozenset()) -> ServedWindows:
+def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> ServedWindows:
     windows = ServedWindows(SignalSettings(), lenient)
     windows.relay(addresses, sources(addresses, {}), now)
     return windows
@@ -69,21 +69,12 @@ def test_a_pick_that_was_tried_in_vain_is_blamed():
     windows.record(request, 10.0)
     assert windows.columns(10.0).error_ratio.tolist() == [1.0, 0.0]
     assert windows.columns(10.0).retries.tolist() == [1.0, 0.0]
-    lenient = make(A, B, lenient=frozenset(["p"]))
+    lenient = make(A, B, lenient=Lenient(frozenset(["p"])))
     lenient.record(request, 10.0)
     assert np.isnan(lenient.columns(10.0).error_ratio[0])
     skipped = make(A, B)
     skipped.record(finished(B, picked=A, attempts=1), 10.0)
     assert np.isnan(skipped.columns(10.0).error_ratio[0])
-
-
-def test_pools_that_retry_4xx_blame_nobody():
-    """A retry there may have been for a 429."""
-    pools = [
-        PoolSettings(name="plain"),
-        PoolSettings(name="codes", retry_on="5xx,retriable-status-codes"),
-    ]
-    assert retrying_4xx(pools) == {"codes"}
 
 
 def test_latencies_are_of_good_answers_only():
@@ -102,15 +93,40 @@ def test_latencies_are_of_good_answers_only():
     assert np.isnan(columns.first_byte_p50_seconds[1])
 
 
-def test_how_long_clients_keep_their_websockets_is_no_latency():
+OPENED = {"status": 101, "first_byte_seconds": 0.001, "established": True}
+
+
+@pytest.mark.parametrize("flags", [(), ("UC",), ("DC",), ("UR",), ("UT",), ("SI",)], ids=str)
+def test_a_websocket_counts_when_it_opens_and_never_by_its_end(flags):
+    """Its length is its client's, its end is nobody's fault and no sign of life either."""
     windows = make(A)
     windows.record(finished(A, first_byte_seconds=0.2, duration_seconds=2.0), 10.0)
     for _ in range(50):
-        windows.record(finished(A, status=101, first_byte_seconds=0.001, duration_seconds=3600.0), 10.0)
+        windows.record(finished(A, duration_seconds=None, **OPENED), 10.0)
+    windows.record(finished(A, status=503, flags=("UF",), first_byte_seconds=None), 10.0)
+    for _ in range(500):
+        ended = finished(A, status=101, flags=flags, first_byte_seconds=0.001, duration_seconds=3600.0)
+        assert not ended.faulty
+        windows.record(ended, 10.0)
     columns = windows.columns(10.0)
     assert columns.first_byte_p50_seconds[0] == pytest.approx(0.2, rel=0.05)
     assert columns.duration_p99_seconds[0] == pytest.approx(2.0, rel=0.05)
-    assert columns.error_ratio[0] == 0.0
+    assert columns.error_ratio[0] == pytest.approx(1 / 52), "of 51 good answers and one refused handshake"
+    recent = windows.take()
+    assert (recent.ok[0], recent.answered[0], recent.drawn[0], recent.faults[0]) == (51, 51, 51, 1)
+
+
+def test_a_pick_that_refused_a_handshake_is_blamed_once_if_at_all():
+    """When the WebSocket opens elsewhere, and not again when it ends."""
+    opened, ended = (
+        finished(B, picked=A, attempts=2, handshake=True, **OPENED),
+        finished(B, status=101, picked=A, attempts=2, handshake=True, flags=("UC",)),
+    )
+    for handshakes, faults in ((False, 1), (True, 0)):
+        windows = make(A, B, lenient=Lenient(handshakes=handshakes))
+        windows.record(opened, 10.0)
+        windows.record(ended, 10.0)
+        assert windows.take().faults.tolist() == [faults, 0]
 
 
 def test_windows_forget():

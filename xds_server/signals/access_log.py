@@ -1,9 +1,9 @@
 """The gRPC access log service: Envoys stream what became of each request.
 
 A stream lasts as long as its Envoy's thread likes, and only Envoy speaks on it. Whatever arrives, the stream
-goes on: a message or an entry that cannot be read is counted and left out, so no Envoy is ever told of a
-fault of ours, and its log never piles up there. Entries are read in small portions, between which the event
-loop serves everybody else.
+goes on: an entry that cannot be read is counted and left out, and costs no other one, so no Envoy is ever
+told of a fault of ours, and its log never piles up there. Entries are read in small portions, between which
+the event loop serves everybody else.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from prometheus_client import Counter, Gauge
 
 from fleet.names import ACCESS_LOG_NAME
 from xds_server.signals.log_entry import finished_of
+from xds_server.signals.log_mend import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 PORTION: Final = 64
 """Entries read in one turn of the event loop: about 2 ms."""
+_MENDED_PORTION: Final = 16
+"""The same of a message whose entries are read one by one and perhaps mended."""
 MAX_STREAMS: Final = 20_000
 """Each thread of each Envoy holds one."""
 _OTHER: Final = "other"
@@ -47,6 +50,7 @@ class AccessLogMetrics:
 
     streams: Gauge
     malformed: Counter
+    mended: Counter
     faults: Counter
     requests: Counter
     retries: Counter
@@ -71,6 +75,11 @@ class AccessLogMetrics:
             Counter(
                 "warmroute_access_log_malformed",
                 "Access log messages and entries that could not be read",
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_access_log_mended",
+                "Access log entries with text that is no UTF-8, read without it",
                 registry=registry,
             ),
             Counter(
@@ -161,22 +170,28 @@ class AccessLogService:
 
     async def read(self, message: bytes) -> None:
         """Take in one message, in portions; it never raises for what the message holds."""
+        size = PORTION
         try:
             parsed = als_pb2.StreamAccessLogsMessage.FromString(message)
         except DecodeError:
-            self._metrics.malformed.inc()
-            return
-        if parsed.HasField("identifier") and parsed.identifier.log_name not in ("", ACCESS_LOG_NAME):
-            _log.warning("an Envoy sends an access log of another name, %.40r", parsed.identifier.log_name)
-        entries = iter(parsed.http_logs.log_entry)
-        while portion := list(islice(entries, PORTION)):
+            size, entries = _MENDED_PORTION, entries_of(message, self._metrics.mended.inc)
+        else:
+            if parsed.HasField("identifier") and parsed.identifier.log_name not in ("", ACCESS_LOG_NAME):
+                _log.warning(
+                    "an Envoy sends an access log of another name, %.40r", parsed.identifier.log_name
+                )
+            entries = iter(parsed.http_logs.log_entry)
+        while portion := list(islice(entries, size)):
             self._portion(portion)
-            if len(portion) == PORTION:
+            if len(portion) == size:
                 await asyncio.sleep(0)
 
     def _portion(self, entries: list[Any]) -> None:
         now = self._clock()
         for entry in entries:
+            if entry is None:
+                self._metrics.malformed.inc()
+                continue
             try:
                 finished = finished_of(entry)
             except (ValueError, OverflowError):
@@ -185,8 +200,10 @@ class AccessLogService:
             if finished is None:
                 continue
             try:
-                self._count(finished)
                 self._take(finished, now)
+                if finished.established:
+                    continue  # Its end counts and has the span.
+                self._count(finished)
                 if self.on_request is not None:
                     self.on_request(finished)
             except Exception:  # noqa: BLE001 - the one edge: a fault of ours must end no stream of an Envoy

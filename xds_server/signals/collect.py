@@ -31,20 +31,21 @@ from xds_server.signals.joined import (
 )
 from xds_server.signals.owed import Spread
 from xds_server.signals.rows import relaid, sources
-from xds_server.signals.served import ServedWindows, retrying_4xx
+from xds_server.signals.served import ServedWindows
 from xds_server.signals.stall import HALF_OPEN_FACTOR, Seen, StallDetector, Timing
 from xds_server.signals.traffic import TrafficColumns
 from xds_server.signals.trust import Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.load import Signal
-    from fleet.settings import PoolSettings, SignalSettings
+    from fleet.settings import SignalSettings
     from fleet.store import Traffic
+    from xds_server.signals.lenient import Lenient
     from xds_server.signals.rows import BoolArray, FloatArray, IntArray
     from xds_server.signals.served import Finished, Recent
 
@@ -72,7 +73,7 @@ class Collector:
     def __init__(
         self,
         settings: SignalSettings,
-        pools: Iterable[PoolSettings],
+        lenient: Lenient,
         sources: Sources,
         registry: CollectorRegistry,
     ) -> None:
@@ -91,7 +92,7 @@ class Collector:
         self._doubted: frozenset[str] = frozenset()
         self._doubted_until = 0.0
         self._clear()
-        self.reconfigure(settings, pools)
+        self.reconfigure(settings, lenient)
 
     def _clear(self) -> None:
         self._rows, self._endpoints = {}, ()
@@ -105,14 +106,14 @@ class Collector:
         self._due_at: FloatArray = np.empty(0)
         self._shown: FloatArray = np.empty((0, 0))
 
-    def reconfigure(self, settings: SignalSettings, pools: Iterable[PoolSettings]) -> None:
+    def reconfigure(self, settings: SignalSettings, lenient: Lenient) -> None:
         """Take other settings; windows of another length begin anew."""
         before, self._settings = self._settings, settings
         windows = (settings.latency_window_seconds, settings.error_window_seconds)
         if windows != (before.latency_window_seconds, before.error_window_seconds):
             self._served = ServedWindows(settings)
             self._membership = None
-        self._served.lenient = retrying_4xx(pools)
+        self._served.lenient = lenient
 
     def doubt(self, addresses: Collection[str], now: float) -> None:
         """Hold these for hanging that were unhealthy before a restart, until they give evidence or a trial.

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, METADATA_NAMESPACE, SESSION_TAG, pool_of
+from envoy.data.accesslog.v3 import accesslog_pb2
+
+from fleet.names import (
+    DESTINATION_KEY,
+    DESTINATION_NAMESPACE,
+    METADATA_NAMESPACE,
+    SESSION_TAG,
+    WEBSOCKET_ROUTE,
+    pool_of,
+)
 from xds_server.signals.served import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_ESTABLISHED: Final = accesslog_pb2.DownstreamTunnelSuccessfullyEstablished
 MOST_ATTEMPTS: Final = 100
 """An entry that tells of more is held to tell of so many: Envoy retries far less often, and one such number
 would spoil a sum for ever."""
@@ -38,13 +48,14 @@ _FLAGS: Final = {
 
 
 def finished_of(entry: Any) -> Finished | None:
-    """Read an `HTTPAccessLogEntry`; None for a note of a request that still goes on.
+    """Read an `HTTPAccessLogEntry`; None for a note of a request that goes on, unless a WebSocket has opened.
 
     Raises:
         ValueError: a time that is no time.
     """
     common = entry.common_properties
-    if common.intermediate_log_entry:
+    established = common.intermediate_log_entry and common.access_log_type == _ESTABLISHED
+    if common.intermediate_log_entry and not established:
         return None
     filters = common.metadata.filter_metadata
     first = seconds = None
@@ -73,6 +84,8 @@ def finished_of(entry: Any) -> Finished | None:
         metadata=_metadata(filters),
         in_session=bool(common.custom_tags.get(SESSION_TAG)),
         over_http1=pool != common.upstream_cluster,
+        handshake=common.route_name == WEBSOCKET_ROUTE,
+        established=established,
     )
 
 

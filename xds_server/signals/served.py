@@ -5,8 +5,10 @@ Who is to blame for a request that went wrong:
 - 5xx that the host itself answered, and connections to it that failed, broke or could not be made: the host;
 - 4xx, 429 included: the client, or a host that defends itself; never a fault;
 - a client that went away: nobody, the request counts as finished only;
+- the end of a WebSocket, whatever it was: nobody. The server closes the connection first (RFC 6455, 7.1.1),
+  and Envoy flags that as broken. That one has opened is told when it has, and counts as an answer;
 - what Envoy answered by itself, without a host: nobody;
-- a pick that was tried first and not served by: the picked host, unless the pool retries 4xx too.
+- a pick that was tried first and not served by: the picked host, unless that may have been for a 4xx.
 """
 
 from __future__ import annotations
@@ -17,24 +19,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from xds_server.signals.lenient import BLAMING, Lenient
 from xds_server.signals.log_histogram import FleetHistogram
 from xds_server.signals.rows import FloatArray, IntArray, relaid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
-    from fleet.settings import PoolSettings, SignalSettings
+    from fleet.settings import SignalSettings
 
 HOST_FLAGS: Final = frozenset(("UF", "UC", "UR", "LR", "UT", "UPE"))
 """Envoy's flags of a connection or exchange with the host that failed."""
 CLIENT_FLAGS: Final = frozenset(("DC", "DR"))
 """The client has gone."""
-_RETRIED_4XX: Final = frozenset(
-    ("retriable-4xx", "retriable-status-codes", "retriable-headers", "envoy-ratelimited")
-)
 _SWITCHED: Final = 101
+"""Of every upgrade that was taken, also where client or engine speak HTTP/2, in which it is 200."""
 _PENDING: Final = 1024
 """Requests taken in before they are counted in the windows: a bound, and what makes counting cheap."""
 _ERROR_SLICES: Final = 10
@@ -75,6 +76,10 @@ class Finished:
     """Whether it went by the cluster that speaks HTTP/1.1 to a pool that speaks HTTP/2 else."""
     in_session: bool = False
     """Whether it named a session, by which Envoy keeps those without a pick on one endpoint."""
+    handshake: bool = False
+    """Whether it came by the route of WebSocket handshakes."""
+    established: bool = False
+    """A WebSocket has opened, and goes on: no end. That comes as another one, of status 101."""
 
     @property
     def aborted(self) -> bool:
@@ -84,7 +89,7 @@ class Finished:
     @property
     def faulty(self) -> bool:
         """Whether the host that was reached is to blame."""
-        if self.aborted:
+        if self.aborted or self.status == _SWITCHED:
             return False
         return not HOST_FLAGS.isdisjoint(self.flags) or (
             self.status >= 500 and self.first_byte_seconds is not None
@@ -127,8 +132,8 @@ class ServedColumns(NamedTuple):
 class ServedWindows:
     """Windows over finished requests; bounded by the membership. `now` never goes back."""
 
-    def __init__(self, settings: SignalSettings, lenient: frozenset[str] = frozenset()) -> None:
-        """Take the windows' lengths, and the pools of which a retry blames nobody."""
+    def __init__(self, settings: SignalSettings, lenient: Lenient = BLAMING) -> None:
+        """Take the windows' lengths, and whose retries blame nobody."""
         self.lenient = lenient
         self._rows: dict[str, int] = {}
         self._error_slices = _ERROR_SLICES
@@ -167,6 +172,8 @@ class ServedWindows:
 
     def record(self, finished: Finished, now: float) -> None:
         """Take in a request; of an endpoint that is not a member, nothing is kept."""
+        if finished.status == _SWITCHED and not finished.established:
+            return  # It was taken in when it opened, perhaps days ago.
         if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
             self._flush()
         if not self._pending:
@@ -174,7 +181,7 @@ class ServedWindows:
         row = self._rows.get(finished.address)
         if row is not None:
             self._pending.append((row, *_counted(finished)))
-        if finished.retried_away and finished.cluster not in self.lenient:
+        if finished.retried_away and not self.lenient.forgives(finished):
             row = self._rows.get(finished.picked)
             if row is not None:
                 self._pending.append((row, _RETRIED, np.nan, np.nan, _NONE))
@@ -255,11 +262,6 @@ class ServedWindows:
             self._dirty[rows] = False
 
 
-def retrying_4xx(pools: Iterable[PoolSettings]) -> frozenset[str]:
-    """Return the pools that retry what may be a 4xx, so that a retry there blames nobody."""
-    return frozenset(pool.name for pool in pools if not _RETRIED_4XX.isdisjoint(pool.retry_on.split(",")))
-
-
 def _counted(finished: Finished) -> tuple[int, float, float, int]:
     """Kind, first byte, duration (both of good answers only), and whether the host answered to the end."""
     if finished.aborted:
@@ -273,7 +275,7 @@ def _counted(finished: Finished) -> tuple[int, float, float, int]:
         return _ABORTED, np.nan, np.nan, _NONE  # Envoy's own answer: it blames nobody.
     if finished.status >= 400:
         return _CLIENT_ERROR, np.nan, np.nan, answered
-    if finished.status == _SWITCHED:
-        return _OK, np.nan, np.nan, answered  # A WebSocket lasts as long as its client likes.
+    if finished.established:
+        return _OK, np.nan, np.nan, answered  # A handshake has no tokens.
     first, duration = finished.first_byte_seconds, finished.duration_seconds
     return _OK, np.nan if first is None else first, np.nan if duration is None else duration, answered

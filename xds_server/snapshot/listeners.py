@@ -25,6 +25,7 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     HttpConnectionManager,
+    HttpConnectionManagerHcmAccessLogOptions,
     HttpConnectionManagerUpgradeConfig,
     HttpFilter,
     Rds,
@@ -62,6 +63,9 @@ _LOG_FLUSH_SECONDS: Final = 0.25
 _LOG_BUFFER_BYTES: Final = 16_384
 """Of each of Envoy's threads, beyond what a stream's flow-control window takes: while xds_server is away or
 frozen, entries past it are dropped and requests go on."""
+_TOLD_OF_UPGRADES: Final = HttpConnectionManagerHcmAccessLogOptions(
+    flush_log_on_tunnel_successfully_established=True
+)
 
 
 def listeners(settings: Settings) -> list[Resource]:
@@ -119,6 +123,8 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type=upgrades.WEBSOCKET)],
         http2_protocol_options=upgrades.http2_options(settings),
         access_log=[_access_log(listener)] if settings.signals.access_log else [],
+        # A WebSocket may last for days; that an engine has taken it says something of the engine now.
+        access_log_options=_TOLD_OF_UPGRADES if settings.signals.access_log else None,
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
 

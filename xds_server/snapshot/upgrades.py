@@ -43,7 +43,7 @@ from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
-from fleet.names import BUFFER_FILTER, EXT_PROC_FILTER, HEADER_PROTOCOL, HTTP1_SUFFIX
+from fleet.names import BUFFER_FILTER, EXT_PROC_FILTER, HEADER_PROTOCOL, HTTP1_SUFFIX, WEBSOCKET_ROUTE
 from xds_server.snapshot.extension import overwriting, packed, seconds
 from xds_server.snapshot.fallback import all_but
 
@@ -237,7 +237,7 @@ def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
         )
         keys.append(option)
     return Route(
-        name="websocket",
+        name=WEBSOCKET_ROUTE,
         match=_match(path, _is_websocket()),
         route=action,
         request_headers_to_add=keys,
