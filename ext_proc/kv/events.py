@@ -23,9 +23,7 @@ from ext_proc.kv.wire import (
     KINDS,
     ClearedArray,
     RemovedArray,
-    RemovedMap,
     StoredArray,
-    StoredMap,
     entries_of,
     is_array,
     kind_of,
@@ -167,7 +165,7 @@ def _counts(event: StoredArray | RemovedArray) -> bool:
 
     Models that mix kinds of attention have several caches, and tell the same hashes of each.
     """
-    kind = event.kv_cache_spec_kind if isinstance(event, StoredMap | RemovedMap) else None
+    kind: str | None = getattr(event, "kv_cache_spec_kind", None)
     return bytes(event.group_idx) in _NO_GROUP if kind is None else kind in _PREFIX_KINDS
 
 

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 REST_SECONDS: Final = 0.004
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
-"""A message beyond this is not taken: its longest event is up to 8 ms of decoding. Engines write some 10 KB
-a step."""
+"""A message beyond this is not taken: a single event as long as that is 9 ms of decoding. Engines write some
+10 KB a step."""
 QUEUED_MESSAGES: Final = 2000
 REPLAY_PATIENCE_SECONDS: Final = 5.0
 """Without any answer for so long, a replay has failed."""

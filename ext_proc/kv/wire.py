@@ -21,6 +21,7 @@ KINDS: Final = frozenset({"BlockStored", "BlockRemoved", "AllBlocksCleared"})
 FAULTS: Final = (msgspec.DecodeError, RecursionError, ValueError, TypeError, OverflowError)
 """What decoding raises."""
 ABSENT: Final = Raw(b"")
+_ARRAYS: Final = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
 
 Hash: TypeAlias = int | bytes
 Hashes: TypeAlias = Annotated[list[Hash], msgspec.Meta(max_length=MAX_EVENT_BLOCKS)]
@@ -121,8 +122,7 @@ def parts_of(raw: Raw) -> list[Raw]:
 
 def is_array(raw: bytes | Raw) -> bool:
     """Whether it begins as an array does."""
-    first = memoryview(raw)[:1]
-    return bool(first) and (first[0] & 0xF0 == 0x90 or first[0] in (0xDC, 0xDD))
+    return bytes(memoryview(raw)[:1]) in _ARRAYS
 
 
 def text_in(raw: Raw) -> str | None:

@@ -275,6 +275,30 @@ async def test_endpoints_that_leave_or_move_are_followed() -> None:
         await until(lambda: made.held() is None)
         assert list(made.kv.view.addresses) == []
         assert made.count("warmroute_kv_event_index_blocks") == 0
+        # Nobody is left who would sweep while at work.
+        await until(lambda: not any(made.kv.view.index._fast))
+
+
+async def test_a_fault_of_ours_in_a_message_is_told_and_does_not_end_the_following(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Publisher() as engine, running(at(engine)) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        await engine.subscribed()
+
+        def store(*_: object) -> None:
+            raise MemoryError("words of a prompt")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(made.kv.view.index, "store", store)
+            for _ in range(2):
+                await engine.publish(first(1))
+            await until(lambda: made.count("warmroute_kv_event_faults_total", fault="failed") == 2)
+        assert made.freshness() is Freshness.PARTIAL
+        await engine.publish(first(2))
+        await until(lambda: made.held() == 2 * SIZE)
+    assert caplog.text.count("MemoryError at ") == 1
+    assert "words" not in caplog.text
 
 
 async def test_prompts_are_read_with_the_pools_tokenizer(tmp_path: Path) -> None:
