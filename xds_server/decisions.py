@@ -74,6 +74,7 @@ def shown_verdict(verdict: Verdict) -> dict[str, Any]:
         "pool": verdict.pool,
         "weight": verdict.weight,
         "share": verdict.share,
+        "target_share": verdict.target_share,
         "score": verdict.score,
         "factors": dict(verdict.factors),
         "unhealthy": verdict.unhealthy,

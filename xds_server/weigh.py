@@ -131,7 +131,7 @@ class Weigher:
             forced = [row for row, address in enumerate(addresses) if address in tick.overrides]
             if forced:
                 pool = self._pools[name]
-                shares = [pool.verdict(row, tick, marked=False).share for row in range(len(addresses))]
+                shares = [pool.verdict(row, tick, marked=False).target_share for row in range(len(addresses))]
                 computed = to_weights([nan if share is None else share for share in shares])
                 own |= {addresses[row]: int(computed[row]) for row in forced}
         return own

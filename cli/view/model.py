@@ -106,9 +106,8 @@ def printable(text: str) -> str:
 def _row(entry: Mapping[str, Any], told: Mapping[str, Any], totals: Mapping[str, float]) -> EndpointRow:
     both = {**told, **{name: value for name, value in entry.items() if value is not None}}
     weight, pool = number(entry.get("weight")), str(entry.get("pool") or "")
-    share = number(both.get("share"))
-    if share is None and weight is not None and totals[pool]:
-        share = weight / totals[pool]
+    # Of the weights that are shown beside it, where they are known: both are of one moment.
+    share = number(both.get("share")) if weight is None or not totals[pool] else weight / totals[pool]
     load = entry.get("load")
     reason = both.get("reason")
     return EndpointRow(

@@ -49,9 +49,16 @@ def test_signals_may_be_told_with_their_ages() -> None:
     ],
 )  # fmt: skip
 def test_reason_and_share_come_from_the_weights_where_endpoints_do_not_tell_them(weights: Any) -> None:
-    told = {"endpoints": [{"address": "10.0.0.1:8000", "pool": "chat", "weight": 5}]}
+    told = {"endpoints": [{"address": "10.0.0.1:8000", "pool": "chat"}]}
     (row,) = picture({ENDPOINTS: told, WEIGHTS: weights}).rows
     assert (row.reason, row.share) == ("queue 41", 0.6)
+
+
+def test_a_share_is_that_of_the_weights_beside_it() -> None:
+    """Whatever a server of another version calls a share."""
+    listed = [{"address": f"10.0.0.{at}:8000", "pool": "chat", "weight": 100 * at} for at in (1, 3)]
+    told = {ENDPOINTS: {"endpoints": listed}, WEIGHTS: {"weights": {"10.0.0.1:8000": TOLD}}}
+    assert [row.share for row in picture(told).rows] == [0.25, 0.75]
 
 
 def test_skew_is_told_in_lines() -> None:

@@ -84,6 +84,9 @@ def test_an_override_is_in_force_at_once_and_ends_at_once() -> None:
     assert [(change.address, change.old, change.new, change.reason) for change in forced.changes] == [
         ("a", 1000, 7, "override")
     ]
+    assert given.verdicts()["a"].share == pytest.approx(7 / 2007), "the weight in force, in its pool"
+    assert given.verdicts()["b"].share == pytest.approx(1000 / 2007)
+    assert given.verdicts()["a"].target_share == pytest.approx(1 / 3)
     still = given.weigh(POOLS, loads(0.5), 0.5, overrides={"a": 7, "gone": 9})
     assert not still.changed
     ended = given.weigh(POOLS, loads(0.75), 0.75)

@@ -74,6 +74,8 @@ class PoolWeights:
     def __init__(self, name: str, settings: WeightSettings) -> None:
         self.name = name
         self.weights: dict[str, int] = {}
+        self._total = 0
+        """Their sum."""
         self.restored: frozenset[str] | None = None
         """While the weights are those of the last good state: who was unhealthy in it."""
         self._settings = settings
@@ -99,7 +101,7 @@ class PoolWeights:
 
     def restore(self, weights: Mapping[str, int], marked: Collection[str], now: float) -> None:
         """Begin with the weights of the last good state."""
-        total = sum(weights.values())
+        total = self._total = sum(weights.values())
         self._saved, self.weights = weights, dict(weights)
         self._shares = {address: weight / total for address, weight in weights.items()}
         self._stabiliser.published(self._shares, now)
@@ -133,13 +135,15 @@ class PoolWeights:
     def verdict(self, row: int, tick: Tick, *, marked: bool) -> Verdict:
         """Say of the endpoint at `row` why it weighs what it weighs."""
         address, seen = self._addresses[row], self._appraisal
+        weight = self.weights.get(address)
         return Verdict(
             address=address,
             pool=self.name,
             score=None if seen is None else float(seen.scores[row]),
             factors=self._factors(row, tick),
-            share=self._shares.get(address) if seen is None else float(seen.shares[row]),
-            weight=self.weights.get(address),
+            weight=weight,
+            share=None if weight is None else weight / self._total,
+            target_share=self._shares.get(address) if seen is None else float(seen.shares[row]),
             unhealthy=marked,
             reason=self._reason(row, tick.load(address), tick),
         )
@@ -183,7 +187,7 @@ class PoolWeights:
         )
 
     def _take(self, weights: dict[str, int], tick: Tick) -> list[WeightChange]:
-        old, self.weights = self.weights, weights
+        old, self.weights, self._total = self.weights, weights, sum(weights.values())
         self._overrides = _of(tick.overrides, self._addresses) or NO_OVERRIDES
         changes = []
         for row, address in enumerate(self._addresses):

@@ -29,10 +29,13 @@ class Verdict:
     factors: Mapping[str, float]
     """What lowers its weight beside its load, by name: `unreachable`, `stalled`, `gpu_health`, `silent_zone`,
     `trust`, `slow_start`. Empty for none."""
-    share: float | None
-    """Of its pool's traffic, as it should be now; the weight in force may differ by the dead band."""
     weight: int | None
     """In force, in [1, 10000]; None before the pool's first update."""
+    share: float | None
+    """That weight over the sum of its pool's."""
+    target_share: float | None
+    """What the stabiliser makes of the scores now. Between it and the weight in force lie the dead band, slow
+    start and overrides."""
     unhealthy: bool
     """Whether Envoys are told not to use it."""
     reason: str
