@@ -10,7 +10,17 @@ from ext_proc.kv.blocks import BlockIndex, step_tokens
 from ext_proc.kv.chain import MAX_TOKENS, Chain
 from ext_proc.kv.events import MAX_BLOCKS, Removed, Stored
 from ext_proc.kv.view import Freshness
-from tests.ext_proc.kv_worlds import CLEARED, World, answer, batch, decode_batch, recorded, removed, settle, stored
+from tests.ext_proc.kv_worlds import (
+    CLEARED,
+    World,
+    answer,
+    batch,
+    decode_batch,
+    recorded,
+    removed,
+    settle,
+    stored,
+)
 
 SIZE = 16
 PROMPT = list(range(100, 100 + 4 * SIZE + 1))
