@@ -78,7 +78,7 @@ async def measure(plan: Plan, args: argparse.Namespace) -> Figures:
         await one_run(
             plan, engines=args.engines, seconds=args.seconds, load=args.load, seed=args.seed + number
         )
-        for number in range(plan.drive.repeats)
+        for number in range(plan.drive.repeats * args.rounds)
     ]
     return figures(plan, runs)
 
@@ -226,6 +226,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=_rates,
         default=(10.0, 30.0, 80.0, 160.0),
         help="of the hot system prompt on fast engines; empty: none (default 10,30,80,160)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        choices=range(1, 101),
+        default=1,
+        metavar="N",
+        help="so many times the requests, as tails of times need many (default 1)",
     )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")

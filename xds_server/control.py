@@ -4,6 +4,9 @@ A stream's life: the worker says hello; it is told the membership, then loads at
 fleet's view; a changed membership is told before the loads that refer to it. A worker that reads slowly
 gets the newest view only. When its stream ends, its traffic is forgotten.
 
+The others' requests are told between two views, too, soon after they have been reported: by older counts two
+workers send to the same endpoint what one would have spread.
+
 Membership and loads are the same for all workers, so they are made bytes once a view, whatever the number of
 workers. What differs, the requests of the others, is a small message of its own.
 """
@@ -40,6 +43,10 @@ logger = logging.getLogger(__name__)
 _SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
 _ENCODED_ANEW_SECONDS: Final = 0.25
 """Bytes that are older tell ages that are too small."""
+_LEAST_APART_SECONDS: Final = 0.05
+_MOST_APART_SECONDS: Final = 0.25
+_APART_SECONDS_PER_COUNT: Final = 0.00025
+"""Telling one worker of one endpoint takes a hundredth of that or less."""
 
 
 class Broadcast:
@@ -125,14 +132,54 @@ class WorkerStream:
             messages.append(broadcast.membership())
             self._membership = view.membership
             self._serial = self._elsewhere = None
-        elsewhere = store.in_flight(except_worker=self.worker or "")
-        if elsewhere != (self._elsewhere or {}):
-            messages.append(encode_in_flight(elsewhere, view.membership).SerializeToString())
-        self._elsewhere = elsewhere
+        messages += self.in_flight(store)
         if broadcast.serial != self._serial:
             messages.append(broadcast.loads(now))
             self._serial = broadcast.serial
         return messages
+
+    def in_flight(self, store: FleetStore) -> list[bytes]:
+        """What it must be told of the others' requests, of the endpoints that it has been told."""
+        if self._membership is None:
+            return []
+        before, elsewhere = self._elsewhere or {}, store.in_flight(except_worker=self.worker or "")
+        self._elsewhere = elsewhere
+        if elsewhere == before:
+            return []
+        return [encode_in_flight(elsewhere, self._membership).SerializeToString()]
+
+
+class Pulse:
+    """Wakes all streams together after reports, and not more often than is worth it."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+        self._event = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat_at = float("-inf")
+
+    def hear(self, apart_seconds: float) -> None:
+        """Beat soon, at least so many seconds after the last beat."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time(), self._beat_at + apart_seconds), self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        self._beat_at = asyncio.get_running_loop().time()
+        self.beats += 1
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def beyond(self, beats: int) -> None:
+        """Return once there have been more beats than so many."""
+        while self.beats <= beats:
+            await self._event.wait()
+
+
+def apart_seconds(endpoints: int, workers: int) -> float:
+    """Return how far apart so many workers are told counts of so many endpoints."""
+    return min(_MOST_APART_SECONDS, max(_LEAST_APART_SECONDS, _APART_SECONDS_PER_COUNT * endpoints * workers))
 
 
 class ControlService:
@@ -145,6 +192,7 @@ class ControlService:
         self._clock = clock
         self._broadcast = Broadcast()
         self._streams: set[str] = set()
+        self._reported = Pulse()
         self._serial = 0
         self._workers = Gauge("warmroute_workers", "ext_proc workers that follow", registry=registry)
         self._refused = Counter(
@@ -193,27 +241,42 @@ class ControlService:
             self._streams.discard(key)
             self._workers.set(len(self._streams))
             self._store.forget_worker(key)
+            self._tell_soon()
             logger.info("worker %s has left", key)
             await asyncio.gather(reader, return_exceptions=True)
 
     async def _updates(self, stream: WorkerStream, reader: asyncio.Task[None]) -> AsyncIterator[bytes]:
-        told = None
+        told, beats = None, 0
         while not reader.done():
             view = self._store.view
             if view is not None and view is not told:
-                told = view
+                told, beats = view, self._reported.beats
                 for update in stream.updates(view, self._store, self._clock()):
                     yield update
                 continue
             change = asyncio.create_task(self._store.changed(told))
+            report = asyncio.create_task(self._reported.beyond(beats))
             try:
-                await asyncio.wait((change, reader), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((change, report, reader), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 change.cancel()
+                report.cancel()
+            if self._reported.beats > beats:
+                beats = self._reported.beats
+                for update in stream.in_flight(self._store):
+                    yield update
 
     async def _read(self, stream: WorkerStream, requests: AsyncIterator[control_pb2.FollowRequest]) -> None:
         async for request in requests:
             stream.on_request(request, self._store)
+            if len(self._streams) > 1:
+                self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        """See to it that workers hear of changed counts, without waiting for a tick."""
+        view = self._store.view
+        if view is not None:
+            self._reported.hear(apart_seconds(len(view.membership.addresses), len(self._streams)))
 
     async def _end(self, reader: asyncio.Task[None], context: grpc.aio.ServicerContext[Any, Any]) -> None:
         error = reader.exception() if reader.done() and not reader.cancelled() else None

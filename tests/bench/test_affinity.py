@@ -152,7 +152,13 @@ def test_hot_rates_are_of_fast_engines_beside_envoy_alone() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--workers", "0"], ["--workers", "1,x"], ["--workloads", "none"], ["--hot-rates", "0"]],
+    [
+        ["--workers", "0"],
+        ["--workers", "1,x"],
+        ["--workloads", "none"],
+        ["--hot-rates", "0"],
+        ["--rounds", "0"],
+    ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):

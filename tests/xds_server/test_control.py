@@ -109,6 +109,25 @@ async def test_a_worker_hears_of_the_others_requests_but_not_its_own(server: Ser
     await second.stop()
 
 
+async def test_a_worker_hears_of_the_others_requests_between_two_views(server: Server) -> None:
+    """Loads change with the scrapes; requests in flight with each request."""
+    server.store.publish(VIEW)
+    first = Worker(server.address, "one")
+    second = Worker(server.address, "two")
+    first.start()
+    second.start()
+    await until(lambda: first.store.view is not None and second.store.view is not None)
+    for count in (3, 1, 0):
+        first.seen = [Traffic(A.address, count, 5, 5 - count)]
+        told = {A.address: count} if count else {}
+        await until(lambda told=told: second.store.view.in_flight_elsewhere == told)  # type: ignore[misc]
+        assert first.store.view is not None
+        assert first.store.view.in_flight_elsewhere == {}
+    assert server.store.view is VIEW, "no tick has told it"
+    await first.stop()
+    await second.stop()
+
+
 async def test_when_the_server_goes_the_worker_keeps_its_view_and_comes_back(server: Server) -> None:
     worker = Worker(server.address)
     worker.start()
