@@ -7,7 +7,9 @@ Fallbacks prefer other fault domains: each is the cheapest of the next `DOMAIN_D
 those before it, if it costs at most `other_domain_seconds` more than the cheapest; else that one.
 
 An endpoint that is left out because it is not trusted is tried with one request in a while, with the usual
-order as its fallbacks, so that its recovery is seen.
+order as its fallbacks, so that its recovery is seen. Where there are fewer that are trusted than fallbacks,
+such endpoints stand behind them: past the end of the list Envoy draws by weight, and whoever has refused a
+request may be drawn again.
 """
 
 from __future__ import annotations
@@ -71,8 +73,11 @@ class Composition:
             return self._trial(*tried, order, question, considered)
         first = order[0]
         held, cold = forecast.matched.item(first), forecast.cold.item(first)
+        endpoints = tuple([candidates.addresses[position] for position in order])
+        if candidates.trials and len(order) < self._wanted:
+            endpoints += self._distrusted(self._wanted - len(order), question)
         return Pick(
-            endpoints=tuple([candidates.addresses[position] for position in order]),
+            endpoints=endpoints,
             reason=Reason.WARM if held else Reason.COLD,
             matched_share=held / len(question.blocks) if held else 0.0,
             prefix=question.prefix,
@@ -109,7 +114,8 @@ class Composition:
         """Return a pick of an endpoint that is no candidate; how long it will take is unknown."""
         candidates = self.candidates
         held = question.matched.item(row)
-        behind = (candidates.addresses[position] for position in order[: self._wanted - 1])
+        behind = tuple([candidates.addresses[position] for position in order[: self._wanted - 1]])
+        behind += self._distrusted(self._wanted - 1 - len(behind), question, but=address)
         # Its own rate is as little to be relied on as its answers.
         cold_bytes = question.text_bytes - held * self._block_bytes
         return Pick(
@@ -122,6 +128,14 @@ class Composition:
             trial=True,
             considered=considered,
         )
+
+    def _distrusted(self, count: int, question: Question, but: str = "") -> tuple[str, ...]:
+        """Return so many that are left out for want of trust; other prompts begin with other ones."""
+        if count <= 0:
+            return ()
+        others = [address for _, address in self.candidates.trials if address != but]
+        first = question.leading_hash % max(1, len(others))
+        return tuple((others[first:] + others[:first])[:count])
 
     def offer(self, question: Question, forecast: Forecast, cost: NDArray[np.float64]) -> Offer:
         """Put before a picker what it chooses from."""

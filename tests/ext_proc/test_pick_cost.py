@@ -351,8 +351,28 @@ def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind
     for pick in picks:
         numbers = [number(address) for address in pick.endpoints]
         assert (numbers[0] == 1) is pick.trial
-        assert set(numbers[1:]) <= {0, 2}
-        assert len(set(numbers)) == len(numbers)
+        assert {*numbers} == {0, 1, 2}
+        assert len(numbers) == 3
+        assert (numbers[-1] == 1) is not pick.trial, "else it is the last resort"
+
+
+def test_behind_the_few_that_are_trusted_stand_others_each_once() -> None:
+    """Envoy would draw by weight, and perhaps whoever has just refused."""
+    doubted = load(queue_depth=0, trust_ratio=0.02)
+    state = state_of({0: IDLE, **dict.fromkeys(range(1, 6), doubted)}, count=6)
+    picks = [choose(state, Ask(leading=leading)) for leading in range(40)]
+    orders = [[number(address) for address in pick.endpoints] for pick in picks if not pick.trial]
+    assert all(order[0] == 0 and len({*order}) == len(order) == 3 for order in orders)
+    assert {order[1] for order in orders} == {1, 2, 3, 4, 5}, "not one of them for all prompts"
+    tried = [[number(address) for address in pick.endpoints] for pick in picks if pick.trial]
+    assert tried
+    assert all(order[1] == 0 and len({*order}) == len(order) == 3 for order in tried)
+
+
+def test_enough_that_are_trusted_need_nobody_else_behind() -> None:
+    state = state_of({**dict.fromkeys(range(3), IDLE), 3: load(queue_depth=0, trust_ratio=0.02)})
+    picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(10)]
+    assert {3 in map(number, pick.endpoints) for pick in picks if not pick.trial} == {False}
 
 
 def test_one_that_keeps_what_it_is_tried_with_gets_no_more() -> None:

@@ -174,6 +174,15 @@ def test_only_those_that_are_not_trusted_are_tried() -> None:
     assert [found.place(address) for address in ("h:0", "h:1", "h:2", "h:9")] == [None, None, 0, None]
 
 
+def test_whoever_may_not_be_named_is_not_tried_either_in_whatever_order_filters_stand() -> None:
+    loads = [told(trust_ratio=0.1), told(trust_ratio=0.1), told(trust_ratio=1.0)]
+    shape = PoolShape.of(pool_of({}, {}, {}))
+    fleet = Fleet(shape, columns_of(shape, loads), PickSettings(), "m", subset(("h:1", "h:2")))
+    found = filtered(fleet, ("trusted", "model", "subset"))
+    assert found is not None
+    assert (found.addresses, found.trials) == (("h:2",), ((1, "h:1"),))
+
+
 @pytest.mark.parametrize("filters", [("model",), ("subset", "healthy"), ("model", "subset", "model")])
 def test_filters_without_which_requests_would_fail_must_be_composed(filters: tuple[FilterName, ...]) -> None:
     with pytest.raises(ValidationError, match="filters"):

@@ -50,6 +50,8 @@ def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
         passes = rule.passes(fleet)
         if passes is None:
             continue
+        if rule.required:
+            tried = tried[passes[tried]]
         among = passes[chosen]
         left = int(np.count_nonzero(among))
         if left == chosen.size:
