@@ -15,7 +15,7 @@ from ext_proc.subset import by_host
 from fleet.pick_table import ROW_OF
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -177,12 +177,20 @@ class Candidates:
     """As in `PoolShape`."""
     trials: tuple[tuple[int, str], ...] = ()
     """Row in the pool and address of those that are left out for want of trust: one may be tried at times."""
+    spares: tuple[tuple[tuple[int, str], ...], ...] = ()
+    """The same of all that a retry may go to where candidates are too few: those that are full, then those
+    that are not trusted; of each kind the heaviest first, and those that weigh the same together."""
 
     @classmethod
     def of(
-        cls, shape: PoolShape, columns: LoadColumns, chosen: NDArray[np.intp], tried: NDArray[np.intp]
+        cls,
+        shape: PoolShape,
+        columns: LoadColumns,
+        chosen: NDArray[np.intp],
+        tried: NDArray[np.intp],
+        spare: NDArray[np.intp],
     ) -> Candidates:
-        """Take the chosen rows of a pool, at least one; those that are to be tried are left out of them."""
+        """Take the chosen rows of a pool, at least one; `tried` and `spare` are left out of them."""
         whole = chosen.size == len(shape.addresses)
         rows = slice(None) if whole else chosen
         positions = chosen.tolist()
@@ -199,6 +207,7 @@ class Candidates:
             load_known=not np.isnan(signals[_LOAD_ROWS]).all(),
             domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
             trials=tuple((row, shape.addresses[row]) for row in tried.tolist()),
+            spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, tried)),
         )
 
     def signal(self, name: str) -> NDArray[np.float64]:
@@ -218,6 +227,15 @@ class Candidates:
         """Return each one's share of the weights, its fair share of the requests: they sum up to 1."""
         result: NDArray[np.float64] = self.weights / self.weights.sum()
         return result
+
+
+def _by_weight(
+    shape: PoolShape, columns: LoadColumns, rows: NDArray[np.intp]
+) -> Iterator[tuple[tuple[int, str], ...]]:
+    """Yield rows with their addresses, the heaviest first, those of one weight together."""
+    weights = np.nan_to_num(columns.weights[rows])
+    for weight in np.unique(weights)[::-1]:
+        yield tuple((row, shape.addresses[row]) for row in rows[weights == weight].tolist())
 
 
 def neutral(column: NDArray[np.float64], default: float) -> NDArray[np.float64]:

@@ -7,9 +7,9 @@ Fallbacks prefer other fault domains: each is the cheapest of the next `DOMAIN_D
 those before it, if it costs at most `other_domain_seconds` more than the cheapest; else that one.
 
 An endpoint that is left out because it is not trusted is tried with one request in a while, with the usual
-order as its fallbacks, so that its recovery is seen. Where there are fewer that are trusted than fallbacks,
-such endpoints stand behind them: past the end of the list Envoy draws by weight, and whoever has refused a
-request may be drawn again.
+order as its fallbacks, so that its recovery is seen. Where candidates are fewer than are to be named, those
+that are left out for memory or trust stand behind them: past the end of the list Envoy draws by weight, and
+whoever has refused a request may be drawn again.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Composition:
         first = order[0]
         held, cold = forecast.matched.item(first), forecast.cold.item(first)
         endpoints = tuple([candidates.addresses[position] for position in order])
-        if candidates.trials and len(order) < self._wanted:
-            endpoints += self._distrusted(self._wanted - len(order), question)
+        if candidates.spares and len(order) < self._wanted:
+            endpoints += self._spares(self._wanted - len(order), question)
         return Pick(
             endpoints=endpoints,
             reason=Reason.WARM if held else Reason.COLD,
@@ -115,7 +115,7 @@ class Composition:
         candidates = self.candidates
         held = question.matched.item(row)
         behind = tuple([candidates.addresses[position] for position in order[: self._wanted - 1]])
-        behind += self._distrusted(self._wanted - 1 - len(behind), question, but=address)
+        behind += self._spares(self._wanted - 1 - len(behind), question, but=address)
         # Its own rate is as little to be relied on as its answers.
         cold_bytes = question.text_bytes - held * self._block_bytes
         return Pick(
@@ -129,13 +129,22 @@ class Composition:
             considered=considered,
         )
 
-    def _distrusted(self, count: int, question: Question, but: str = "") -> tuple[str, ...]:
-        """Return so many that are left out for want of trust; other prompts begin with other ones."""
+    def _spares(self, count: int, question: Question, but: str = "") -> tuple[str, ...]:
+        """Return so many of those that are left out; among equals, other prompts begin with other ones."""
         if count <= 0:
             return ()
-        others = [address for _, address in self.candidates.trials if address != but]
-        first = question.leading_hash % max(1, len(others))
-        return tuple((others[first:] + others[:first])[:count])
+        doubted, in_flight = dict(self.candidates.trials), self._backlog.in_flight
+        free: list[str] = []
+        kept: list[str] = []
+        for group in self.candidates.spares:
+            first = question.leading_hash % len(group)
+            for row, address in group[first:] + group[:first]:
+                if address != but:
+                    hangs = row in doubted and in_flight[row] >= MOST_TRIALS_IN_FLIGHT
+                    (kept if hangs else free).append(address)
+            if len(free) >= count:
+                break
+        return tuple((free + kept)[:count])
 
     def offer(self, question: Question, forecast: Forecast, cost: NDArray[np.float64]) -> Offer:
         """Put before a picker what it chooses from."""

@@ -369,6 +369,29 @@ def test_behind_the_few_that_are_trusted_stand_others_each_once() -> None:
     assert all(order[1] == 0 and len({*order}) == len(order) == 3 for order in tried)
 
 
+def orders_of(state: PoolState, more: int = 40) -> set[tuple[int, ...]]:
+    """Endpoints of picks that try nobody, for several prompts."""
+    picks = [choose(state, Ask(leading=leading)) for leading in range(more)]
+    return {tuple(map(number, pick.endpoints)) for pick in picks if not pick.trial}
+
+
+def test_one_that_is_full_and_trusted_stands_before_those_that_are_not() -> None:
+    full, doubted = load(queue_depth=0, memory_used_ratio=0.99), load(queue_depth=0, trust_ratio=0.02)
+    state = state_of({0: IDLE, 1: full, 2: doubted, 3: doubted})
+    assert orders_of(state) == {(0, 1, 2), (0, 1, 3)}
+
+
+def test_behind_the_trusted_heavier_ones_stand_first_and_those_that_may_hang_last() -> None:
+    doubted = load(queue_depth=0, trust_ratio=0.02)
+    weights = dict(zip((f"10.0.0.{n}:8000" for n in range(4)), (2000, 100, 900, 50), strict=True))
+    state = state_of({0: IDLE, **dict.fromkeys((1, 2, 3), doubted)}, weights=weights)
+    assert orders_of(state) == {(0, 2, 1)}
+    state.backlog.set_in_flight("10.0.0.2:8000", 4, NOW)
+    assert orders_of(state) == {(0, 1, 3)}
+    state.backlog.set_in_flight("10.0.0.3:8000", 4, NOW)
+    assert orders_of(state) == {(0, 1, 2)}
+
+
 def test_enough_that_are_trusted_need_nobody_else_behind() -> None:
     state = state_of({**dict.fromkeys(range(3), IDLE), 3: load(queue_depth=0, trust_ratio=0.02)})
     picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(10)]

@@ -183,6 +183,17 @@ def test_whoever_may_not_be_named_is_not_tried_either_in_whatever_order_filters_
     assert (found.addresses, found.trials) == (("h:2",), ((1, "h:1"),))
 
 
+def test_whoever_hangs_or_is_away_is_no_spare_in_whatever_order_filters_stand() -> None:
+    doubtful = {"trust_ratio": 0.1}
+    loads = [told(**doubtful), told(**doubtful, reachable=0.0), told(**doubtful, stalled=1.0), told()]
+    shape = PoolShape.of(pool_of({}, {}, {}, {}))
+    fleet = Fleet(shape, columns_of(shape, loads), PickSettings(), "m")
+    for filters in (("model", "trusted", "healthy", "working"), ("model", "healthy", "working", "trusted")):
+        found = filtered(fleet, filters)
+        assert found is not None
+        assert (found.trials, found.spares) == (((0, "h:0"),), (((0, "h:0"),),))
+
+
 @pytest.mark.parametrize("filters", [("model",), ("subset", "healthy"), ("model", "subset", "model")])
 def test_filters_without_which_requests_would_fail_must_be_composed(filters: tuple[FilterName, ...]) -> None:
     with pytest.raises(ValidationError, match="filters"):

@@ -28,6 +28,8 @@ class Filter(NamedTuple):
     """It is passed over as well when it would leave less than this share of those before it, 0 to 1."""
     tried: bool = False
     """Those that it alone leaves out are tried now and then."""
+    spare: bool = False
+    """Those that it alone leaves out are good enough for a retry, where others are too few."""
 
 
 FILTERS: Final[dict[str, Filter]] = {
@@ -37,21 +39,21 @@ FILTERS: Final[dict[str, Filter]] = {
     "working": Filter(working.passes),
     "trusted": Filter(trusted.passes, tried=True),
     # When most are full, that is the pool's load, and scores tell who is worse off.
-    "memory": Filter(memory.passes, least_share=0.5),
+    "memory": Filter(memory.passes, least_share=0.5, spare=True),
 }
 
 
 def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
     """Apply filters in their order, each to those whom the ones before have left; None: nobody is left."""
     chosen = np.arange(len(fleet.shape.addresses))
-    tried = chosen[:0]
+    tried = spare = chosen[:0]
     for name in names:
         rule = FILTERS[name]
         passes = rule.passes(fleet)
         if passes is None:
             continue
-        if rule.required:
-            tried = tried[passes[tried]]
+        if not rule.tried and not rule.spare:
+            tried, spare = tried[passes[tried]], spare[passes[spare]]
         among = passes[chosen]
         left = int(np.count_nonzero(among))
         if left == chosen.size:
@@ -60,7 +62,9 @@ def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
             continue
         if rule.tried:
             tried = chosen[~among]
+        elif rule.spare:
+            spare = chosen[~among]
         chosen = chosen[among]
     if not chosen.size:
         return None
-    return Candidates.of(fleet.shape, fleet.columns, chosen, tried)
+    return Candidates.of(fleet.shape, fleet.columns, chosen, tried, spare)
