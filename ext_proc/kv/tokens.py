@@ -30,7 +30,7 @@ from xxhash import xxh3_128_digest
 from ext_proc.kv.lookup import MAX_IDS, PromptTokens
 from ext_proc.kv.segments import Cutter
 from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
-from ext_proc.kv.tools import TemplateFailedError, ToolsMemory
+from ext_proc.kv.tools import TemplateFailedError, ToolsMemory, marks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,9 +55,6 @@ _CALL_CHARS: Final = 40
 
 _QUOTE, _LIST, _NULL = b'"[n'
 _COMMA: Final = ord(",")
-_CASE: Final = np.uint8(0x20)
-"""The bit in which `[` and `{` differ."""
-_OPENER: Final = ord("{")
 _IDS: Final = re.compile(rb"\[[ \t\r\n]*+(\[[0-9, \t\r\n]*+\])[ \t\r\n]*+\]|(\[[0-9, \t\r\n]*+\])")
 """A list of ids, alone or as the only one in a list."""
 _ABSENT: Final = msgspec.Raw(b"")
@@ -143,7 +140,7 @@ class PoolReader:
         raws = {
             name: raw for name in fields.__struct_fields__ if (raw := getattr(fields, name)) is not _ABSENT
         }
-        marks = {name: _marks(raw) for name, raw in raws.items()}
+        marks = {name: marks_of(raw) for name, raw in raws.items()}
         if self._template is None or sum(marks.values()) > MAX_MARKS:
             return None
         as_json = marks.get("tools", 0) + marks.get("chat_template_kwargs", 0)
@@ -280,11 +277,6 @@ def _prompt_of(fields: _Fields) -> msgspec.Raw:
 
 def _is_null(raw: msgspec.Raw) -> bool:
     return raw is _ABSENT or memoryview(raw)[0] == _NULL
-
-
-def _marks(raw: msgspec.Raw) -> int:
-    columns = np.frombuffer(raw, np.uint8)
-    return int(np.count_nonzero(columns == _COMMA) + np.count_nonzero(columns | _CASE == _OPENER))
 
 
 def _start_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -6,15 +6,30 @@ An agent's hundred tools are most of its chat's bytes; to decode and write them 
 from __future__ import annotations
 
 import json
+import sys
 from collections import OrderedDict
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from xxhash import xxh3_128_digest
 
-MAX_BYTES: Final = 1024 * 1024
-"""Of remembered tools as they stand in bodies; decoded and written they take some ten times that."""
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""What remembered tools take at the most, decoded and written; most take a third of what is kept for them."""
+_BYTES_PER_MARK: Final = 200
+"""Of a value with its place in a list or an object, beside its characters."""
+_BYTES_PER_TOOL: Final = 1024
+_WIDEST: Final = 4
+"""Bytes of a character in a string that has one outside Unicode's basic plane."""
+_WRITTEN_RATIO: Final = 12
+"""Bytes to remember of tools as written, to those in the body: three times the characters, at the widest.
+
+Without an end to it, lists in lists that a template indents are thousands of times what the body had.
+"""
 _MAX_FORMS: Final = 4
+_COMMA, _OPENER = b",{"
+_CASE: Final = np.uint8(0x20)
+"""The bit in which `[` and `{` differ."""
 _spelled: Final = json.JSONEncoder(ensure_ascii=False).encode
 _ascii: Final = json.JSONEncoder().encode
 _value: Final = msgspec.json.Decoder().decode
@@ -24,32 +39,43 @@ class TemplateFailedError(Exception):
     """The chat cannot be rendered here."""
 
 
+class _Room:
+    """How many more bytes of written text may be remembered of a request's tools."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class _Tool(dict[str, Any]):
     """A tool that remembers how it was written. Templates cannot change it: their sandbox forbids that."""
 
-    __slots__ = ("_written",)
+    __slots__ = ("_room", "_written")
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, told: dict[str, Any], room: _Room) -> None:
         super().__init__(told)
         # Underscored, so that no template sees it.
+        self._room = room
         self._written: dict[tuple[bool, int | None], str] = {}
 
 
 class Tools(list[_Tool]):
     """A request's tools, with their fields in the order in which engines write them."""
 
-    __slots__ = ("_written",)
+    __slots__ = ("_room", "_written")
 
-    def __init__(self, told: object) -> None:
-        """Take over a decoded list.
+    def __init__(self, told: object, in_body: int = 0) -> None:
+        """Take over a decoded list, of which so many bytes stood in the body; 0 if it is not to last.
 
         Raises:
             TemplateFailedError: these are no tools.
         """
         if not isinstance(told, list):
             raise TemplateFailedError
-        super().__init__(map(_ordered, told))
         # Underscored, so that no template sees it.
+        self._room = room = _Room(in_body and in_body * _WRITTEN_RATIO + len(told) * _BYTES_PER_TOOL)
+        super().__init__(_Tool(_ordered(tool), room) for tool in told)
         self._written: dict[tuple[bool, int | None], str] = {}
 
 
@@ -62,7 +88,6 @@ class ToolsMemory:
 
     def of(self, raw: msgspec.Raw) -> Tools | None:
         """Return tools; None for none. Raises as `Tools` does, and as JSON's decoder does."""
-        size = len(memoryview(raw))
         digest = xxh3_128_digest(raw)
         held = self._held.get(digest)
         if held is not None:
@@ -71,7 +96,11 @@ class ToolsMemory:
         told = _value(raw)
         if not told:
             return None
-        tools = Tools(told)
+        in_body = len(memoryview(raw))
+        tools = Tools(told, in_body)
+        # The room for what is not written yet is taken at once, so that nothing has to be counted later.
+        size = in_body * _WIDEST + marks_of(raw) * _BYTES_PER_MARK + len(tools) * _BYTES_PER_TOOL
+        size += tools._room.left
         self._held[digest] = tools, size
         self._nbytes += size
         while self._nbytes > MAX_BYTES:
@@ -88,20 +117,31 @@ def to_json(value: object, ensure_ascii: bool = False, indent: int | None = None
     told = written.get(form)
     if told is None:
         told = _text(value, ensure_ascii, indent)
-        if len(written) < _MAX_FORMS:
+        size = sys.getsizeof(told)
+        if len(written) < _MAX_FORMS and size <= value._room.left:
+            value._room.left -= size
             written[form] = told
     return told
 
 
+def marks_of(raw: msgspec.Raw) -> int:
+    """Count commas and opening brackets, those in strings included."""
+    columns = np.frombuffer(raw, np.uint8)
+    return int(np.count_nonzero(columns == _COMMA) + np.count_nonzero(columns | _CASE == _OPENER))
+
+
 def _text(value: object, ensure_ascii: bool, indent: int | None) -> str:  # noqa: FBT001
+    if indent is not None and indent < 1:
+        # One line an item, which msgspec does not know.
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
     told = (_ascii if ensure_ascii else _spelled)(value)
     # The same as `json.dumps` writes, whose indents are made by Python code that takes six times as long.
     return told if indent is None else msgspec.json.format(told, indent=indent)
 
 
-def _ordered(tool: object) -> _Tool:
+def _ordered(tool: object) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict):
         raise TemplateFailedError
     ahead = {name: function[name] for name in ("name", "description", "parameters") if name in function}
-    return _Tool({"type": "function", "function": {**ahead, **function}})
+    return {"type": "function", "function": {**ahead, **function}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,7 +51,7 @@ def tokens(reader: PoolReader, **body: Any) -> list[int] | None:
     return None if told is None else told.ids.tolist()
 
 
-@given(_VALUES, st.booleans(), st.sampled_from([None, 1, 2, 4]))
+@given(_VALUES, st.booleans(), st.sampled_from([None, -1, 0, 1, 2, 4]))
 def test_values_are_written_as_the_standard_library_writes_them(
     value: Any, ensure_ascii: bool, indent: int | None
 ) -> None:
@@ -116,11 +117,62 @@ def test_what_is_no_tools_is_refused(told: Any) -> None:
 def test_memory_of_tools_is_bounded() -> None:
     memory = ToolsMemory()
     for number in range(50):
-        memory.of(raw([tool(number, note="x" * (MAX_BYTES // 10))]))
+        memory.of(raw([tool(number, note="x" * (MAX_BYTES // 100))]))
     assert memory._nbytes <= MAX_BYTES
-    assert len(memory._held) <= 10
-    memory.of(raw([tool(0, note="x" * 2 * MAX_BYTES)]))
+    assert 2 < len(memory._held) < 10
+    memory.of(raw([tool(0, note="x" * MAX_BYTES)]))
     assert (memory._nbytes, len(memory._held)) == (0, 0)
+
+
+def test_tools_of_a_usual_size_have_room_several_times() -> None:
+    """Of agents that share a pool, each with a hundred tools."""
+    memory = ToolsMemory()
+    for agent in range(8):
+        memory.of(raw([tool(number, note=str(agent)) for number in range(100)]))
+    assert len(memory._held) == 8
+
+
+_NESTED = [0] * 4000
+for _ in range(300):
+    _NESTED = [_NESTED]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [{"function": {}}] * 2700,
+        [{"function": {"a": _NESTED}}],
+        [{"function": {"a": [{}] * 4000}}],
+        [{"function": {"a": [{"b": 0}] * 4000}}],
+        [{"function": {"a": [0.5] * 8000}}],
+        [{"function": {"a": ["ab"] * 8000}}],
+        [{"function": {"a": "x" * 50_000 + "\U0001f600"}}],
+        [{"function": {f"key {n}": "\U0001f600" for n in range(4000)}}],
+    ],
+    ids=["empty tools", "deep", "empty", "objects", "numbers", "strings", "wide", "keys"],
+)
+def test_what_is_remembered_takes_no_more_than_is_counted(told: list[Any]) -> None:
+    """Decoded, and written in more forms than templates use, whatever a client sends."""
+    memory = ToolsMemory()
+    bodies = [
+        msgspec.Raw(json.dumps([*told, {"function": {"n": n}}], ensure_ascii=False).encode())
+        for n in range(3)
+    ]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for body in bodies:
+            tools = memory.of(body)
+            assert tools is not None
+            for form in ((False, None), (False, 2), (False, 4), (True, None)):
+                to_json(tools, *form)
+                for each in tools:
+                    to_json(each, *form)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(memory._held) >= 1
+    assert taken <= memory._nbytes + 65_536
 
 
 def test_a_template_does_not_see_what_is_remembered() -> None:
