@@ -26,6 +26,8 @@ _WRITTEN_RATIO: Final = 12
 
 Without an end to it, lists in lists that a template indents are thousands of times what the body had.
 """
+MAX_INDENTED_DEPTH: Final = 64
+"""Of lists and objects that are written with an indent, which makes each line as long as it is deep."""
 _MAX_FORMS: Final = 4
 _COMMA, _OPENER = b",{"
 _CASE: Final = np.uint8(0x20)
@@ -131,12 +133,24 @@ def marks_of(raw: msgspec.Raw) -> int:
 
 
 def _text(value: object, ensure_ascii: bool, indent: int | None) -> str:  # noqa: FBT001
+    if indent is not None and _is_deep(value):
+        raise TemplateFailedError
     if indent is not None and indent < 1:
         # One line an item, which msgspec does not know.
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
     told = (_ascii if ensure_ascii else _spelled)(value)
     # The same as `json.dumps` writes, whose indents are made by Python code that takes six times as long.
     return told if indent is None else msgspec.json.format(told, indent=indent)
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_INDENTED_DEPTH):
+        if not level:
+            return False
+        holders = [each for each in level if isinstance(each, list | dict)]
+        level = [held for each in holders for held in (each.values() if isinstance(each, dict) else each)]
+    return any(isinstance(each, list | dict) for each in level)
 
 
 def _ordered(tool: object) -> dict[str, Any]:

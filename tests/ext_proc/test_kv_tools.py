@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ext_proc.kv import tools as module
 from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
 from ext_proc.kv.tokens import PoolReader
-from ext_proc.kv.tools import MAX_BYTES, TemplateFailedError, Tools, ToolsMemory, to_json
+from ext_proc.kv.tools import MAX_BYTES, MAX_INDENTED_DEPTH, TemplateFailedError, Tools, ToolsMemory, to_json
 from tests.ext_proc.kv_tokenizer import tokenizer
 
 if TYPE_CHECKING:
@@ -132,8 +132,27 @@ def test_tools_of_a_usual_size_have_room_several_times() -> None:
     assert len(memory._held) == 8
 
 
+def test_lists_in_lists_are_not_indented_beyond_a_depth() -> None:
+    """Eight kilobytes of them would be written as fifteen million spaces, at each request."""
+
+    def nested(depth: int) -> Any:
+        value: Any = 0
+        for number in range(depth):
+            value = {"a": value} if number % 2 else [value]
+        return value
+
+    deepest, deeper = nested(MAX_INDENTED_DEPTH), nested(MAX_INDENTED_DEPTH + 1)
+    for indent in (0, 1, 4):
+        assert to_json(deepest, indent=indent) == json.dumps(deepest, indent=indent)
+        with pytest.raises(TemplateFailedError):
+            to_json(deeper, indent=indent)
+    assert to_json(deeper) == json.dumps(deeper)
+    told = {"function": {"name": "f", "parameters": deeper}}
+    assert tokens(PoolReader(tokenizer(), ChatTemplate(INDENTED, {})), tools=[told]) is None
+
+
 _NESTED = [0] * 4000
-for _ in range(300):
+for _ in range(MAX_INDENTED_DEPTH - 5):
     _NESTED = [_NESTED]  # type: ignore[list-item]
 
 
