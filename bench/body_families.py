@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import brotli
 
+from ext_proc.prompt.envelope import LEADS, STORED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -79,15 +81,8 @@ def tools(size: int) -> bytes:
     ).encode()
 
 
-_LEADS: Final = (
-    "documents",
-    "image_data",
-    "multimodal_data",
-    "features",
-    "content_parts",
-    "tools",
-    "functions",
-)
+_LEADS: Final = tuple(name for name in LEADS if name not in STORED)
+"""A second `prompt` is no prompt at all, and the other references hold no values."""
 CHAT: Final = '{"model":"m","messages":['
 FAMILIES: Final[dict[str, Callable[[int], bytes]]] = {
     "chat": chat,

@@ -15,12 +15,20 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded, StreamReset
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 KEY: Final = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT: Final = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 """Key and answer of RFC 6455, 1.3."""
 PATH: Final = "/v1/realtime"
+HANDSHAKE: Final = (
+    "connection: Upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
+    f"sec-websocket-key: {KEY}",
+)
+"""Headers of one over HTTP/1.1."""
 
 
 class SocketEngines:
@@ -135,7 +143,7 @@ def _seen(request: web.Request) -> dict[str, list[str]]:
 
 
 async def handshake(
-    address: str, lines: list[str], path: str = PATH, method: str = "GET"
+    address: str, lines: Sequence[str], path: str = PATH, method: str = "GET"
 ) -> tuple[int, dict[str, str], bytes]:
     """Send a handshake as it is written; return status, headers and body of the answer."""
     host, port = address.split(":")

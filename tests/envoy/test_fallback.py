@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from fleet.names import HTTP1_SUFFIX
 from fleet.settings.membership import membership
-from tests.envoy.sockets import ACCEPT, KEY, PATH, SocketEngines, handshake
+from tests.envoy.sockets import ACCEPT, HANDSHAKE, PATH, SocketEngines, handshake
 from tests.envoy.two_tongues import TwoTongues
 from xds_server.http2.ways import Ways
 
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.envoy.two_tongues import Manner
-
-HANDSHAKE = [
-    "connection: Upgrade",
-    "upgrade: websocket",
-    "sec-websocket-version: 13",
-    f"sec-websocket-key: {KEY}",
-]
 
 
 class Scene:

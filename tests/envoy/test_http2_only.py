@@ -11,20 +11,13 @@ import pytest
 
 from tests.envoy.conftest import eventually
 from tests.envoy.site import site
-from tests.envoy.sockets import KEY, PATH, masked
+from tests.envoy.sockets import HANDSHAKE, PATH, masked
 from tests.envoy.two_tongues import TwoTongues
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.envoy.site import Site
-
-HANDSHAKE = [
-    "connection: Upgrade",
-    "upgrade: websocket",
-    "sec-websocket-version: 13",
-    f"sec-websocket-key: {KEY}",
-]
 
 
 async def _plain(held: Site, pool: str) -> tuple[int, str]:
