@@ -57,6 +57,20 @@ async def test_retry_after_the_end_of_the_list_goes_elsewhere(world):
     assert {answer.headers["x-warmroute-attempts"] for answer in answers} == {"2"}
 
 
+async def test_a_retry_leaves_a_failing_endpoint_that_has_nearly_all_the_weight(world):
+    """It draws by weight, and one that was tried already is drawn again at once, up to a limit."""
+    failing, *others = world.pools["retrying"]
+    await world.weights_taken("retrying", {failing: 1900, **dict.fromkeys(others, 50)})
+    try:
+        world.engines.statuses[failing] = 503
+        world.ext_proc.pick = failing
+        answers = [await world.post(listener="retrying") for _ in range(15)]
+        assert {answer.status for answer in answers} == {200}
+        assert {answer.engine for answer in answers} <= set(others)
+    finally:
+        world.set_weights({})
+
+
 async def test_dead_pick_goes_elsewhere(world):
     """The same with a refused connection and the default `retry_on`."""
     dead, *alive = world.pools["mixed"]
