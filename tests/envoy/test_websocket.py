@@ -246,7 +246,7 @@ async def test_an_engine_that_refuses_is_not_the_last_word(sockets: Sockets) -> 
     """Another one of the pool may have WebSockets; where none has, the refusal passes whole."""
     first, second = sockets.pools["open"]
     sockets.engines.refusing[first] = 404
-    sockets.world.ext_proc.pick = first
+    sockets.world.ext_proc.pick = f"{first},{second}"
     async with sockets.connect() as ws:
         assert ws._response.headers["x-address"] == second
     sockets.engines.refusing[second] = 426
