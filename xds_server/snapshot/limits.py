@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 LIMITS_FILTER: Final = "envoy.filters.http.header_mutation"
 # Past the end of a pick a retry draws by weight until it meets a host that was not tried. A few draws would
-# often meet the one that has just failed, the more so the heavier it is; a draw takes a tenth of a microsecond.
+# often meet the one that has just failed, the more so the heavier it is; a draw takes 0.1 microseconds.
 _HOST_SELECTION_ATTEMPTS: Final = 256
 _LEAST_ERROR_HOSTS: Final = 2
 _EVERY_STATUS: Final = (100, 600)
