@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EOF: Final[Any] = grpc.aio.EOF
+_FIRST_SECONDS: Final = 0.5
+"""What a stream that is opened while the service closes has for its first message."""
 
 HEALTH_SERVICES: Final = (
     "envoy.service.ext_proc.v3.ExternalProcessor",
@@ -120,10 +122,13 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         assert task is not None
         stream = self._open[task] = ExchangeStream(self)
         try:
-            while not (self._closing and stream.may_leave):
+            while not (self._closing and stream.begun and stream.may_leave):
                 stream.waits = True
                 try:
-                    message = await context.read()
+                    late = self._closing and not stream.begun
+                    message = await (_first(context) if late else context.read())
+                except TimeoutError:
+                    break
                 except DecodeError:
                     # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes, so
                     # it is no fault of ours and no reason for an alarm.
@@ -149,11 +154,11 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
 
-        Those in the midst of a body have `grace_seconds` to get to its end.
+        Those in the midst of a body, or before their first message, have `grace_seconds` to get to its end.
         """
         self._closing = True
         for task, stream in tuple(self._open.items()):
-            if stream.waits and stream.may_leave:
+            if stream.begun and stream.waits and stream.may_leave:
                 task.cancel()
         if self._open:
             await asyncio.wait(tuple(self._open), timeout=grace_seconds)
@@ -175,6 +180,12 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                 " sent to an endpoint because it is warm; use BUFFERED, BUFFERED_PARTIAL or"
                 " FULL_DUPLEX_STREAMED"
             )
+
+
+async def _first(context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    """Read the first message; behind it Envoy may have sent pieces of a body, which would be lost with us."""
+    async with asyncio.timeout(_FIRST_SECONDS):
+        return await context.read()
 
 
 class _Unknown:

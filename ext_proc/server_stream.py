@@ -60,7 +60,8 @@ class ExchangeStream:
     """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
 
     __slots__ = (
-        "_asked", "_claim", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span", "_token", "waits",
+        "_asked", "_claim", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span", "_token", "begun",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, service: ExtProcService) -> None:
@@ -74,6 +75,8 @@ class ExchangeStream:
         """To be the one request of its kind in flight, where duplicates are refused."""
         self.waits = False
         """Whether the transport waits for a message: everything is said then."""
+        self.begun = False
+        """Whether a message has come; until then one is on its way, perhaps with pieces of a body behind it."""
         rules = service.rules
         admitted = service.admit()
         self._exchange = Exchange(
@@ -87,6 +90,7 @@ class ExchangeStream:
 
     def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Answer one message; never raises for a fault of our own."""
+        self.begun = True
         undecided = self._exchange.pick is None
         replies: list[pb.ProcessingResponse] | None = None
         try:

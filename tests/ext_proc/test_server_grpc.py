@@ -232,6 +232,21 @@ async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
     await link.idle()
 
 
+async def test_close_waits_for_the_first_message_of_a_stream_that_is_open(link: Link) -> None:
+    """Envoy has sent it, and a body's pieces behind it, before it hears that the stream has ended."""
+    call = link.stub.Process()
+    await link.settled(lambda: [stream.waits for stream in link.stage.service._open.values()] == [True])
+    closing = asyncio.create_task(link.stage.service.close(60.0))
+    await asyncio.sleep(0)
+    await call.write(with_mode(headers_message(), DUPLEX))
+    await call.write(body_message(chat("a" * 500), end_of_stream=True))
+    assert (await call.read()).WhichOneof("response") == "request_headers"
+    assert (await call.read()).request_body.response.body_mutation.streamed_response.end_of_stream
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+    await closing
+
+
 async def test_close_gives_back_what_is_held_when_the_time_is_over(link: Link) -> None:
     """What Envoy has handed over is not lost with us."""
     call = link.stub.Process()
