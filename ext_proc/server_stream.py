@@ -76,7 +76,7 @@ class ExchangeStream:
         self.waits = False
         """Whether the transport waits for a message: everything is said then."""
         self.begun = False
-        """Whether a message has come; until then one is on its way, perhaps with pieces of a body behind it."""
+        """Whether a message has come; until then one is on its way, perhaps with pieces of a body behind."""
         rules = service.rules
         admitted = service.admit()
         self._exchange = Exchange(
