@@ -102,7 +102,7 @@ def _cells(row: Row, heaviest: int, busiest: int, cells: int) -> list[Text]:
         _with_bar(memory, cells, _heat(memory), _percent(memory)),
         _number(row.queue_depth, "{:.0f}"),
         _number(row.latency_p99_seconds, "{:.2f} s"),
-        _number(row.in_flight, "{:d}"),
+        _number(row.in_flight, "{:.0f}"),
         _with_bar(row.prefix_hit_ratio, cells, _WARM, _percent(row.prefix_hit_ratio)),
         _with_bar(row.requests / busiest, cells, "blue", f"{row.requests:>5,}"),
     ]

@@ -63,11 +63,11 @@ def stage(view: View, total_seconds: float) -> str:
 
 async def observe(cluster: Cluster, load: LoadRun) -> View:
     """Read everything once; parts that do not answer now are unknown."""
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[str, Mapping[str, Any]] = {}
     status: Mapping[str, Any] = {}
     if cluster.settings.router == "envoy":
         pages = await asyncio.gather(*(cluster.get(address, "/metrics") for address in cluster.engines))
-        known = {address: gauges(page or b"") for address, page in zip(cluster.engines, pages, strict=True)}
+        known = {address: entry_of(page or b"") for address, page in zip(cluster.engines, pages, strict=True)}
     else:
         known = by_address(await cluster.get_json(cluster.admin_address, "/api/v1/endpoints"))
         status = await warmroute_status(cluster)
@@ -85,38 +85,41 @@ async def warmroute_status(cluster: Cluster) -> dict[str, Any]:
     return status
 
 
-def gauges(page: bytes) -> dict[str, Any]:
-    """Read the few gauges of an engine's metrics page that the table shows."""
-    found: dict[str, Any] = {}
+def entry_of(page: bytes) -> dict[str, Any]:
+    """Read the few gauges of an engine's page that the table shows, as an entry of /api/v1/endpoints."""
+    load: dict[str, float] = {}
     for line in page.decode(errors="replace").splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         if name in _GAUGES:
-            found[_GAUGES[name]] = float(line.rpartition(" ")[2])
-    if "running" in found:
-        found["in_flight"] = int(found["running"] + found.get("queue_depth", 0))
-    return found
+            load[_GAUGES[name]] = float(line.rpartition(" ")[2])
+    if "running" not in load:
+        return {"load": load}
+    return {"in_flight": int(load["running"] + load.get("queue_depth", 0)), "load": load}
 
 
-def by_address(document: Any) -> dict[str, dict[str, Any]]:
-    """Flatten /api/v1/endpoints: address to weight, in_flight and the load's numbers."""
-    entries = (document or {}).get("endpoints", ())
-    return {entry["address"]: {**entry, **(entry.get("load") or {})} for entry in entries}
+def by_address(document: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of /api/v1/endpoints by their addresses."""
+    return {entry["address"]: entry for entry in (document or {}).get("endpoints", ())}
 
 
-def row(address: str, known: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Row:
-    """Join what is known of an engine with what the client saw; the former goes first."""
+def row(address: str, entry: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Row:
+    """Join an engine's entry and the load in it with what the client saw; the former goes first.
+
+    Both have an `in_flight`: the entry's is the count of now, the load's that of the last scrape.
+    """
+    load = entry.get("load") or {}
     served = [o for o in outcomes if o.served == address and o.failure is None]
     recent = served[-_RECENT:]
     hits = ratio(sum(o.cached_tokens or 0 for o in recent), sum(o.prompt_tokens or 0 for o in recent))
     p99 = percentile([o.ttft_seconds for o in recent if o.ttft_seconds is not None], 0.99)
     return Row(
         address,
-        weight=known.get("weight"),
-        memory_used_ratio=known.get("memory_used_ratio"),
-        queue_depth=known.get("queue_depth"),
-        latency_p99_seconds=_first(known.get("latency_p99_seconds"), p99),
-        in_flight=known.get("in_flight"),
-        prefix_hit_ratio=_first(known.get("prefix_hit_ratio"), hits),
+        weight=entry.get("weight"),
+        memory_used_ratio=load.get("memory_used_ratio"),
+        queue_depth=load.get("queue_depth"),
+        latency_p99_seconds=_first(load.get("latency_p99_seconds"), p99),
+        in_flight=entry.get("in_flight"),
+        prefix_hit_ratio=_first(load.get("prefix_hit_ratio"), hits),
         requests=len(served),
     )
 

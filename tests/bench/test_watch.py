@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from rich.console import Console, RenderableType
 from bench.report import at_least, exactly
 from bench.stats import Outcome
 from bench.table import bar, comparison, live, won
-from bench.watch import Row, View, by_address, gauges, row, stage
+from bench.watch import Row, View, by_address, entry_of, row, stage
+from fleet.load import Load
 
 PAGE = b"""# TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc{engine="0",model_name="smol"} 0.25
@@ -45,13 +47,11 @@ def one_run(p50: float | None, p99: float | None, hits: float | None, failures: 
 
 
 def test_gauges_are_read_from_an_engines_page() -> None:
-    assert gauges(PAGE) == {
-        "memory_used_ratio": 0.25,
-        "queue_depth": 3.0,
-        "running": 4.0,
+    assert entry_of(PAGE) == {
         "in_flight": 7,
+        "load": {"memory_used_ratio": 0.25, "queue_depth": 3.0, "running": 4.0},
     }
-    assert gauges(b"") == {}
+    assert entry_of(b"") == {"load": {}}
 
 
 def test_endpoints_without_a_load_stay_unknown() -> None:
@@ -63,6 +63,22 @@ def test_endpoints_without_a_load_stay_unknown() -> None:
     assert by_address(None) == {}
 
 
+def test_a_load_overwrites_nothing_of_its_entry() -> None:
+    """Every number of a load is a float and may bear the name of a count beside it."""
+    load = {field.name: 6.0 for field in fields(Load)} | {"weight": 0.5, "address": 1.0}
+    known = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": load}]})
+    made = row("a:1", known["a:1"], [])
+    assert (made.address, made.weight, made.in_flight) == ("a:1", 5, 2)
+    assert made.queue_depth == 6.0
+    assert "a:1" in drawn(View([made], 5, 50, 7, 1))
+
+
+@pytest.mark.parametrize("number", [3, 3.0])
+def test_every_number_of_a_row_is_drawn_whatever_its_type(number: float) -> None:
+    values = {field.name: number for field in fields(Row) if field.name != "address"}
+    assert "a:1" in drawn(View([Row("a:1", **values)], 5, 50, 7, 1))
+
+
 def test_what_warmroute_knows_goes_before_what_the_client_saw() -> None:
     outcomes = [
         Outcome(0, 1, ttft_seconds=0.5, prompt_tokens=10, cached_tokens=5, served="a:1"),
@@ -70,7 +86,7 @@ def test_what_warmroute_knows_goes_before_what_the_client_saw() -> None:
     ]
     seen = row("a:1", {}, outcomes)
     assert (seen.latency_p99_seconds, seen.prefix_hit_ratio, seen.requests) == (0.5, 0.5, 1)
-    told = row("a:1", {"latency_p99_seconds": 0.1, "prefix_hit_ratio": 0.0}, outcomes)
+    told = row("a:1", {"load": {"latency_p99_seconds": 0.1, "prefix_hit_ratio": 0.0}}, outcomes)
     assert (told.latency_p99_seconds, told.prefix_hit_ratio) == (0.1, 0.0)
 
 
