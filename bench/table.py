@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.watch import stage
+from fleet.names import PICKED_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,29 +26,39 @@ _WIDE_COLUMNS: Final = 112
 """Terminals narrower than this get no bars; wider ones are not filled."""
 _TWO_LINE_COLUMNS: Final = 98
 """Terminals narrower than this get headings on two lines and closer columns."""
-_TINY_COLUMNS: Final = 80
+_NARROW_COLUMNS: Final = 80
 """Terminals narrower than this lose the columns that say least."""
+_TINY_COLUMNS: Final = 66
+"""Terminals narrower than this keep only those that say most."""
 _HEADINGS: Final = (
     "Engine", "Weight", "KV\nmemory", "Queue", "TTFT\nP99", "In\nflight", "Prefix\nhits", "Requests",
 )  # fmt: skip
 _WITH_BARS: Final = frozenset({1, 2, 6, 7})
-_NOT_WHEN_TINY: Final = frozenset({3, 5})
+_NOT_WHEN_NARROW: Final = frozenset({3, 5})
+_WHEN_TINY: Final = frozenset({0, 4, 6})
 _PROGRESS_CELLS: Final = 40
+_STAGE_CELLS: Final = 34
+"""Beside the progress, for frame and words."""
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _UNKNOWN: Final = Text("-", style="dim")
 _WARM: Final = "orange1"
+_BETTER: Final = "✓ "
 _PROPER: Final = {
     "ttft p": "TTFT P", "nacks": "NACKs", "warmroute": "Warmroute", " over ": " over that of ",
 }  # fmt: skip
 _COMPARED: Final = (
-    ("Requests", "requests", "count"),
-    ("Failures", "failures", "count"),
-    ("Time to first token (TTFT), P50", "ttft_p50_seconds", "seconds"),
-    ("Time to first token (TTFT), P99", "ttft_p99_seconds", "seconds"),
-    ("End to end, P99", "e2e_p99_seconds", "seconds"),
-    ("Prefix hit ratio", "prefix_hit_ratio", "share"),
-    ("Busiest engine over the mean", "max_over_mean", "factor"),
+    ("Requests", "requests", "count", None),
+    ("Failures", "failures", "count", ("times fewer", "times more")),
+    ("Time to first token, P50", "ttft_p50_seconds", "seconds", ("times sooner", "times later")),
+    ("Time to first token, P99", "ttft_p99_seconds", "seconds", ("times sooner", "times later")),
+    ("End to end, P99", "e2e_p99_seconds", "seconds", ("times sooner", "times later")),
+    ("Prefix hit ratio", "prefix_hit_ratio", "share", ("times lower", "times higher")),
+    ("Busiest engine over the mean", "max_over_mean", "factor", ("times more even", "times less even")),
 )
+"""Name, key, unit, and what it is called when the figure falls and when it rises; None: it should not."""
+_HIGHER_IS_BETTER: Final = frozenset({"prefix_hit_ratio"})
+_SAME: Final = 1.05
+"""Figures that are less than this factor apart count as the same."""
 
 
 def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
@@ -65,7 +76,7 @@ def live(title: str, note: str, view: View, total_seconds: float, columns: int =
     cells = _BAR_CELLS if columns >= _WIDE_COLUMNS else 0
     gap = 0 if columns < _TWO_LINE_COLUMNS else 1
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, gap), pad_edge=False, header_style="bold")
-    shown = [n for n in range(len(_HEADINGS)) if columns >= _TINY_COLUMNS or n not in _NOT_WHEN_TINY]
+    shown = _shown(columns)
     for n in shown:
         heading = _HEADINGS[n] if columns < _TWO_LINE_COLUMNS else _HEADINGS[n].replace("\n", " ")
         least = _BAR_CELLS + 7 if cells and n in {1, 7} else None  # as wide before as with numbers
@@ -76,7 +87,17 @@ def live(title: str, note: str, view: View, total_seconds: float, columns: int =
     for row in view.rows:
         made = _cells(row, heaviest, busiest, cells)
         table.add_row(*(made[n] for n in shown))
-    return _panel(title, note, columns, _progress(view, total_seconds), table, _footer(view, columns))
+    return _panel(
+        title, note, columns, _progress(view, total_seconds, columns), table, _footer(view, columns)
+    )
+
+
+def _shown(columns: int) -> Sequence[int]:
+    """Return the positions of the headings that a terminal of so many columns has room for."""
+    every = range(len(_HEADINGS))
+    if columns < _TINY_COLUMNS:
+        return [n for n in every if n in _WHEN_TINY]
+    return [n for n in every if columns >= _NARROW_COLUMNS or n not in _NOT_WHEN_NARROW]
 
 
 def _panel(title: str, note: str, columns: int, *content: RenderableType) -> Panel:
@@ -108,9 +129,10 @@ def _cells(row: Row, heaviest: int, busiest: int, cells: int) -> list[Text]:
     ]
 
 
-def _progress(view: View, total_seconds: float) -> Text:
+def _progress(view: View, total_seconds: float, columns: int) -> Text:
+    cells = min(_PROGRESS_CELLS, columns - _STAGE_CELLS)
     done = min(view.elapsed_seconds / total_seconds, 1.0) if total_seconds else 1.0
-    return Text.assemble(bar(done, _WARM, _PROGRESS_CELLS), (f"  {stage(view, total_seconds)}", "dim"))
+    return Text.assemble(bar(done, _WARM, cells), (f"  {stage(view, total_seconds)}", "dim"))
 
 
 def _footer(view: View, columns: int) -> Text:
@@ -138,7 +160,7 @@ def _pair(name: str, value: str, style: str = "bold") -> Text:
 
 
 def _decision(reason: str) -> str:
-    return f"{reason} picks" if reason in {"warm", "cold"} else f"no pick ({reason})"
+    return f"{reason} picks" if reason in PICKED_REASONS else f"no pick ({reason})"
 
 
 def _flowing(parts: Sequence[Text], columns: int) -> Text:
@@ -159,15 +181,22 @@ def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted], columns: int
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("Envoy alone\nround robin", justify="right")
-    table.add_column("Envoy with\nWarmroute", justify="right", style="bold")
-    table.add_column("\nchange", justify="right")
-    for name, key, unit in _COMPARED:
-        table.add_row(
-            name, _value(before[key], unit), _value(after[key], unit), _change(before[key], after[key], unit)
-        )
+    table.add_column("Envoy with\nWarmroute", justify="right")
+    changes = columns >= _TINY_COLUMNS
+    if changes:
+        table.add_column("\nchange")
+    for name, key, unit, words in _COMPARED:
+        better, change = (None, "") if words is None else _change(before[key], after[key], key, words)
+        cells = [
+            _value(before[key], unit, better=better is False),
+            _value(after[key], unit, better=better is True),
+            Text(change, style="dim" if better is None else "green" if better else "yellow"),
+        ]
+        table.add_row(name, *cells[: 3 if changes else 2])
     content = (
         Text(won(before, after), style="bold"),
         table,
+        Text.assemble((_BETTER, "green"), ("the better one", "dim")),
         _told(result, columns),
         Text(),
         _verdicts(wanted),
@@ -193,9 +222,14 @@ def won(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _sooner(before: float, after: float) -> str:
-    if after < before / 1.05:
-        return f"{before / after:.1f} times sooner"
-    return f"{after / before:.1f} times later" if after > before * 1.05 else "no sooner"
+    return _times(before, after, ("times sooner", "times later")) or "no sooner"
+
+
+def _times(before: float, after: float, words: tuple[str, str]) -> str:
+    """Say how many times one figure is the other; "" where they count as the same, or one of them is 0."""
+    if min(before, after) <= 0 or max(before, after) <= _SAME * min(before, after):
+        return ""
+    return f"{before / after:.1f} {words[0]}" if after < before else f"{after / before:.1f} {words[1]}"
 
 
 def _told(result: Mapping[str, Any], columns: int) -> Text:
@@ -232,19 +266,24 @@ def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _value(value: float | None, unit: str) -> Text:
+def _value(value: float | None, unit: str, *, better: bool) -> Text:
     if value is None:
         return _UNKNOWN
     forms = {"count": "{:,.0f}", "seconds": "{:.3f} s", "share": "{:.1%}", "factor": "{:.2f}"}
-    return Text(forms[unit].format(value))
+    text = forms[unit].format(value)
+    return Text(f"{_BETTER}{text}", style="bold green") if better else Text(text)
 
 
-def _change(before: float | None, after: float | None, unit: str) -> Text:
-    if not before or after is None or unit == "count":
-        return Text("")
-    factor = after / before
-    better = factor > 1 if unit == "share" else factor < 1
-    return Text(f"x {factor:.2f}", style="green" if better else "yellow")
+def _change(
+    before: float | None, after: float | None, key: str, words: tuple[str, str]
+) -> tuple[bool | None, str]:
+    """Return whether Warmroute's figure is the better one, and how far the two are apart, in words."""
+    if before is None or after is None:
+        return None, ""
+    if max(before, after) <= _SAME * min(before, after):
+        return None, "the same"
+    better = (after > before) is (key in _HIGHER_IS_BETTER)
+    return better, _times(before, after, words) or f"{after - before:+,.3g}"
 
 
 def _with_bar(share: float | None, cells: int, style: str, label: str) -> Text:

@@ -18,7 +18,7 @@ from cli.view.columns import SORTABLE, matching, ordered
 from cli.view.history import History
 from cli.view.keys import Screen, press
 from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
-from cli.view.table import Moment, live, once
+from cli.view.table import Moment, live, once, page_rows
 from cli.view.terminal import Terminal
 from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
@@ -150,7 +150,8 @@ class Top:
 
     def _on_key(self, key: str) -> None:
         rows = len(matching(self._picture.rows, self._screen.filter)) if self._picture else 0
-        self._screen = press(self._screen, key, SORTABLE, rows)
+        page = page_rows(self._moment(), self._console.width, self._console.height)
+        self._screen = press(self._screen, key, SORTABLE, rows, page)
         self._event.set()
 
     def _moment(self) -> Moment:

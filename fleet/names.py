@@ -19,6 +19,8 @@ METADATA_NAMESPACE: Final = "warmroute"
 METADATA_ENDPOINT: Final = "endpoint"  # the first of the pick
 METADATA_MATCHED: Final = "matched"  # matched share of the prompt, "0.00" to "1.00"
 METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
+# Of these, the ones that name an endpoint; with all others weights decide, or the request is answered.
+PICKED_REASONS: Final = frozenset({"warm", "cold", "headers", "named"})
 METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
 METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "0.012345"
 METADATA_IDEMPOTENCY: Final = "idempotency"  # key of a request that may be repeated

@@ -11,9 +11,13 @@ if TYPE_CHECKING:
 _SEQUENCES: Final = {
     "\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x1b[6~": "page down",
     "\x1bOA": "up", "\x1bOB": "down",
+    "\x1b[H": "home", "\x1bOH": "home", "\x1b[1~": "home", "\x1b[7~": "home",
+    "\x1b[F": "end", "\x1bOF": "end", "\x1b[4~": "end", "\x1b[8~": "end",
 }  # fmt: skip
 _NAMES: Final = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x1b": "escape"}
-_STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
+_STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1}
+_PAGES: Final = {"page up": -1, "page down": 1}
+_FAR: Final = {"home": -1, "g": -1, "end": 1, "G": 1}
 _LONGEST_FILTER: Final = 60
 
 
@@ -29,6 +33,8 @@ class Screen:
     paused: bool = False
     offset: int = 0
     """Rows scrolled past."""
+    help: bool = False
+    """The keys are shown in the place of the table."""
     left: bool = False
     """The user wants to go."""
 
@@ -56,12 +62,25 @@ def _length(text: str) -> int:
     return next((at + 1 for at, char in enumerate(text) if at > 1 and "@" <= char <= "~"), len(text))
 
 
-def press(screen: Screen, key: str, sortable: Sequence[str], rows: int) -> Screen:
-    """Return the screen after a key. `sortable` names the columns in order, `rows` counts those to scroll."""
+def press(screen: Screen, key: str, sortable: Sequence[str], rows: int, page: int) -> Screen:
+    """Return the screen after a key.
+
+    Args:
+        screen: the screen before it.
+        key: its name, or the character.
+        sortable: the columns' names, in order.
+        rows: how many there are to scroll.
+        page: how many of them are shown at a time.
+    """
     if screen.editing is not None:
         return _edit(screen, screen.editing, key)
-    if key in _STEPS:
-        return replace(screen, offset=max(0, min(screen.offset + _STEPS[key], rows - 1)))
+    if screen.help and key != "q":
+        return replace(screen, help=False)
+    step = _STEPS.get(key, 0) + page * _PAGES.get(key, 0) + rows * _FAR.get(key, 0)
+    if step:
+        # The view may have fewer rows now than when they were scrolled past.
+        last = max(0, rows - page)
+        return replace(screen, offset=max(0, min(min(screen.offset, last) + step, last)))
     match key:
         case "q":
             return replace(screen, left=True)
@@ -74,6 +93,8 @@ def press(screen: Screen, key: str, sortable: Sequence[str], rows: int) -> Scree
             return replace(screen, paused=not screen.paused)
         case "/":
             return replace(screen, editing=screen.filter)
+        case "?" | "h":
+            return replace(screen, help=True)
         case "escape":
             return replace(screen, filter="", offset=0)
     return screen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from cli.view.columns import COLUMNS, GAP, UNKNOWN, Scene, fitting, matching, or
 from cli.view.history import History
 from cli.view.keys import Screen
 from cli.view.model import Picture
+from fleet.names import PICKED_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,13 +22,29 @@ if TYPE_CHECKING:
     from cli.view.columns import Column
     from cli.view.model import EndpointRow
 
-_KEYS: Final = "s sort  S reverse  / filter  p pause  ↑↓ scroll  q quit"
+_KEYS: Final = ("s sort  S reverse  / filter  p pause  ↑↓ scroll  ? keys  q quit", "? keys  q quit", "q quit")
+"""What the foot says of keys, as it has room."""
+_HELP: Final = (
+    ("s, S", "next column; reverse"),
+    ("/", "filter by words"),
+    ("Esc", "no filter"),
+    ("p", "pause, go on"),
+    ("↑, ↓, k, j", "scroll"),
+    ("PgUp, PgDn", "scroll by a page"),
+    ("Home, End, g, G", "first row; last row"),
+    ("?, h", "these keys"),
+    ("q, Ctrl-C", "quit"),
+)
 _COUNTS: Final = (
     ("weight updates", "weight_updates"), ("pushes", "pushes"), ("ACKs", "acks"), ("NACKs", "nacks"),
 )  # fmt: skip
-_PICKED: Final = ("warm", "cold")
-_LEAST_ROWS: Final = 3
+_MOST_REASONS: Final = 3
+"""Without a pick; the others are summed."""
 _MOST_SKEWS: Final = 3
+_NAME_CELLS: Final = 9
+"""Of the names at the left of the header's lines."""
+_FEW_ROWS: Final = 14
+"""Screens with fewer rows have no blank lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +67,46 @@ class Moment:
 def live(moment: Moment, columns: int, rows: int) -> RenderableType:
     """Draw the whole screen: header, banner, table and keys, cut to so many columns and rows."""
     picture = moment.picture or Picture()
-    top = [_title(moment, picture), *_header(picture, columns)]
-    if banner := _banner(moment):
-        top.append(banner)
+    if moment.screen.help:
+        return Group(_title(moment, picture, columns), *_help())
     shown = ordered(
         matching(picture.rows, moment.screen.filter), moment.screen.sort, reverse=moment.screen.reverse
     )
-    used = sum(_lines(text, columns) for text in top)
-    room = max(_LEAST_ROWS, rows - used - 4)
+    top = _top(moment, picture, len(shown), columns, rows)
+    room = page_rows(moment, columns, rows)
     offset = min(moment.screen.offset, max(0, len(shown) - room))
     scene = _scene(picture, moment)
     body = table(shown[offset : offset + room], scene, columns, moment.screen, live_view=True)
-    return Group(*top, Text(), body, _foot(moment, picture, len(shown), min(room, len(shown))))
+    foot = _foot(moment, picture, len(shown), min(room, len(shown)), columns)
+    blank = [Text()] if rows >= _FEW_ROWS else []
+    return Group(*top, *blank, body, *blank, foot)
+
+
+def page_rows(moment: Moment, columns: int, rows: int) -> int:
+    """Return how many endpoints a screen of so many columns and rows has room for, at least one."""
+    picture = moment.picture or Picture()
+    matched = len(matching(picture.rows, moment.screen.filter))
+    return max(1, _below(rows) - len(_top(moment, picture, matched, columns, rows)))
+
+
+def _below(rows: int) -> int:
+    """Return how many lines header and endpoints share: without the headings, the foot and blank lines."""
+    return rows - (4 if rows >= _FEW_ROWS else 2)
+
+
+def _top(moment: Moment, picture: Picture, matched: int, columns: int, rows: int) -> list[Text]:
+    """Return the lines above the table; where they leave endpoints no room, those that say least go."""
+    banner = _banner(moment, columns)
+    lines = [
+        (0, _title(moment, picture, columns)),
+        *_header(picture, columns),
+        *((0, line) for line in banner),
+    ]
+    most = _below(rows) - min(matched, rows // 2)
+    while len(lines) > max(most, 1):
+        least = max(range(len(lines)), key=lambda at: (lines[at][0], at))
+        lines.pop(least)
+    return [line for _, line in lines]
 
 
 def once(picture: Picture, columns: int, screen: Screen) -> RenderableType:
@@ -108,24 +154,42 @@ def _scene(picture: Picture, moment: Moment) -> Scene:
     return Scene(heaviest or 1, moment.history, moment.now)
 
 
-def _title(moment: Moment, picture: Picture) -> Text:
+def _title(moment: Moment, picture: Picture, columns: int) -> Text:
+    """Draw one line; the clock, then the URL are left out where they have no room."""
     known = f"{len(picture.rows)} endpoints" if moment.picture is not None else "nothing known yet"
-    title = Text.assemble(("Warmroute", "bold orange1"), f"  {moment.url}  {moment.clock}  ", (known, "bold"))
+    ends = [Text(known, style="bold")]
     if moment.screen.paused:
-        title.append("  PAUSED", "bold yellow")
+        ends.append(Text("PAUSED", style="bold yellow"))
+    name, url, clock = Text("Warmroute", style="bold orange1"), Text(moment.url), Text(moment.clock)
+    title = Text()
+    for middle in ([url, clock], [url], []):
+        title = Text("  ").join([name, *middle, *ends])
+        if title.cell_len <= columns:
+            break
     return title
 
 
-def _header(picture: Picture, columns: int) -> list[Text]:
+def _header(picture: Picture, columns: int) -> list[tuple[int, Text]]:
+    """Return lines, each with its rank: those of a higher one go first where there is no room."""
     status = picture.status
     counts = [_pair(name, status.get(key), bad=name == "NACKs") for name, key in _COUNTS if key in status]
-    lines = [_flowing("pools", [_pool(name, picture.rows) for name in picture.pools], columns)]
-    lines.append(_flowing("xDS", counts, columns))
     picks = status.get("picks")
-    lines.append(_flowing("picks", _picks(picks) if isinstance(picks, dict) else [], columns))
-    lines += [Text(f"skew   {line}", style="yellow") for line in picture.skew[:_MOST_SKEWS]]
-    lines += [_flowing("note", [text], columns) for text in _notes(status)]
-    return [line for line in lines if line]
+    picked, others = _picks(picks) if isinstance(picks, dict) else ([], [])
+    lines = [
+        *_ranked(2, _flowing("pools", [_pool(name, picture.rows) for name in picture.pools], columns)),
+        *_ranked(4, _flowing("xDS", counts, columns)),
+        *_ranked(3, _flowing("picks", picked, columns)),
+        *_ranked(5, _flowing("no pick", others, columns)),
+    ]
+    for line in picture.skew[:_MOST_SKEWS]:
+        lines += _ranked(1, _wrapped("skew", line, columns))
+    for line in _notes(status):
+        lines += _ranked(1, _wrapped("note", line, columns))
+    return lines
+
+
+def _ranked(rank: int, lines: Sequence[Text]) -> list[tuple[int, Text]]:
+    return [(rank, line) for line in lines]
 
 
 def _pool(name: str, rows: Sequence[EndpointRow]) -> Text:
@@ -135,22 +199,24 @@ def _pool(name: str, rows: Sequence[EndpointRow]) -> Text:
     return Text.assemble((f"{name} ", "dim"), (f"{serving}/{len(of_pool)}", style))
 
 
-def _picks(picks: Mapping[str, Any]) -> list[Text]:
-    """Draw each reason's count and share, picked ones first."""
+def _picks(picks: Mapping[str, Any]) -> tuple[list[Text], list[Text]]:
+    """Draw count and share of each reason with a pick, and of the most frequent ones without."""
     counts = {reason: count for reason, count in picks.items() if isinstance(count, int) and count}
     total = sum(counts.values())
-    told = sorted(counts, key=lambda reason: (reason not in _PICKED, -counts[reason]))
-    return [
-        Text.assemble(
-            (f"{reason} " if reason in _PICKED else f"no pick: {reason} ", "dim"),
-            (f"{counts[reason]:,}", "bold"),
-            (f" {counts[reason] / total:.0%}", "dim"),
-        )
-        for reason in told
-    ]
+    told = sorted(counts, key=lambda reason: -counts[reason])
+    none = [reason for reason in told if reason not in PICKED_REASONS]
+    picked = [_reason(reason, counts[reason], total) for reason in told if reason in PICKED_REASONS]
+    others = [_reason(reason, counts[reason], total) for reason in none[:_MOST_REASONS]]
+    if rest := sum(counts[reason] for reason in none[_MOST_REASONS:]):
+        others.append(_reason("others", rest, total))
+    return picked, others
 
 
-def _notes(status: Mapping[str, Any]) -> list[Text]:
+def _reason(name: str, count: int, total: int) -> Text:
+    return Text.assemble((f"{name} ", "dim"), (f"{count:,}", "bold"), (f" {count / total:.0%}", "dim"))
+
+
+def _notes(status: Mapping[str, Any]) -> list[str]:
     """What an operator should know at once: pools that stand on old knowledge, or on none."""
     notes = []
     for key, text in (
@@ -161,7 +227,7 @@ def _notes(status: Mapping[str, Any]) -> list[Text]:
         if told:
             names = told if isinstance(told, list | tuple) else [told]
             pools = ", ".join(str(n.get("pool", n)) if isinstance(n, dict) else str(n) for n in names)
-            notes.append(Text(f"{text}: {pools}", style="yellow"))
+            notes.append(f"{text}: {pools}")
     return notes
 
 
@@ -170,38 +236,53 @@ def _pair(name: str, value: Any, *, bad: bool) -> Text:
     return Text.assemble((f"{name} ", "dim"), (f"{value:,}" if isinstance(value, int) else UNKNOWN, style))
 
 
-def _banner(moment: Moment) -> Text | None:
+def _banner(moment: Moment, columns: int) -> list[Text]:
     if not moment.trouble:
-        return None
+        return []
     age = f"; what you see is {moment.age_seconds:.0f} s old" if moment.picture is not None else ""
-    return Text(f" NO ANSWER: {moment.trouble}{age}; trying again ", style="bold white on red")
+    text = f"NO ANSWER: {moment.trouble}{age}; trying again"
+    lines = textwrap.wrap(text, max(1, columns - 2)) if columns > _NAME_CELLS else [text]
+    return [Text(f" {line} ", style="bold white on red") for line in lines]
 
 
-def _flowing(name: str, parts: Sequence[Text], columns: int) -> Text:
+def _flowing(name: str, parts: Sequence[Text], columns: int) -> list[Text]:
     """Set parts side by side behind a name; no line ends within one."""
     if not parts:
-        return Text()
-    lines = [Text(f"{name:<7}", style="dim")]
+        return []
+    lines = [Text(f"{name:<{_NAME_CELLS}}", style="dim")]
     for at, part in enumerate(parts):
         if at and lines[-1].cell_len + 3 + part.cell_len > columns:
-            lines.append(Text(" " * 7))
+            lines.append(Text(" " * _NAME_CELLS))
         elif at:
             lines[-1].append("   ")
         lines[-1].append_text(part)
-    return Text("\n").join(lines)
+    return lines
 
 
-def _lines(text: Text, columns: int) -> int:
-    return sum(max(1, -(-line.cell_len // max(columns, 1))) for line in text.split("\n"))
+def _wrapped(name: str, text: str, columns: int) -> list[Text]:
+    """Set a sentence behind a name, on as many lines as it needs."""
+    lines = textwrap.wrap(text, max(_NAME_CELLS, columns - _NAME_CELLS))
+    return [
+        Text.assemble((f"{'' if at else name:<{_NAME_CELLS}}", "dim"), (line, "yellow"))
+        for at, line in enumerate(lines)
+    ]
 
 
-def _foot(moment: Moment, picture: Picture, matched: int, shown: int) -> Text:
+def _help() -> list[Text]:
+    keys = max(len(key) for key, _ in _HELP)
+    return [Text.assemble((f"{key:<{keys}}", "bold"), f"  {text}") for key, text in _HELP]
+
+
+def _foot(moment: Moment, picture: Picture, matched: int, shown: int, columns: int) -> Text:
     screen = moment.screen
     if screen.editing is not None:
-        return Text.assemble(("\nfilter: ", "bold"), screen.editing, ("█", "blink"), ("  Enter, Esc", "dim"))
-    foot = Text.assemble("\n", (f"by {screen.sort} {'▼' if screen.reverse else '▲'}  ", "bold"))
+        return Text.assemble(("filter: ", "bold"), screen.editing, ("█", "blink"), ("  Enter, Esc", "dim"))
+    foot = Text(f"by {screen.sort} {'▼' if screen.reverse else '▲'}  ", style="bold")
     if screen.filter:
-        foot.append(f"filter: {screen.filter} ({matched} of {len(picture.rows)})  ", "bold")
+        foot.append(f"filter: {screen.filter} ({matched} of {len(picture.rows)})  ")
     if shown < matched:
-        foot.append(f"{shown} of {matched} rows  ", "bold")
-    return foot.append(_KEYS, "dim")
+        foot.append(f"{shown} of {matched} rows  ")
+    keys = next((keys for keys in _KEYS if foot.cell_len + len(keys) <= columns), "")
+    foot.append(keys, "not bold dim")
+    foot.truncate(columns, overflow="ellipsis")
+    return foot

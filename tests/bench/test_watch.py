@@ -119,7 +119,7 @@ def test_the_table_shows_numbers_and_dashes() -> None:
 WIDE_ROW = Row("127.0.0.1:65535", 12_345, 1.0, 120, 10.25, 120, 1.0, 12_345)
 
 
-@pytest.mark.parametrize("columns", [66, 79, 80, 97, 98, 100, 111, 112, 140, 200])
+@pytest.mark.parametrize("columns", [40, 66, 79, 80, 97, 98, 100, 111, 112, 140, 200])
 def test_nothing_is_cut_off_at_any_usual_width_and_all_frames_are_equally_wide(columns: int) -> None:
     status = {"weight_updates": 20, "acks": 23, "nacks": 0, "picks": {"warm": 561, "cold": 25}}
     lines = drawn(View([WIDE_ROW], 5, 50, 7, 1, status), columns).splitlines()
@@ -140,7 +140,32 @@ def test_nothing_is_cut_off_at_any_usual_width_and_all_frames_are_equally_wide(c
         line for line in lines if line.rstrip("│ ").endswith(("cold", "cold picks", "weight updates"))
     ]
     assert {len(line) for line in lines} == {min(columns, 112)}
-    assert any("127.0.0.1:65535" in line and line.count("12,345") == 2 for line in lines)
+    assert any("127.0.0.1:65535" in line and line.count("12,345") == 2 * (columns >= 66) for line in lines)
+
+
+def test_the_comparison_marks_the_better_figure_and_says_how_far_they_are_apart() -> None:
+    result = {
+        "round_robin": one_run(0.12, 0.40, 0.3, failures=2),
+        "warmroute": {**one_run(0.02, 0.41, 0.9), "max_over_mean": 1.3},
+        **dict.fromkeys(("weight_updates", "acks", "nacks", "picks"), 0),
+        "picks_honoured": None,
+        "pick_reasons": {"warm": 1, "headers": 2, "named": 3, "not_json": 4},
+    }
+    text = printed(comparison(result, [], 112), 112)
+    lines = {line.strip("│ ")[:24].strip(): line for line in text.splitlines()}
+    for name, marked, words in (
+        ("Failures", "✓ 0", "-2"),
+        ("Time to first token, P50", "✓ 0.020 s", "6.0 times sooner"),
+        ("Prefix hit ratio", "✓ 90.0%", "3.0 times higher"),
+        ("Busiest engine over the", "✓ 1.00", "1.3 times less even"),
+    ):
+        assert marked in lines[name], lines[name]
+        assert lines[name].count("✓") == 1
+        assert lines[name].rstrip("│ ").endswith(words), lines[name]
+    assert lines["Time to first token, P99"].rstrip("│ ").endswith("the same")
+    assert "✓" not in lines["Time to first token, P99"] + lines["Requests"]
+    for shown in ("warm picks 1", "headers picks 2", "named picks 3", "no pick (not_json) 4"):
+        assert shown in text
 
 
 def test_a_run_says_how_far_it_is() -> None:

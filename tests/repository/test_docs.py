@@ -140,8 +140,9 @@ def test_every_name_shared_with_envoy_is_told(operations: str) -> None:
 
 
 def test_every_reason_is_told(operations: str) -> None:
-    told = set(re.findall(r"^\| `([a-z_]+)` \| (?:no pick|picked): ", operations, flags=re.MULTILINE))
-    assert told == {reason.value for reason in Reason}
+    told = dict(re.findall(r"^\| `([a-z_]+)` \| (no pick|picked): ", operations, flags=re.MULTILINE))
+    assert set(told) == {reason.value for reason in Reason}
+    assert {reason for reason, what in told.items() if what == "picked"} == names.PICKED_REASONS
 
 
 def exposed(registry: CollectorRegistry) -> Iterator[str]:
