@@ -16,6 +16,8 @@ from bench.envoy import EnvoyError, envoy_binary
 from bench.scenario import scenario
 from cli import demo as verb
 from cli.main import main
+from tests.terminal import Terminal
+from tests.terminal import verb as verb_of
 
 if TYPE_CHECKING:
     from bench.watch import View
@@ -119,6 +121,26 @@ async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signa
             process.kill()
     assert started_below(tmp_path) == []
     assert os.listdir(tmp_path) == []  # noqa: PTH208 (no blocking call through pathlib in a coroutine)
+
+
+@needs_envoy
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_on_a_terminal_it_draws_both_halves_and_the_comparison_and_leaves_nothing(tmp_path: Path) -> None:
+    """Keys are pressed, and the terminal changes its size while it runs."""
+    command = verb_of("demo", "--seconds", "3", "--engines", "2", "--rate", "12")
+    with Terminal(command, 80, 40, TMPDIR=str(tmp_path)) as terminal:
+        terminal.until("1 of 2", "Requests", "127.0.0.1:", "failed 0")
+        terminal.press("q?\r")
+        terminal.until("2 of 2", lambda text: text.count("127.0.0.1:") >= 2, "weight updates")
+        terminal.resize(40, 40)
+        terminal.until("warm picks", "TTFT")
+        terminal.resize(200, 50)
+        assert terminal.ended() == 0, terminal.text
+        assert "Traceback" not in terminal.raw
+        for part in ("With Warmroute", "Envoy alone", "change", "the better one", "picks honoured"):
+            assert part in terminal.text
+    assert started_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_llama_without_its_extra_names_the_command(

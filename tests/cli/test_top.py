@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
 import sys
 import termios
 import time
@@ -20,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.main import main
+from tests.terminal import ALTERNATE_SCREEN, WAIT_SECONDS, Terminal, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
-WAIT_SECONDS = 60.0
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-ALTERNATE_SCREEN, ORDINARY_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 
 @pytest.fixture
@@ -91,81 +83,19 @@ def test_nobody_there_ends_with_its_reason(capsys: pytest.CaptureFixture[str]) -
     assert "cannot be reached" in capsys.readouterr().err
 
 
-class Session:
-    """The live view on a pseudo-terminal. `seen` is all that it has written."""
-
-    def __init__(self, arguments: list[str], columns: int = 150, **environment: str) -> None:
-        self.master, self.slave = pty.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self.before = termios.tcgetattr(self.slave)
-        self.seen = ""
-        kept = {
-            name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "top", "--interval", "0.1", *arguments],
-            stdin=self.slave,
-            stdout=self.slave,
-            stderr=self.slave,
-            cwd=ROOT,
-            env={**kept, "TERM": "xterm-256color", **environment},
-            start_new_session=True,
-        )
-
-    def press(self, keys: str) -> None:
-        """Type; what was seen before no longer counts."""
-        self.seen = ""
-        os.write(self.master, keys.encode())
-
-    def until(self, *wanted: str | Callable[[str], bool]) -> str:
-        """Read on until everything wanted was written; return what was, without colours."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            text = STYLE.sub("", self.seen)
-            if all(part(text) if callable(part) else part in text for part in wanted):
-                return text
-            assert time.monotonic() < deadline, f"{wanted} in {text[-3000:]!r}"
-            self._read(0.1)
-
-    def ended(self) -> int:
-        """Read on to the end of the process; return its exit status."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, self.seen[-3000:]
-            self._read(0.05)
-        while self._read(0.0):
-            pass
-        return self.process.returncode
-
-    def restored(self) -> bool:
-        """Whether the terminal is as it was: its modes, its screen and its cursor."""
-        screens = self.seen.rfind(ORDINARY_SCREEN) > self.seen.rfind(ALTERNATE_SCREEN)
-        return termios.tcgetattr(self.slave) == self.before and screens and SHOW_CURSOR in self.seen
-
-    def _read(self, seconds: float) -> bool:
-        readable, _, _ = select.select([self.master], [], [], seconds)
-        if readable:
-            self.seen += os.read(self.master, 65536).decode(errors="replace")
-        return bool(readable)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.master)
-        os.close(self.slave)
+def top(*arguments: str, **environment: str) -> Terminal:
+    return Terminal(verb("top", "--interval", "0.1", *arguments), **environment)
 
 
 @pytest.fixture
-def view(told: Any) -> Iterator[Session]:
-    made = Session(["--admin", told.url])
-    try:
+def view(told: Any) -> Iterator[Terminal]:
+    with top("--admin", told.url) as made:
         yield made
-    finally:
-        made.close()
 
 
-def test_it_lives_obeys_keys_and_leaves_no_trace(view: Session, told: Any) -> None:
-    first = view.until(ALTERNATE_SCREEN, "10.0.0.1:8000", "10.0.0.3:8000", "s sort")
+def test_it_lives_obeys_keys_and_leaves_no_trace(view: Terminal, told: Any) -> None:
+    first = view.until("10.0.0.1:8000", "10.0.0.3:8000", "s sort")
+    assert ALTERNATE_SCREEN in view.raw
     assert "Endpoint▲" in first
     assert termios.tcgetattr(view.slave) != view.before, "keys come one by one"
     view.press("s")
@@ -183,15 +113,14 @@ def test_it_lives_obeys_keys_and_leaves_no_trace(view: Session, told: Any) -> No
     assert view.restored()
 
 
-def test_an_answer_that_stays_away_is_told_and_awaited(view: Session, told: Any) -> None:
+def test_an_answer_that_stays_away_is_told_and_awaited(view: Terminal, told: Any) -> None:
     view.until("10.0.0.1:8000")
     held = told.documents
     told.documents = {"/api/v1/endpoints": 503}
     text = view.until("NO ANSWER", "status 503", "what you see is")
     assert "10.0.0.1:8000" in text
     told.documents = held
-    view.press("s")
-    view.until(lambda seen: "▲" in seen and "NO ANSWER" not in seen.rpartition("Warmroute")[2])
+    view.until("10.0.0.1:8000", lambda text: "NO ANSWER" not in text)
     view.press("q")
     assert view.ended() == 0
 
@@ -200,7 +129,7 @@ def test_an_answer_that_stays_away_is_told_and_awaited(view: Session, told: Any)
     ("number", "left"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)]
 )
 def test_signals_end_it_and_the_terminal_is_as_before(
-    view: Session, number: signal.Signals, left: int
+    view: Terminal, number: signal.Signals, left: int
 ) -> None:
     view.until("10.0.0.1:8000")
     view.process.send_signal(number)
@@ -208,18 +137,19 @@ def test_signals_end_it_and_the_terminal_is_as_before(
     assert view.restored()
 
 
-def test_suspending_gives_the_terminal_back_and_takes_it_again(view: Session) -> None:
+def test_suspending_gives_the_terminal_back_and_takes_it_again(view: Terminal) -> None:
     view.until("10.0.0.1:8000")
     view.process.send_signal(signal.SIGTSTP)
-    view.until(ORDINARY_SCREEN)
     deadline = time.monotonic() + WAIT_SECONDS
     while Path(f"/proc/{view.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        view.read(0.01)
+    while view.read(0.0):
+        pass
     assert view.restored()
-    view.seen = ""
+    view.raw = ""
     view.process.send_signal(signal.SIGCONT)
-    view.until(ALTERNATE_SCREEN, "10.0.0.1:8000")
+    view.until(lambda _: ALTERNATE_SCREEN in view.raw, "10.0.0.1:8000")
     view.press("q")
     assert view.ended() == 0
 
@@ -227,35 +157,18 @@ def test_suspending_gives_the_terminal_back_and_takes_it_again(view: Session) ->
 def test_a_fault_of_its_own_gives_the_terminal_back(told: Any) -> None:
     broken = "import cli.top, cli.view.table\ndef bad(*_):\n    raise ZeroDivisionError\ncli.top.live = bad\n"
     code = f"{broken}import sys; from cli.main import main; sys.exit(main(['top', '--admin', {told.url!r}]))"
-    session = Session([])
-    session.process.kill()
-    session.process.wait()
-    session.seen = ""
-    termios.tcsetattr(session.slave, termios.TCSANOW, session.before)
-    session.process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=session.slave,
-        stdout=session.slave,
-        stderr=session.slave,
-        cwd=ROOT,
-        env={**os.environ, "TERM": "xterm"},
-        start_new_session=True,
-    )
-    try:
-        assert session.ended() == 1
-        assert "ZeroDivisionError" in session.seen
-        assert session.restored()
-    finally:
-        session.close()
+    with Terminal([sys.executable, "-c", code]) as terminal:
+        assert terminal.ended() == 1
+        assert "ZeroDivisionError" in terminal.raw
+        assert terminal.restored()
 
 
 def test_a_narrow_terminal_without_colours(told: Any) -> None:
-    session = Session(["--admin", told.url], columns=40, NO_COLOR="1")
-    try:
-        session.until("10.0.0.2:8000", "q quit")
-        codes = {int(code) for style in STYLE.findall(session.seen) for code in re.findall(r"\d+", style)}
+    with top("--admin", told.url, NO_COLOR="1") as terminal:
+        terminal.until("10.0.0.2:8000")
+        terminal.resize(40, 40)
+        terminal.until("10.0.0.2:8000", "q quit")
+        codes = {int(code) for style in STYLE.findall(terminal.raw) for code in re.findall(r"\d+", style)}
         assert codes <= {0, 1, 2}, "bold and dim are no colours"
-        session.press("q")
-        assert session.ended() == 0
-    finally:
-        session.close()
+        terminal.press("q")
+        assert terminal.ended() == 0

@@ -1,0 +1,135 @@
+"""A command on a pseudo-terminal, before an emulator that tells what a user sees of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyte
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).parents[1]
+WAIT_SECONDS = 60.0
+"""Reached by nothing that works."""
+ALTERNATE_SCREEN, ORDINARY_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+# So that the kernel signals the command as it does in a real terminal.
+_TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def verb(*arguments: str) -> list[str]:
+    """The command line of a verb, run by this interpreter."""
+    return [sys.executable, "-m", "cli.main", *arguments]
+
+
+class Terminal:
+    """A context manager; the command is gone when it is left.
+
+    `raw` is all that the command has written, `text` what stands on the screen, a line a row.
+    """
+
+    def __init__(
+        self, command: Sequence[str], columns: int = 150, rows: int = 40, **environment: str
+    ) -> None:
+        self.master, self.slave = pty.openpty()
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+        self._set_size(columns, rows)
+        self.before = termios.tcgetattr(self.slave)
+        self.raw = ""
+        kept = {
+            name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _TAKE_TERMINAL, *command],
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            cwd=ROOT,
+            env={**kept, "TERM": "xterm-256color", **environment},
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on the screen, without blanks at the ends of lines."""
+        return [line.rstrip() for line in self._screen.display]
+
+    @property
+    def text(self) -> str:
+        """Return these as one text."""
+        return "\n".join(self.lines)
+
+    @property
+    def words(self) -> str:
+        """Return them without any blanks and line ends: where a terminal breaks lines does not matter."""
+        return "".join("".join(self._screen.display).split())
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self.master, keys.encode())
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the terminal's size; the kernel tells the command by SIGWINCH."""
+        self._screen.resize(rows, columns)
+        self._screen.reset()
+        self._set_size(columns, rows)
+
+    def until(self, *wanted: str | Callable[[str], bool]) -> str:
+        """Read on until all of it stands on the screen, or holds of its text; return that."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not all(part(self.text) if callable(part) else part in self.text for part in wanted):
+            assert "Traceback" not in self.raw, self.raw[-3000:]
+            assert time.monotonic() < deadline, f"{wanted} in\n{self.text.rstrip()}"
+            self.read(0.1)
+        return self.text
+
+    def ended(self) -> int:
+        """Read on to the end of the command; return its exit status."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.text
+            self.read(0.05)
+        while self.read(0.0):
+            pass
+        return self.process.returncode
+
+    def restored(self) -> bool:
+        """Whether the terminal is as it was: its modes, its screen and its cursor."""
+        screens = self.raw.rfind(ORDINARY_SCREEN) > self.raw.rfind(ALTERNATE_SCREEN)
+        return termios.tcgetattr(self.slave) == self.before and screens and SHOW_CURSOR in self.raw
+
+    def read(self, seconds: float) -> bool:
+        """Take what the command has written, or writes within so many seconds; whether there was any."""
+        readable, _, _ = select.select([self.master], [], [], seconds)
+        if readable:
+            data = os.read(self.master, 65536)
+            self.raw += data.decode(errors="replace")
+            self._stream.feed(data)
+        return bool(readable)
+
+    def _set_size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
