@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import ipaddress
 import json
@@ -50,8 +51,14 @@ def services(compose: dict[str, Any]) -> dict[str, Any]:
 
 
 def warmroute_commands(services: dict[str, Any]) -> dict[str, list[str]]:
-    held = {name: held for name, held in services.items() if "build" in held and "entrypoint" not in held}
-    return {name: service["command"] for name, service in held.items()}
+    return {
+        name: held["command"] for name, held in services.items() if ours(held) and "entrypoint" not in held
+    }
+
+
+def ours(service: dict[str, Any]) -> bool:
+    name: str = service["image"]
+    return name.startswith("warmroute:")
 
 
 def test_it_follows_the_compose_specification(root: Path) -> None:
@@ -186,14 +193,45 @@ def test_the_envoy_is_the_one_that_the_tests_prove(services: dict[str, Any], pro
     assert services["envoy"]["image"].rpartition(":v")[2] == wheel.partition("==")[2]
 
 
-def test_the_image_is_this_version(services: dict[str, Any], project: dict[str, Any]) -> None:
-    assert services["xds-server"]["image"] == f"warmroute:{project['project']['version']}"
+def test_one_service_builds_the_image_of_this_version_and_the_others_name_it(
+    services: dict[str, Any], project: dict[str, Any]
+) -> None:
+    """Where the image store is containerd's, the second build of a tag ends with "already exists"."""
+    assert [name for name, held in services.items() if "build" in held] == ["admin-token"]
+    names = {held["image"] for held in services.values() if ours(held)}
+    assert names == {f"warmroute:{project['project']['version']}"}
+    assert next(iter(services)) == "admin-token", "what builds goes first"
 
 
-def test_only_the_host_itself_reaches_envoy_and_the_views(services: dict[str, Any]) -> None:
+def test_commands_in_comments_are_whole(services: dict[str, Any], root: Path) -> None:
+    text = (root / "docker-compose.yml").read_text()
+    commands = re.findall(r"^# +docker compose exec xds-server warmroute (.+)$", text, flags=re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["top", "explain"]
+    worker = services["ext-proc"]["networks"]["fleet"]["ipv4_address"]
+    settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
+    for command in commands:
+        verb, *rest = command.split()
+        parser = argparse.ArgumentParser()
+        importlib.import_module(VERBS[verb][0]).arguments(parser)
+        args = parser.parse_args(rest)
+        assert str(args.token_file) == settings.admin.token_file
+        if verb == "explain":
+            assert args.ext_proc_admin == [f"http://{worker}:19001"]
+
+
+def test_an_address_that_is_silent_is_soon_passed_over(root: Path) -> None:
+    settings = load_settings(root / "deploy" / "compose" / "warmroute.yaml", environ={})
+    assert [pool.connect_timeout_seconds for pool in settings.pools] == [1.0]
+
+
+def test_only_the_host_itself_reaches_envoy_and_the_views_at_ports_that_can_be_chosen(
+    services: dict[str, Any],
+) -> None:
     published = {name: held["ports"] for name, held in services.items() if "ports" in held}
     ports = {"envoy": 10000, "grafana": 3000, "prometheus": 9090, "jaeger": 16686}
-    assert published == {name: [f"127.0.0.1:{port}:{port}"] for name, port in ports.items()}
+    assert published == {
+        name: [f"127.0.0.1:${{{name.upper()}_PORT:-{port}}}:{port}"] for name, port in ports.items()
+    }
 
 
 def test_services_meet_over_unix_sockets(root: Path) -> None:
@@ -302,7 +340,7 @@ class Deployment:
     def start(self, name: str) -> None:
         held = self.services[name]
         command = [self.mapped(argument, name) for argument in held["command"]]
-        if "build" in held:
+        if ours(held):
             command = [sys.executable, "-m", "cli.main", *command]
         else:
             assert command[0] == "envoy"
