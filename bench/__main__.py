@@ -23,6 +23,7 @@ BENCHES: Final = {
     "signal_to_ack": "from a changed signal to the real Envoy's ACK",
     "weights_honoured": "shares that engines see against pushed weights, by load balancing policy",
     "xds_churn": "what many thousand connections, subscriptions and cancellations leave behind",
+    "resets": "what ext_proc keeps of streams that Envoy has reset, as it ends each",
     "skew": "how soon each kind of skew is told, and false alarms in an hour of noise",
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
     "reuse": "how often connections are used again, to engines and to ext_proc, and Envoy's CPU",

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _EOF: Final[Any] = grpc.aio.EOF
 _FIRST_SECONDS: Final = 0.5
 """What a stream that is opened while the service closes has for its first message."""
+_RESET_SECONDS: Final = 0.005
+"""What gRPC may take to tell of a reset after the read that it ended."""
 
 HEALTH_SERVICES: Final = (
     "envoy.service.ext_proc.v3.ExternalProcessor",
@@ -117,7 +119,25 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
     async def Process(  # noqa: N802 - gRPC's name
         self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        """One HTTP request: from its first message until its response ends or either side leaves."""
+        """One HTTP request: from its first message until its response ends or either side leaves.
+
+        Envoy ends a stream by resetting it, and gRPC then cancels this handler. grpcio never frees a read
+        that is cancelled, nor a status for a stream that has been reset
+        (https://github.com/grpc/grpc/issues/43360). So the reads are another task's, which ends by itself
+        with its last read, and the status waits until a reset would have been told.
+        """
+        serving = asyncio.create_task(self._serve(context))
+        try:
+            await asyncio.wait((serving,))
+            if serving.result() and not self._closing:
+                await asyncio.sleep(_RESET_SECONDS)
+        except asyncio.CancelledError:
+            await asyncio.wait((serving,))
+            serving.result()
+            raise
+
+    async def _serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+        """Answer a stream to its end; return whether the client has ended it."""
         task = asyncio.current_task()
         assert task is not None
         stream = self._open[task] = ExchangeStream(self)
@@ -138,9 +158,11 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                     break
                 stream.waits = False
                 if message is _EOF:
-                    break
+                    return True
                 for reply in await stream.replies(message):
                     await context.write(reply)
+        except grpc.aio.InternalError:
+            return True  # Reset while it was read or answered.
         except asyncio.CancelledError:
             # Our own close: ending with OK tells Envoy to go on without us, an error would fail the request.
             if not self._closing or context.cancelled():
@@ -150,6 +172,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
         finally:
             del self._open[task]
             stream.close()
+        return False
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
