@@ -178,19 +178,36 @@ def test_an_answer_counts_once(xds: SimpleNamespace, variant: str, first: list[A
     assert machine.receive(peer.answer(response)) is None
 
 
-def test_sotw_ignores_a_stale_nonce_with_its_names(xds: SimpleNamespace, first: list[Any]) -> None:
+def test_a_stale_sotw_request_says_what_its_client_wants_and_has_taken(
+    xds: SimpleNamespace, first: list[Any]
+) -> None:
+    """Each push overtakes the answer to the one before, so no request carries the newest nonce."""
+    machine, peer = xds.machine("sotw"), xds.peer("sotw")
+    machine.on_snapshot(xds.snapshot(*first))
+    (old,) = machine.on_request(peer.ask(TYPE_ENDPOINT, ("a",)))
+    changed = [*without(first, (TYPE_ENDPOINT, "a")), xds.assignment("a", 1, 1)]
+    (new,) = machine.on_snapshot(xds.snapshot(*changed))
+    peer.take(old)
+    peer.ask(TYPE_ENDPOINT, ("a", "b"))
+    (response,) = machine.on_request(peer.answer(old))
+    assert names_of(response) == ["b"], "what is on its way is not sent again"
+    subscription = machine.subscriptions[TYPE_ENDPOINT]
+    assert subscription.acked_version == old.version_info
+    assert subscription.outstanding
+    assert machine.receive(peer.answer(new)).version == new.version_info
+    assert machine.receive(peer.answer(old)) is None
+    assert subscription.acked_version == new.version_info
+
+
+def test_a_stale_sotw_request_ends_subscriptions(xds: SimpleNamespace, first: list[Any]) -> None:
     machine, peer = xds.machine("sotw"), xds.peer("sotw")
     machine.on_snapshot(xds.snapshot(*first))
     (old,) = machine.on_request(peer.ask(TYPE_ENDPOINT, ("a", "b")))
-    peer.take(old)
-    changed = [*without(first, (TYPE_ENDPOINT, "a")), xds.assignment("a", 1, 1)]
-    (new,) = machine.on_snapshot(xds.snapshot(*changed))
-    stale = peer.answer(old)
-    del stale.resource_names[:]
-    assert machine.on_request(stale) == []
-    assert machine.subscriptions[TYPE_ENDPOINT].names == {"a", "b"}
-    assert machine.subscriptions[TYPE_ENDPOINT].acked_version == ""
-    assert machine.receive(peer.answer(new)).version == new.version_info
+    machine.on_snapshot(xds.snapshot(*without(first, (TYPE_ENDPOINT, "a")), xds.assignment("a", 1, 1)))
+    peer.ask(TYPE_ENDPOINT, ("a",))
+    assert machine.on_request(peer.answer(old)) == []
+    changed = [*without(first, (TYPE_ENDPOINT, "b")), xds.assignment("b", 31)]
+    assert [names_of(response) for response in machine.on_snapshot(xds.snapshot(*changed))] == [["a"]]
 
 
 def test_delta_takes_subscriptions_whatever_the_nonce(xds: SimpleNamespace, first: list[Any]) -> None:
@@ -287,14 +304,31 @@ def test_delta_reconnection_sends_only_what_differs(xds: SimpleNamespace, first:
     assert list(response.removed_resources) == ["gone"]
 
 
-def test_delta_reconnection_with_names_sends_no_equal_version(xds: SimpleNamespace, first: list[Any]) -> None:
+@pytest.mark.parametrize("type_url", [TYPE_ENDPOINT, TYPE_CLUSTER])
+def test_delta_reconnection_sends_what_is_named_although_the_client_lists_it(
+    xds: SimpleNamespace, first: list[Any], type_url: str
+) -> None:
+    """A cluster that was still warming when its stream broke may lack what it lists."""
     snapshot = xds.snapshot(*first)
     machine, peer = xds.machine("delta"), xds.peer("delta")
     machine.on_snapshot(snapshot)
-    request = peer.ask(TYPE_ENDPOINT, ("a", "b"))
-    request.initial_resource_versions["a"] = snapshot.of_type(TYPE_ENDPOINT)["a"].version
+    request = peer.ask(type_url, ("a",) if type_url == TYPE_ENDPOINT else ("*", "a"))
+    for name in ("a", "b"):
+        request.initial_resource_versions[name] = snapshot.of_type(type_url)[name].version
     (response,) = machine.on_request(request)
-    assert names_of(response) == ["b"]
+    assert [entry.name for entry in response.resources] == ["a"]
+    assert machine.on_request(peer.answer(response)) == []
+
+
+def test_delta_reconnection_tells_that_what_is_named_and_listed_is_gone(
+    xds: SimpleNamespace, first: list[Any]
+) -> None:
+    machine, peer = xds.machine("delta"), xds.peer("delta")
+    machine.on_snapshot(xds.snapshot(*first))
+    request = peer.ask(TYPE_ENDPOINT, ("gone",))
+    request.initial_resource_versions["gone"] = "of an older time"
+    (response,) = machine.on_request(request)
+    assert (list(response.resources), list(response.removed_resources)) == ([], ["gone"])
 
 
 def test_an_assignment_known_to_be_empty_is_sent_as_that(xds: SimpleNamespace, talk: Talk) -> None:

@@ -52,11 +52,7 @@ class Sotw(Variant):
         subscription.first_version = request.version_info
 
     def _continue(self, subscription: Subscription, request: Any) -> Answer | None:
-        nonce = request.response_nonce
-        if nonce and subscription.nonce and nonce != subscription.nonce:
-            # Its names are old, but what it refuses is still to be known.
-            return subscription.answer(nonce, error_of(request))
-        answer = subscription.answer(nonce, error_of(request))
+        answer = subscription.answer(request.response_nonce, error_of(request))
         subscription.replace(request.resource_names)
         return answer
 

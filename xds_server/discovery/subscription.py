@@ -14,10 +14,9 @@ Rules
                       versions are hashes of content and outlive a stream, nonces do not. Its nonce
                       belongs to an earlier stream and means nothing. It names the node; later ones
                       need not.
-    Nonce             SotW: a request that carries another nonce than the newest is stale and ignored
-                      but for a NACK in it; the client's answer to the newest response repeats its names.
-                      An empty nonce answers nothing, its names count. Delta: subscriptions are increments,
-                      so they count whatever the nonce; only the answer is matched by nonce.
+    Nonce             It matches an answer to its response, no more. Requests of a stream come in order, so
+                      names count whatever the nonce: while pushes overtake every answer, no request carries
+                      the newest one. What such a request adds is due, and nothing else is sent again.
     ACK, NACK         The first request with a response's nonce is its answer: with `error_detail` a NACK,
                       without an ACK; later requests with the same nonce only change names.
     Refused           Envoy stops at the first resource that it refuses, or refuses all because of one, and
@@ -42,7 +41,9 @@ Rules
                       `removed_resources`. Either way they are sent as soon as they exist.
     Removal           SotW: absence, for clusters and listeners; nothing for endpoints and routes, which go
                       with what refers to them. Delta: `removed_resources`.
-    Reconnection      Delta's `initial_resource_versions` fill `given`: what is equal is not sent again.
+    Reconnection      Delta's `initial_resource_versions` fill `given`: what the wildcard alone covers is not
+                      sent again if it is equal. What is named is due all the same: a client may list what it
+                      has lost since, such as the endpoints of a cluster that was still warming.
     Nothing known     Without a snapshot requests are held, and answered when the first is set.
 
 Rules over the types of one stream are in `variant.py`.
@@ -159,7 +160,6 @@ class Subscription:
             self._set_wildcard(True)
         # An empty version proves nothing, and would read as ABSENT.
         self.given = {name: version for name, version in held.items() if version and self.covers(name)}
-        self.due -= self.given.keys()
 
     def add(self, names: Iterable[str]) -> None:
         """Take delta's `resource_names_subscribe`.
@@ -196,8 +196,6 @@ class Subscription:
             return None
         version = covered[-1].version
         if error is None:
-            if self.unanswered.cumulative and nonce != self.nonce:
-                return None
             self._accepted(covered)
             return Answer(self.type_url, version, None)
         self.nacked_version, self.error = version, error[:MAX_ERROR_CHARS]
