@@ -56,7 +56,7 @@ class Load:
     """An endpoint's signals; each is optional and has its own age."""
 
     memory_used_ratio: Signal | None = None
-    """KV cache (or GPU) memory in use, 0 to 1."""
+    """KV cache in use, 0 to 1."""
     queue_depth: Signal | None = None
     """Requests waiting in the engine."""
     running: Signal | None = None

@@ -186,14 +186,14 @@ class Fields:
         mig = self.read("mig_device", call)
         if mig is None:
             return None
-        uuid = self.read("mig_uuid", lambda: str(nvml.nvmlDeviceGetUUID(mig)))
+        uuid = self.read("mig_uuid", lambda: text(nvml.nvmlDeviceGetUUID(mig)))
         if uuid is None:
             return None
         used, total = self.memory(mig)
         return MigSlice(
             uuid,
             self.read("mig_instance", lambda: int(nvml.nvmlDeviceGetGpuInstanceId(mig))),
-            self.read("mig_name", lambda: str(nvml.nvmlDeviceGetName(mig))),
+            self.read("mig_name", lambda: text(nvml.nvmlDeviceGetName(mig))),
             used,
             total,
         )
@@ -201,7 +201,7 @@ class Fields:
     def surroundings(self, device: Device, others: Mapping[str, Device]) -> Surroundings:
         """Name, NVLinks, and the way to each other GPU (`others`: by UUID)."""
         return Surroundings(
-            self.read("name", lambda: str(self._nvml.nvmlDeviceGetName(device.handle))),
+            self.read("name", lambda: text(self._nvml.nvmlDeviceGetName(device.handle))),
             self._nvlinks(device, {other.bus_id: uuid for uuid, other in others.items()}),
             self._peers(device, others),
         )
@@ -251,8 +251,12 @@ class Fields:
 
 def bus_id(info: Any) -> str:
     """The PCI address out of NVML's structure, spelt alike for a GPU and for a link's other end."""
-    raw = info.busId
-    return (raw.decode() if isinstance(raw, bytes) else str(raw)).lower()
+    return text(info.busId).lower()
+
+
+def text(told: Any) -> str:
+    """What NVML tells as text: some versions of its module return bytes."""
+    return told.decode(errors="replace") if isinstance(told, bytes) else str(told)
 
 
 def raising(error: Exception) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.gpu import GpuReading
-from gpu_agent.fields import Device, Fields, Surroundings, bus_id, raising
+from gpu_agent.fields import Device, Fields, Surroundings, bus_id, raising, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Session:
         self._find_devices()
         self._by_handle = {_key(device.handle): uuid for uuid, device in self.devices.items()}
         self.driver_version = self.fields.read(
-            "driver_version", lambda: str(self.nvml.nvmlSystemGetDriverVersion())
+            "driver_version", lambda: text(self.nvml.nvmlSystemGetDriverVersion())
         )
         self._events = self.fields.read("xid", self.nvml.nvmlEventSetCreate)
         for device in self.devices.values():
@@ -46,7 +46,7 @@ class Session:
         for index in range(self.nvml.nvmlDeviceGetCount()):
             try:
                 handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
-                uuid = str(self.nvml.nvmlDeviceGetUUID(handle))
+                uuid = text(self.nvml.nvmlDeviceGetUUID(handle))
                 self.devices[uuid] = Device(handle, uuid, index, self._bus_id(handle))
             except self.nvml.NVMLError as error:
                 if not about_one_gpu(self.nvml, error):
@@ -100,7 +100,7 @@ class Session:
             name=around.name,
             memory_used_bytes=used,
             memory_total_bytes=total,
-            utilisation_ratio=None if utilisation is None else utilisation.gpu / 100,
+            utilisation_ratio=None if utilisation is None or mig_enabled else utilisation.gpu / 100,
             temperature_celsius=fields.temperature(handle),
             power_watts=fields.scaled("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle), 0.001),
             power_limit_watts=fields.scaled(

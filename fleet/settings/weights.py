@@ -110,10 +110,9 @@ class WeightSettings(Strict):
     """How loads become weights."""
 
     strategy: Literal["headroom", "p99", "predictive", "balanced"] = "headroom"
-    memory: Literal["auto", "kv", "gpu", "highest"] = "auto"
-    """Which memory counts: the KV cache's share in use, the GPU's, the higher of the two, or the KV cache's
-    where an engine tells it and the GPU's elsewhere. Engines that reserve the GPU's memory ahead fill it
-    always, so there only the KV cache says anything."""
+    memory: Literal["kv", "gpu", "highest"] = "kv"
+    """Which memory counts: the KV cache's share in use, the GPU's, or the higher of the two. Engines reserve
+    the GPU's memory ahead, so how full it is says nothing about their load."""
     headroom: HeadroomSettings = HeadroomSettings()
     p99: P99Settings = P99Settings()
     predictive: PredictiveSettings = PredictiveSettings()

@@ -270,6 +270,23 @@ def test_mig_slices_have_memory_of_their_own(bench: Any, mig_class: Any) -> None
     assert bench.errors("utilisation", "NotSupported") == 1
 
 
+def test_a_gpu_that_is_cut_tells_no_utilisation_even_if_nvml_does(bench: Any, mig_class: Any) -> None:
+    bench.nvml.gpus[0].migs = [mig_class("MIG-1", 7, 9, 10)]
+    bench.nvml.nvmlDeviceGetUtilizationRates = lambda _handle: pynvml.c_nvmlUtilization_t(gpu=0)
+    assert [gpu.utilisation_ratio for gpu in bench.sample().gpus] == [None, 0.0]
+
+
+def test_text_that_comes_as_bytes_is_text(bench: Any, mig_class: Any) -> None:
+    """Some versions of NVML's module return bytes; UUIDs have to match what the settings name."""
+    bench.nvml.gpus[0].migs = [mig_class("MIG-1", 7, 9, 10)]
+    for name in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlSystemGetDriverVersion"):
+        told = getattr(bench.nvml, name)
+        setattr(bench.nvml, name, lambda *given, told=told: told(*given).encode())
+    one, other = bench.sample().gpus
+    assert (one.uuid, other.uuid, other.name) == ("GPU-a", "GPU-b", "NVIDIA H100 80GB HBM3")
+    assert (one.mig_slices[0].uuid, one.mig_slices[0].name) == ("MIG-1", "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+
+
 def test_nvlinks_lead_to_gpus_and_switches(bench: Any) -> None:
     bench.nvml.gpus[0].nvlinks = ["00000000:1b:00.0", "switch", ""]
     bench.nvml.p2p_nvlink = True

@@ -54,6 +54,16 @@ def test_a_page_gives_what_an_agent_gives() -> None:
     assert (cut.memory_used_bytes, cut.temperature_celsius, cut.mig_enabled) == (None, 55.0, True)
 
 
+def test_a_gpu_that_is_cut_tells_nothing_of_its_slices_work() -> None:
+    """DCGM may say 0 of the whole GPU while its slices work."""
+    whole = b'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-x"} 0\n'
+    cut = b'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-x",GPU_I_PROFILE="1g.10gb",GPU_I_ID="3"} 9000\n'
+    active = b'DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-x",GPU_I_ID="3"} 0.5\n'
+    assert DcgmReader().read(whole, 0.0).gpus[0].utilisation_ratio == 0.0
+    assert DcgmReader().read(whole + cut, 0.0).gpus[0].utilisation_ratio is None
+    assert DcgmReader().read(whole + cut + active, 0.0).gpus[0].utilisation_ratio == 0.5
+
+
 @pytest.mark.parametrize(
     "blank",
     [b"9223372036854775794", b"9.223372036854776e+18", b"2147483632", b"140737488355328", b"NaN", b"-1"],

@@ -174,7 +174,6 @@ def test_reasons_name_the_signal_that_takes_most() -> None:
     [
         ("kv", [0.3, nan, 0.5]),
         ("gpu", [0.9, 0.8, nan]),
-        ("auto", [0.3, 0.8, 0.5]),
         ("highest", [0.9, 0.8, 0.5]),
     ],
 )
@@ -199,7 +198,7 @@ def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue(
         load(running=3, in_flight=9),
     ]
     assert Columns.of(given).waiting.tolist() == pytest.approx([6, 2, 2, nan], nan_ok=True)
-    assert as_strategies_see(given[0], "auto").queue_depth == Signal(6.0, 0.0, "test")
+    assert as_strategies_see(given[0], "kv").queue_depth == Signal(6.0, 0.0, "test")
 
 
 def test_stale_signals_are_unknown() -> None:

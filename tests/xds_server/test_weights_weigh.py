@@ -56,6 +56,23 @@ def test_weights_follow_headroom_and_say_why() -> None:
     assert sum(update.weights.values()) == pytest.approx(2000, abs=2)
 
 
+@pytest.mark.parametrize("told", [(), (0.2,)])
+def test_a_full_gpu_is_no_load_unless_the_settings_say_so(told: tuple[float, ...]) -> None:
+    """Engines that tell no KV use reserve as much of their GPU as they were started with."""
+    engines = [
+        Load(queue_depth=Signal(0.0, 0.0, "test"), gpu_memory_used_ratio=Signal(full, 0.0, "dcgm"))
+        for full in (0.95, 0.5)
+    ]
+    loads = dict(zip("abc", [*engines, *(load(0.0, memory) for memory in told)], strict=False))
+    pool = members(p="".join(loads))
+    weights = Weigher(DIRECT, SIGNALS).weigh(pool, loads, 0.0).weights
+    assert weights["a"] == weights["b"]
+    for memory in ("gpu", "highest"):
+        counted = DIRECT.model_copy(update={"memory": memory})
+        weights = Weigher(counted, SIGNALS).weigh(pool, loads, 0.0).weights
+        assert weights["a"] < weights["b"] / 10
+
+
 def test_nothing_new_is_no_change_but_still_complete() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
     first = weigher.weigh(members(p="ab"), {"a": load(0, 0.9), "b": load(0, 0.2)}, 0.0)

@@ -169,11 +169,12 @@ def _memory(fields: _Fields) -> tuple[int | None, int | None]:
 
 
 def _utilisation(gpu: _Gpu) -> float | None:
-    """GPU_UTIL, which is missing under MIG: there the mean of the slices' share of active cycles."""
-    if (percent := gpu.fields.get(UTILISATION)) is not None:
-        return percent / 100
-    if (ratio := gpu.fields.get(UTILISATION_RATIO)) is not None:
-        return ratio
+    """GPU_UTIL. Under MIG it is missing or 0: there the mean of the slices' share of active cycles."""
+    if not gpu.slices:
+        if (percent := gpu.fields.get(UTILISATION)) is not None:
+            return percent / 100
+        if (ratio := gpu.fields.get(UTILISATION_RATIO)) is not None:
+            return ratio
     active = [fields[ENGINE_ACTIVE] for _, fields in gpu.slices.values() if ENGINE_ACTIVE in fields]
     return sum(active) / len(active) if active else gpu.fields.get(ENGINE_ACTIVE)
 

@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 """One number an endpoint, in the order of the pool."""
 BoolArray = npt.NDArray[np.bool_]
 
-Memory = Literal["auto", "kv", "gpu", "highest"]
+Memory = Literal["kv", "gpu", "highest"]
 """Values of `weights.memory`."""
 
 _FIELDS: Final = (
@@ -59,7 +59,7 @@ class Columns:
     """Rows as `_FIELDS`, the first the memory that counts; then `waiting`, and 1 where a fault shows."""
 
     @classmethod
-    def of(cls, loads: Sequence[Load], memory: Memory = "auto", oldest: float = -inf) -> Columns:
+    def of(cls, loads: Sequence[Load], memory: Memory = "kv", oldest: float = -inf) -> Columns:
         """Lay the loads out; signals observed before `oldest` are unknown."""
         if not loads:
             return cls(np.zeros((len(_FIELDS) + 2, 0)))
@@ -189,8 +189,6 @@ def as_strategies_see(load: Load, memory: Memory) -> Load:
     chosen: Signal | None
     if memory == "highest":
         chosen = max(known, default=None, key=lambda signal: signal.value)
-    elif memory == "auto":
-        chosen = known[0] if known else None
     else:
         chosen = held[memory == "gpu"]
     queue = load.queue_depth
@@ -212,6 +210,4 @@ def _chosen(memory: Memory, kv: FloatArray, gpu: FloatArray) -> FloatArray:
         return kv
     if memory == "gpu":
         return gpu
-    if memory == "highest":
-        return np.fmax(kv, gpu)
-    return np.where(np.isnan(kv), gpu, kv)
+    return np.fmax(kv, gpu)
