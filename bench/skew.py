@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 from bench import report
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
-from fleet.settings import SkewSettings
+from fleet.settings import SignalSettings, SkewSettings
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.watch import SkewWatch
 
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from xds_server.skew.event import SkewEvent
 
 NOISE: Final = 0.2
-STALE_AFTER_SECONDS: Final = 10.0
-SCRAPE_WINDOW_SECONDS: Final = 30.0
+SIGNALS: Final = SignalSettings(stale_after_seconds=10.0, latency_window_seconds=30.0)
 HEALTHY: Final[Mapping[str, float]] = {
     "latency_p50_seconds": 0.2,
     "latency_p99_seconds": 0.4,
@@ -70,7 +69,7 @@ def _collapse(told: dict[str, float], _: float) -> None:
 
 def _burst(told: dict[str, float], seconds: float) -> None:
     """Prompts of 6,000 tokens come instead, and fill the scraper's window by and by."""
-    share = min(seconds / SCRAPE_WINDOW_SECONDS, 1.0)
+    share = min(seconds / SIGNALS.latency_window_seconds, 1.0)
     old, new = told["prompt_tokens_mean"], 6000.0
     spread = (1 - share) * told["prompt_tokens_variance"] + share * 4e6
     told["prompt_tokens_mean"] = (1 - share) * old + share * new
@@ -111,7 +110,7 @@ class Replay:
         )
         self.membership = Membership(self.pools)
         self.settings = SkewSettings()
-        self.watch = SkewWatch(self.settings, STALE_AFTER_SECONDS, CollectorRegistry())
+        self.watch = SkewWatch(self.settings, SIGNALS, CollectorRegistry())
         self.random = random.Random(seed)
         self.tick_seconds = tick_seconds
         self.now = 0.0

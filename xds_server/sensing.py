@@ -61,7 +61,7 @@ class Sensing:
             gpus=self._gpus.loads,
         )
         self._collector = Collector(signals, lenient_of(settings), sources, registry)
-        self._skew = SkewWatch(settings.skew, signals.stale_after_seconds, registry)
+        self._skew = SkewWatch(settings.skew, signals, registry)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Offer what Envoys and GPU agents report to, on the server of the discovery service."""
@@ -80,7 +80,7 @@ class Sensing:
         self._gpus.reconfigure(signals, settings.weights.faults)
         self._gpu_pages.reconfigure(signals)
         self._collector.reconfigure(signals, lenient_of(settings))
-        self._skew.reconfigure(settings.skew, signals.stale_after_seconds)
+        self._skew.reconfigure(settings.skew, signals)
 
     def update(self, membership: Membership) -> None:
         """Follow those who are served."""

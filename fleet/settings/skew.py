@@ -19,9 +19,11 @@ class SkewSettings(Strict):
     period_seconds: Seconds = 5.0
     tail_ratio: Annotated[float, Field(gt=1, le=1000)] = 3.0
     """P99 above so many times P50, for `tail_periods` in a row, is a long tail."""
+    tail_seconds: Seconds = 0.5
+    """A P99 up to this long is no long tail: nobody waits long."""
     tail_periods: Periods = 3
     tail_requests: Annotated[int, Field(ge=0, le=1_000_000)] = 20
-    """Of fewer requests in the window, where their number is known, a P99 says nothing."""
+    """Of fewer requests in its own window, where their number is known, a P99 says nothing."""
     collapse_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """Batch sizes that spread, and fill, below this share while requests wait have collapsed."""
     burst_growth_ratio: Positive = 4.0

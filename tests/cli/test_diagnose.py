@@ -12,7 +12,7 @@ from cli.diagnose import PATH
 from cli.main import main
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
-from fleet.settings import SkewSettings
+from fleet.settings import SignalSettings, SkewSettings
 from xds_server.skew.watch import SkewWatch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def told(*pools: Mapping[str, Mapping[str, float]]) -> Any:
         for pool in pools
         for address, signals in pool.items()
     }
-    watch = SkewWatch(SkewSettings(), 10.0, CollectorRegistry())
+    watch = SkewWatch(SkewSettings(), SignalSettings(), CollectorRegistry())
     watch.observe(Membership(made), loads, 10.0)
     return json.loads(json.dumps(watch.diagnosis()))
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
-from fleet.settings import SkewSettings
+from fleet.settings import SignalSettings, SkewSettings
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.diagnosis import Diagnosis, diagnose
 from xds_server.skew.facts import COMPARED, STATES, over_peers
@@ -185,7 +185,7 @@ def test_peers_are_the_others_of_the_pool_that_are_known() -> None:
 def watch(periods: int, *told: Mapping[str, float], later: tuple[Mapping[str, float], ...] = ()) -> SkewWatch:
     """A pool with an endpoint each, that tells the same for some periods, then `later` for three."""
     pool = Pool("chat", tuple(Endpoint(f"10.0.0.{n}:80", "chat") for n in range(len(told))))
-    made = SkewWatch(SkewSettings(), 10.0, CollectorRegistry())
+    made = SkewWatch(SkewSettings(), SignalSettings(), CollectorRegistry())
     for period in range(periods + (3 if later else 0)):
         now = 100.0 + 5 * period
         chosen = later if period >= periods else told

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import LOAD_FIELDS, Load, Signal
-from fleet.settings import SkewSettings
+from fleet.settings import SignalSettings, SkewSettings
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.watch import MOST_LINES, SkewWatch
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from xds_server.skew.event import SkewEvent
 
-STALE_AFTER_SECONDS = 10.0
+SIGNALS = SignalSettings(stale_after_seconds=10.0, latency_window_seconds=30.0)
 CALM = {
     "latency_p50_seconds": 0.2,
     "latency_p99_seconds": 0.4,
@@ -47,7 +47,7 @@ class Fleet:
 
     def __init__(self, *pools: Pool, **chosen: Any) -> None:
         self.registry = CollectorRegistry()
-        self.watch = SkewWatch(SkewSettings(**chosen), STALE_AFTER_SECONDS, self.registry)
+        self.watch = SkewWatch(SkewSettings(**chosen), SIGNALS, self.registry)
         self.membership = Membership(pools or (pool(),))
         self.now = 1000.0
         self.changes: list[SkewEvent] = []
@@ -135,6 +135,28 @@ def test_the_pool_of_one_endpoint_does_not_repeat_it() -> None:
     fleet = Fleet(pool(count=1))
     fleet.period(3, rest=TAIL)
     assert fleet.kinds() == [("long_tail", FIRST)]
+
+
+def test_a_tail_that_nobody_feels_is_none() -> None:
+    """An idle fleet of small answers: the slowest of them is fast, though many times the median."""
+    fleet = Fleet()
+    fleet.period(12, rest={**CALM, "latency_p50_seconds": 0.015, "latency_p99_seconds": 0.244})
+    assert fleet.changes == []
+    fleet.period(3, rest=TAIL)
+    assert ("long_tail", FIRST) in fleet.kinds()
+    fleet.period(3, rest={**TAIL, "latency_p50_seconds": 0.01, "latency_p99_seconds": 0.39})
+    assert fleet.kinds() == []
+
+
+def test_the_first_requests_of_a_server_make_no_tail() -> None:
+    """A rate over the seconds since it began is high, though only a handful has come."""
+    fleet = Fleet()
+    for period in range(1, 13):
+        seconds = min(5.0 * period, SIGNALS.latency_window_seconds)
+        fleet.period(rest={**TAIL, "requests_per_second": 19 / seconds})
+    assert fleet.changes == []
+    fleet.period(3, rest={**TAIL, "requests_per_second": 21 / 30})
+    assert ("long_tail", FIRST) in fleet.kinds()
 
 
 def test_few_requests_make_no_tail() -> None:
@@ -400,10 +422,10 @@ def test_views_are_plain_data_before_and_after_the_first_sample() -> None:
 def test_another_window_begins_anew_and_other_thresholds_count_at_once() -> None:
     fleet = Fleet()
     fleet.period(2, rest=TAIL)
-    fleet.watch.reconfigure(SkewSettings(tail_ratio=10.0), STALE_AFTER_SECONDS)
+    fleet.watch.reconfigure(SkewSettings(tail_ratio=10.0), SIGNALS)
     fleet.period(3, rest=TAIL)
     assert fleet.changes == []
-    fleet.watch.reconfigure(SkewSettings(window_seconds=120.0), STALE_AFTER_SECONDS)
+    fleet.watch.reconfigure(SkewSettings(window_seconds=120.0), SIGNALS)
     fleet.period(3, rest=TAIL)
     assert ("long_tail", FIRST) in fleet.kinds()
 

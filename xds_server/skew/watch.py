@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Membership
     from fleet.load import Load
+    from fleet.settings.signals import SignalSettings
     from fleet.settings.skew import SkewSettings
     from xds_server.skew.diagnosis import Diagnosis
     from xds_server.skew.finding import Finding
@@ -39,11 +40,9 @@ MOST_LINES: Final = 20
 class SkewWatch:
     """Told the loads at every tick; does its work once a period. It holds one window and what lasts."""
 
-    def __init__(
-        self, settings: SkewSettings, stale_after_seconds: float, registry: CollectorRegistry
-    ) -> None:
+    def __init__(self, settings: SkewSettings, signals: SignalSettings, registry: CollectorRegistry) -> None:
         self._settings = settings
-        self._stale_after_seconds = stale_after_seconds
+        self._signals = signals
         self._metrics = SkewMetrics(registry)
         self._membership: Membership | None = None
         self._active: dict[tuple[str, Scope], SkewEvent] = {}
@@ -52,16 +51,17 @@ class SkewWatch:
         self._due_at = -inf
         self._observed_at: float | None = None
         nobody = Layout.of_nobody()
-        self._window = Window(settings.periods, nobody)
+        self._window = Window(settings.periods, nobody, signals.latency_window_seconds)
         self._latches = {kind: Latch(nobody.columns) for kind in DETECTORS}
 
-    def reconfigure(self, settings: SkewSettings, stale_after_seconds: float) -> None:
+    def reconfigure(self, settings: SkewSettings, signals: SignalSettings) -> None:
         """Take other settings; with another window or period the samples begin anew, and events go on."""
         before, self._settings = self._settings, settings
-        self._stale_after_seconds = stale_after_seconds
+        self._signals = signals
+        self._window.latency_seconds = signals.latency_window_seconds
         self._over = deque(self._over, maxlen=settings.recent_events)
         if (before.periods, before.period_seconds) != (settings.periods, settings.period_seconds):
-            self._window = Window(settings.periods, self._window.layout)
+            self._window = Window(settings.periods, self._window.layout, signals.latency_window_seconds)
             self._due_at = -inf
             self._diagnoses = None
 
@@ -74,7 +74,7 @@ class SkewWatch:
             return []
         changes = self._follow(membership, now)
         self._keep_time(now)
-        self._window.push(take(self._window.layout, loads, now, self._stale_after_seconds))
+        self._window.push(take(self._window.layout, loads, now, self._signals.stale_after_seconds))
         for kind, detector in DETECTORS.items():
             patience = Patience(
                 detector.begin_periods(self._settings), self._settings.calm_periods, self._settings.periods

@@ -18,8 +18,10 @@ PEAK_PERIODS: Final = 120.0
 class Window:
     """A ring of samples. Ages count in periods, 0 is the newest; what was never sampled is unknown."""
 
-    def __init__(self, periods: int, layout: Layout) -> None:
+    def __init__(self, periods: int, layout: Layout, latency_seconds: float) -> None:
         self.layout = layout
+        self.latency_seconds = latency_seconds
+        """The longest that a sample's latencies and rates look back."""
         self._ring = np.full((periods, len(ROW), layout.columns), np.nan)
         self._newest = -1
         self._peak: FloatArray = np.zeros(layout.columns)
