@@ -62,6 +62,11 @@ class Endpoint:
         return int(self.address.rpartition(":")[2])
 
 
+def address_of(host: str, port: int) -> str:
+    """Join host and port as addresses, authorities and URLs have them: an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Engines that serve the same models behind one Envoy cluster. `name` is the cluster's name."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aiohttp import web
 
+from fleet.endpoint import address_of
 from simulator.protocol import error_json
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def own_address(request: web.BaseRequest) -> str:
     if not isinstance(name, tuple):
         return ""
     host, port = name[0], name[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_of(host, port)
 
 
 def json_response(body: bytes, address: str, status: int = 200) -> web.Response:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def serving(talk: Talk) -> AsyncIterator[int]:
+async def serving(talk: Talk, host: str = "127.0.0.1") -> AsyncIterator[int]:
     """A server of one kind; yields its port."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,7 +31,7 @@ async def serving(talk: Talk) -> AsyncIterator[int]:
             await talk(reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(handle, host, 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -94,6 +94,16 @@ async def test_any_answer_is_good(body: bytes) -> None:
     assert len(seen) == 3
     assert (seen[0][b":method"], seen[0][b":path"], seen[0][b":scheme"]) == (b"GET", b"/health", b"http")
     assert seen[0][b":authority"].startswith(b"127.0.0.1:")
+
+
+async def test_an_ipv6_host_stands_in_brackets() -> None:
+    seen: list[dict[bytes, bytes]] = []
+    try:
+        async with serving(library(seen=seen), "::1") as port:
+            assert await speaks_http2("::1", port, 60.0) is True
+    except OSError:
+        pytest.skip("this host has no IPv6")
+    assert seen[0][b":authority"] == f"[::1]:{port}".encode()
 
 
 async def test_one_answer_a_connection_is_allowed() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import dns.name
 import dns.rdatatype
 
+from fleet.endpoint import address_of
 from fleet.settings import EndpointSettings
 from fleet.settings.membership import endpoint_of
 from xds_server.endpoints.lookup import Lookup, Reply, State
@@ -163,10 +164,7 @@ class DnsSource:
         """In one order, since name servers shuffle."""
         if places == self._told[0]:
             return self._told[1]
-        texts = [
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            for host, port in sorted(places, key=_order)
-        ]
+        texts = [address_of(host, port) for host, port in sorted(places, key=_order)]
         endpoints = tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
         self._told = (frozenset(places), endpoints)
         return endpoints

@@ -11,6 +11,8 @@ import contextlib
 import struct
 from typing import Final
 
+from fleet.endpoint import address_of
+
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _REQUESTS: Final = 3
 _FRAME_HEADER: Final = 9
@@ -32,7 +34,7 @@ async def speaks_http2(host: str, port: int, timeout_seconds: float) -> bool | N
         async with asyncio.timeout(timeout_seconds):
             reader, writer = await asyncio.open_connection(host, port)
             try:
-                return await _asked(reader, writer, f"{host}:{port}")
+                return await _asked(reader, writer, address_of(host, port))
             finally:
                 writer.close()
                 with contextlib.suppress(OSError):

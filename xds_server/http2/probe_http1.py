@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from fleet.endpoint import address_of
+
 if TYPE_CHECKING:
     from xds_server.engine_tls import Dial
 
@@ -30,7 +32,7 @@ async def speaks_http1(host: str, port: int, timeout_seconds: float, dial: Dial 
                 server_hostname=None if dial is None else dial.server_name,
             )
             try:
-                writer.write(_request(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
+                writer.write(_request(address_of(host, port)))
                 return await _answer(reader)
             finally:
                 writer.close()

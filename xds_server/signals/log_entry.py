@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from envoy.data.accesslog.v3 import accesslog_pb2
 
+from fleet.endpoint import address_of
 from fleet.names import (
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,
@@ -100,8 +101,7 @@ def _address(address: Any) -> str:
     if not address.HasField("socket_address"):
         return ""
     held = address.socket_address
-    host: str = held.address
-    return f"[{host}]:{held.port_value}" if ":" in host else f"{host}:{held.port_value}"
+    return address_of(held.address, held.port_value)
 
 
 def _flags(flags: Any) -> Iterator[str]:
