@@ -88,6 +88,8 @@ class Load:
     """The most requests that the engine computes at once."""
     kv_fragmentation_ratio: Signal | None = None
     """Share of the KV cache in use that holds no token, 0 to 1."""
+    awake: Signal | None = None
+    """1 while the engine is awake; 0 while it sleeps and serves nothing until somebody wakes it."""
     progress_total: Signal | None = None
     """Sum of the engine's counters that grow while it works: only whether it moves means anything."""
 

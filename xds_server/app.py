@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.settings.membership import membership
@@ -18,6 +19,7 @@ from xds_server.discovery.server import DiscoveryService
 from xds_server.doors import Doors
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
+from xds_server.endpoints.sleepers import Sleepers
 from xds_server.exposition import ClientExposition, EndpointExposition
 from xds_server.http2.watch import Http2Watch
 from xds_server.operators import Operators
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
+    from xds_server.endpoints.listed import Listed
     from xds_server.http2.ways import Ways
     from xds_server.signals.served import Finished
     from xds_server.snapshot.snapshot import Resource
@@ -111,7 +114,8 @@ class XdsServer:
         service = ControlService(store, registry, clock)
         self._control = held.control(service.register, self._sensing.register_agents) if control else None
         self._metrics = TickMetrics.of(registry)
-        self._status = StatusViews(store, clients, registry, self._keeper.listed, self._standing.status)
+        self._sleepers = Sleepers()
+        self._status = StatusViews(store, clients, registry, self._listed, self._standing.status)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
         self._served: tuple[object, ...] | None = None
@@ -274,11 +278,21 @@ class XdsServer:
         found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
         self._standing.unknown(unknown)
         before = self._roster
-        roster = assemble(self._settings, found, self._keeper.leaving(), unknown, before)
+        leaving, oldest = self._keeper.leaving(), self._clock() - self._settings.signals.stale_after_seconds
+        asleep = self._sleepers.update(found, leaving, self._sensing.scraper.loads(), oldest)
+        roster = assemble(self._settings, found, leaving | asleep, unknown, before)
         if roster is not None and (before is None or roster.membership is not before.membership):
             self._sensing.update(roster.membership)
         self._roster = roster
         return roster
+
+    def _listed(self) -> list[Listed]:
+        """Everybody who is found, served or not."""
+        asleep = self._sleepers.now
+        return [
+            replace(entry, state="asleep") if entry.endpoint.address in asleep else entry
+            for entry in self._keeper.listed()
+        ]
 
     def _publish(
         self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], ways: Ways

@@ -18,7 +18,13 @@ SPARK_CELLS: Final = 12
 _BAR_CELLS: Final = 6
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _LONGEST_REASON: Final = 40
-_STATES: Final = {"admitted": "green", "ramp": "cyan", "probing": "yellow", "leaving": "magenta"}
+_STATES: Final = {
+    "admitted": "green",
+    "ramp": "cyan",
+    "probing": "yellow",
+    "asleep": "blue",
+    "leaving": "magenta",
+}
 GAP: Final = 2
 """Blanks between columns."""
 

@@ -73,6 +73,36 @@ class Loading:
         return web.json_response({})
 
 
+class Sleeper:
+    """An engine whose page tells whether it sleeps; all but model list and page fails there while it does."""
+
+    def __init__(self) -> None:
+        self.awake = True
+        self.arrived = 0
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        self.address = ""
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.address = "{}:{}".format(*self._runner.addresses[0])
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if request.path == "/metrics":
+            state = f'vllm:engine_sleep_state{{sleep_state="awake"}} {int(self.awake)}\n'
+            return web.Response(text=state + "vllm:num_requests_waiting 0\nvllm:num_requests_running 0\n")
+        if "x-client" not in request.headers:  # A probe.
+            return web.json_response({"data": [{"id": "smol"}]})
+        self.arrived += 1
+        await request.read()
+        return web.json_response({}, status=200 if self.awake else 500)
+
+
 class Fleet:
     """A deployment whose endpoints stand in a file."""
 
@@ -193,7 +223,7 @@ async def test_an_engine_loads_joins_slowly_and_leaves_without_a_failed_request(
     assert set(fleet.statuses) == {200}
 
 
-async def _is_in(fleet: Fleet, late: Loading, state: str | None) -> bool:
+async def _is_in(fleet: Fleet, late: Loading | Sleeper, state: str | None) -> bool:
     return await fleet.state(late.address) == state
 
 
@@ -256,6 +286,60 @@ async def _leaves(fleet: Fleet, late: Loading) -> None:
     await until(lambda: _is_in(fleet, late, None))
     await fleet.answered(10)
     assert late.finished == late.arrived == arrived
+
+
+async def test_an_engine_that_sleeps_gets_nothing_and_is_back_when_it_is_awake(fleet: Fleet) -> None:
+    """By weights, by picks, by GET and in pieces; not even what is warm there."""
+    engine = Sleeper()
+    await engine.start()
+    fleet.joining(SHORT, SHORT)
+    fleet.found(*fleet.cluster.engines, engine.address)
+    url = f"http://{fleet.cluster.address}"
+    prompts = [f"{number} " + "word " * 800 for number in range(6)]
+    client = {"x-client": "yes"}
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"model": "smol", "max_tokens": 1, "prompt": "Hello."}'
+
+    async def each_way(number: int) -> None:
+        body = {"model": "smol", "max_tokens": 1, "prompt": prompts[number % len(prompts)]}
+        json_headers = {**client, "content-type": "application/json"}
+        asked = (
+            fleet.session.post(f"{url}/v1/completions", data=json.dumps(body), headers=json_headers),
+            fleet.session.post(f"{url}/v1/completions", data=pieces(), headers=json_headers),
+            fleet.session.get(f"{url}/v1/models", headers=client),
+        )
+        for each in asked:
+            async with each as response:
+                await response.read()
+                assert response.status == 200
+
+    async def serves() -> bool:
+        await each_way(engine.arrived)
+        return engine.arrived > 5
+
+    async def told() -> bool:
+        return await fleet.state(engine.address) == "asleep" and await fleet.health(engine.address) in (
+            "DRAINING",
+            "",
+        )
+
+    try:
+        await until(serves)
+        engine.awake = False
+        await until(told)
+        await asyncio.sleep(0.5)  # Envoy's other threads hear a moment later.
+        engine.arrived = 0
+        for number in range(60):
+            await each_way(number)
+        assert engine.arrived == 0
+        engine.awake = True
+        await until(serves)
+        assert await fleet.state(engine.address) in ("admitted", "ramp")
+    finally:
+        fleet.found(*fleet.cluster.engines)
+        await until(lambda: _is_in(fleet, engine, None))
+        await engine.stop()
 
 
 async def test_without_discovery_and_engines_envoy_is_told_what_it_was_told_last(fleet: Fleet) -> None:

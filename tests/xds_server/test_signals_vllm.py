@@ -38,6 +38,16 @@ def value(held: Signal | None) -> float | None:
     return None if held is None else held.value
 
 
+@pytest.mark.parametrize(("states", "awake"), [((1, 1), 1.0), ((1, 0), 0.0), ((0, 0), 0.0)])
+def test_an_engine_is_awake_if_all_of_its_ranks_are(states: tuple[int, ...], awake: float) -> None:
+    page = "".join(
+        f'vllm:engine_sleep_state{{engine="{rank}",sleep_state="awake"}} {state}\n'
+        f'vllm:engine_sleep_state{{engine="{rank}",sleep_state="weights_offloaded"}} {1 - state}\n'
+        for rank, state in enumerate(states)
+    )
+    assert value(reader().read(page.encode(), 5.0).awake) == awake
+
+
 def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     load = reader().read(PAGE, 5.0)
     assert load == Load(
@@ -45,6 +55,7 @@ def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture)
         queue_depth=Signal(0.0, 5.0, "scrape"),
         running=Signal(0.0, 5.0, "scrape"),
         kv_capacity_tokens=Signal(46592.0, 5.0, "scrape"),
+        awake=Signal(1.0, 5.0, "scrape"),
         progress_total=Signal(16701.0 + 324 + 324 + 14, 5.0, "scrape"),
     )
     assert not caplog.records

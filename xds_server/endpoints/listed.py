@@ -17,7 +17,7 @@ class Listed:
 
     endpoint: Endpoint
     state: str
-    """`probing`, `admitted`, `ramp` or `leaving`."""
+    """`probing`, `admitted`, `ramp`, `asleep` or `leaving`."""
     source: str
     """`static`, `file PATH`, `dns NAME` or `last good`."""
 

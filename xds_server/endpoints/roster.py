@@ -22,7 +22,7 @@ class Roster:
     active: Membership
     """Who gets new requests: who is weighed and picked."""
     leaving: frozenset[str]
-    """The others: they finish what they have begun."""
+    """The others, who leave or sleep: they finish what they have begun."""
     unheard: frozenset[str] = frozenset()
     """Pools of which nothing has been known since the start: they stand in no membership."""
 

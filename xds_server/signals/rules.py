@@ -62,6 +62,17 @@ class Highest(_OfOne):
         return max(values) if values and all(map(isfinite, values)) else None
 
 
+class Lowest(_OfOne):
+    """Lowest of the series: for what must be so of every engine."""
+
+    __slots__ = ()
+
+    def read(self, source: Source) -> float | None:
+        """Return the lowest; unknown when one of them is no number."""
+        values = source.values(self.of)
+        return min(values) if values and all(map(isfinite, values)) else None
+
+
 class Mean(_OfOne):
     """Mean of the series."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.rules import Highest, Moving, Quantile, Rate, Ratio, Told, Total, Variance
+from xds_server.signals.rules import Highest, Lowest, Moving, Quantile, Rate, Ratio, Told, Total, Variance
 from xds_server.signals.table import Table, histogram, metric
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ VLLM: Final = Table(
         "prompt_tokens_variance": Variance(_PROMPT_BUCKETS),
         "generation_tokens_mean": Ratio(_ANSWER_SUM, _ANSWER_COUNT),
         "preemptions_per_second": Rate(metric("vllm:num_preemptions_total")),
+        "awake": Lowest(metric("vllm:engine_sleep_state", sleep_state="awake")),
         "progress_total": Moving(_PROMPT, _GENERATED, _STEPS, _FINISHED),
     },
+    optional=frozenset(("awake",)),
 )
