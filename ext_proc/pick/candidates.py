@@ -176,7 +176,8 @@ class Candidates:
     domains: tuple[int, ...]
     """As in `PoolShape`."""
     trials: tuple[tuple[int, str], ...] = ()
-    """Row in the pool and address of those that are left out for want of trust: one may be tried at times."""
+    """Row in the pool and address of those whose trust is not whole, those that are left out for it first:
+    one may be tried at times."""
     spares: tuple[tuple[tuple[int, str], ...], ...] = ()
     """The same of all that a retry may go to where candidates are too few: those that are full, then those
     that are not trusted; of each kind the heaviest first, and those that weigh the same together."""
@@ -187,10 +188,14 @@ class Candidates:
         shape: PoolShape,
         columns: LoadColumns,
         chosen: NDArray[np.intp],
-        tried: NDArray[np.intp],
+        distrusted: NDArray[np.intp],
         spare: NDArray[np.intp],
+        doubted: NDArray[np.intp],
     ) -> Candidates:
-        """Take the chosen rows of a pool, at least one; `tried` and `spare` are left out of them."""
+        """Take the chosen rows of a pool, at least one.
+
+        `distrusted` and `spare` are left out of them, `doubted` are among them.
+        """
         whole = chosen.size == len(shape.addresses)
         rows = slice(None) if whole else chosen
         positions = chosen.tolist()
@@ -206,8 +211,8 @@ class Candidates:
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
             load_known=not np.isnan(signals[_LOAD_ROWS]).all(),
             domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
-            trials=tuple((row, shape.addresses[row]) for row in tried.tolist()),
-            spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, tried)),
+            trials=tuple((row, shape.addresses[row]) for row in (*distrusted.tolist(), *doubted.tolist())),
+            spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, distrusted)),
         )
 
     def signal(self, name: str) -> NDArray[np.float64]:

@@ -7,9 +7,11 @@ Fallbacks prefer other fault domains: each is the cheapest of the next `DOMAIN_D
 those before it, if it costs at most `other_domain_seconds` more than the cheapest; else that one.
 
 An endpoint that is left out because it is not trusted is tried with one request in a while, with the usual
-order as its fallbacks, so that its recovery is seen. Where candidates are fewer than are to be named, those
-that are left out for memory or trust stand behind them: past the end of the list Envoy draws by weight, and
-whoever has refused a request may be drawn again.
+order as its fallbacks, so that its recovery is seen. It is tried on until its trust is whole: the last tenth
+of distrust may cost more than all load does, and of what gets nothing, nothing is heard.
+
+Where candidates are fewer than are to be named, those that are left out for memory or trust stand behind
+them: past the end of the list Envoy draws by weight, and whoever has refused a request may be drawn again.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ class Composition:
         if candidates.trials and (tried := self._due_trial(question.now)) is not None:
             return self._trial(*tried, order, question, considered)
         first = order[0]
+        self._note_chosen(first, question.now)
         held, cold = forecast.matched.item(first), forecast.cold.item(first)
         endpoints = tuple([candidates.addresses[position] for position in order])
         if candidates.spares and len(order) < self._wanted:
@@ -108,13 +111,20 @@ class Composition:
                 return row, address
         return None
 
+    def _note_chosen(self, first: int, now: float) -> None:
+        """An endpoint in doubt that is chosen all the same needs no trial."""
+        for row, address in self.candidates.trials:
+            if address == self.candidates.addresses[first]:
+                self._backlog.tried_at[row] = now
+
     def _trial(
         self, row: int, address: str, order: list[int], question: Question, considered: tuple[Considered, ...]
     ) -> Pick:
-        """Return a pick of an endpoint that is no candidate; how long it will take is unknown."""
+        """Return a pick of an endpoint that is not trusted; how long it will take is unknown."""
         candidates = self.candidates
         held = question.matched.item(row)
-        behind = tuple([candidates.addresses[position] for position in order[: self._wanted - 1]])
+        usual = [candidates.addresses[position] for position in order]
+        behind = tuple([other for other in usual if other != address][: self._wanted - 1])
         behind += self._spares(self._wanted - 1 - len(behind), question, but=address)
         # Its own rate is as little to be relied on as its answers.
         cold_bytes = question.text_bytes - held * self._block_bytes

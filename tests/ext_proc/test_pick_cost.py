@@ -356,6 +356,30 @@ def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind
         assert (numbers[-1] == 1) is not pick.trial, "else it is the last resort"
 
 
+def test_one_is_tried_until_its_trust_is_whole() -> None:
+    """The last tenth costs more than the others' load, and of what gets nothing, nothing is heard."""
+    state = state_of({0: IDLE, 1: load(queue_depth=0, trust_ratio=0.9), 2: IDLE}, count=3)
+    picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(30)]
+    tried = [pick for pick in picks if pick.trial]
+    assert len(tried) >= 4
+    for pick in tried:
+        numbers = [number(address) for address in pick.endpoints]
+        assert numbers[0] == 1
+        assert {*numbers[1:]} == {0, 2}
+
+
+def test_one_that_is_picked_all_the_same_and_where_all_are_doubted_nobody_is_tried() -> None:
+    busy = load(queue_depth=50, running=50, trust_ratio=1.0)
+    state = state_of({0: busy, 1: load(queue_depth=0, running=0, trust_ratio=0.99)}, count=2)
+    picks = [choose(state, ask(now=NOW + tenths / 10)) for tenths in range(30)]
+    assert {number(pick.endpoints[0]) for pick in picks} == {1}
+    assert sum(pick.trial for pick in picks) <= 1
+    state = state_of(
+        {0: load(queue_depth=0, trust_ratio=0.8), 1: load(queue_depth=0, trust_ratio=0.9)}, count=2
+    )
+    assert not any(choose(state, ask(now=NOW + tenths / 10)).trial for tenths in range(30))
+
+
 def test_behind_the_few_that_are_trusted_stand_others_each_once() -> None:
     """Envoy would draw by weight, and perhaps whoever has just refused."""
     doubted = load(queue_depth=0, trust_ratio=0.02)

@@ -35,6 +35,20 @@ def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> Serve
     return windows
 
 
+def test_the_error_ratio_of_one_that_has_recovered_begins_anew():
+    """What was before would cost it requests for as long as the window reaches."""
+    windows = make(A, B)
+    for address in (A, B):
+        for _ in range(9):
+            windows.record(finished(address, status=503), 10.0)
+    windows.forgive(np.array([0]))
+    windows.record(finished(A), 12.0)
+    windows.record(finished(B), 12.0)
+    assert windows.columns(12.0).error_ratio.tolist() == [0.0, 0.9]
+    windows.record(finished(A, status=503), 12.6)
+    assert windows.columns(13.0).error_ratio.tolist() == [0.5, pytest.approx(0.9)]
+
+
 @pytest.mark.parametrize(
     ("request_", "fault"),
     [

@@ -65,12 +65,55 @@ def test_what_fails_for_the_most_part_stays_distrusted():
 
 
 def test_silence_opens_slowly():
-    """Half open: without any answer trust returns over tens of seconds, and the next faults end that."""
+    """Half open: without any answer trust returns over seconds, and the next faults end that."""
     world = World()
     world.run(10, faults=50)
-    assert world.run(5) < 0.25
+    assert world.run(4) < 0.4
     assert world.run(3 * HALF_OPEN_SECONDS) > 0.9
     assert world.run(3, faults=4) <= 0.1
+
+
+def test_the_fourth_good_answer_in_a_row_makes_trust_whole():
+    """Whatever was before: the last tenth of distrust keeps an endpoint from being heard of again."""
+    world = World()
+    world.run(10, faults=50)
+    for count in range(1, 5):
+        world.trust.step(np.array([1]), np.array([0]), world.now)
+        assert bool(world.trust.ratio[0] == 1.0) is (count == 4)
+        assert world.trust.recovered.tolist() == [count == 4]
+        world.now += 0.1
+    world.trust.step(np.array([1]), np.array([0]), world.now)
+    assert world.trust.recovered.tolist() == [False], "told once"
+
+
+def test_after_two_good_answers_trust_grows_with_time_alone():
+    """At light load no more may come."""
+    world = World()
+    world.run(10, faults=50)
+    world.trust.step(np.array([2]), np.array([0]), world.now)
+    assert world.trust.ratio[0] < 0.5
+    assert world.run(4) > 0.9
+
+
+@pytest.mark.parametrize("load", [50, 20, 5, 2, 1])
+def test_half_the_fair_share_is_back_within_seconds_at_any_load(load):
+    """Of four endpoints by weights; nearly always within six, and mostly within four."""
+    back = sorted(_seconds_until_half(load, seed) for seed in range(20))
+    assert back[10] <= 4.0
+    assert back[17] <= 8.0
+
+
+def _seconds_until_half(load: float, seed: int) -> float:
+    draw, trust, now, healed = np.random.default_rng(seed), Trust(), 0.0, 20.0
+    trust.relay(np.full(4, -1))
+    while True:
+        shares = trust.ratio / trust.ratio.sum()
+        if now >= healed and shares[0] >= 1 / 8:
+            return now - healed
+        came = draw.multinomial(draw.poisson(load * TICK), shares)
+        faults = came * (np.arange(4) == 0) * (now < healed)
+        now += TICK
+        trust.step(came - faults, faults, now)
 
 
 def test_a_newcomer_is_trusted():

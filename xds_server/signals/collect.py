@@ -154,6 +154,8 @@ class Collector:
         self._events.tell(self._endpoints, stalled, trust)
         held_back = self._returning.step(
             self._pages[:, READ_AT], now, self._settings.stale_after_seconds, self._settings.returning_seconds
+        if self._trust.recovered.any():
+            self._served.forgive(np.flatnonzero(self._trust.recovered))
         )
         columns = columns_of(envoy, self._traffic, stalled, trust, held_back, listening=listening)
         rows = np.flatnonzero(changed | differ(columns, self._shown) | (now >= self._due_at))

@@ -153,6 +153,8 @@ class ServedWindows:
         """When the first of them came: they all count as of then."""
 
     @property
+        self._errors_from: IntArray = np.empty(0, np.int64)
+        """Number of the first slice whose faults count in the error ratio."""
     def members(self) -> int:
         """Endpoints followed."""
         return len(self._rows)
@@ -174,6 +176,7 @@ class ServedWindows:
         """Take in a request; of an endpoint that is not a member, nothing is kept."""
         if finished.status == _SWITCHED and not finished.established:
             return  # It was taken in when it opened, perhaps days ago.
+        self._errors_from = relaid(self._errors_from, source, 0)
         if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
             self._flush()
         if not self._pending:
@@ -193,6 +196,11 @@ class ServedWindows:
         return Recent(*held.T)
 
     def columns(self, now: float) -> ServedColumns:
+    def forgive(self, rows: IntArray) -> None:
+        """Let the error ratio of these begin anew: they have recovered, and what was before is no news."""
+        self._flush()
+        self._errors_from[rows] = self._newest + 1
+
         """Return every window as it stands."""
         self._flush()
         self._advance(now)
@@ -200,8 +208,9 @@ class ServedWindows:
         window = len(self._counts) * self._slice_seconds
         span = np.clip(now - self._since, self._slice_seconds, window)
         counts = self._counts.sum(axis=0, dtype=np.int64)
-        slots = (self._newest - np.arange(self._error_slices)) % len(self._counts)
-        recent = self._counts[slots].sum(axis=0, dtype=np.int64)
+        numbers = self._newest - np.arange(self._error_slices)
+        counting = numbers[:, None, None] >= self._errors_from[:, None]
+        recent = (self._counts[numbers % len(self._counts)] * counting).sum(axis=0, dtype=np.int64)
         faults = recent[:, _FAULT] + recent[:, _RETRIED]
         judged = recent[:, _OK] + recent[:, _CLIENT_ERROR] + faults
         ratio = np.where(judged > 0, faults / np.maximum(judged, 1), np.nan)

@@ -3,8 +3,17 @@
 A recent share of faults is kept that halves with every answer, so it follows the newest two or three. While
 it is above a half, trust falls with time, to the floor within two seconds: with time, not by count, because
 what an endpoint gets falls with it. Each good answer multiplies trust, the more the longer the answers have
-been good: a trickle of four brings it from the floor to above a half. 4xx changes nothing. An endpoint of
-which nothing is heard grows back slowly, which lets it be tried (half open).
+been good, and the fourth in a row makes it whole. 4xx changes nothing. An endpoint of which nothing is heard
+grows back over seconds, which lets it be tried (half open); where its newest two answers were good, trust
+grows with time too, because at light load no others may come for a while.
+
+One endpoint's recent share of faults s, trust t, over a step of d seconds with k good answers:
+
+    s <= 1/16                            t = 1                              the newest four were good
+    s > 1/2, 3 faults, heard of lately   t falls to t exp(-d / 0.45)
+    s <= 1/4                             t grows to 1 - (1 - t g) exp(-d / 1.5)
+    nothing heard for 2 s                t grows to 1 - (1 - t) exp(-d / 6)
+    otherwise                            t grows to t g;  g = 6 ^ (k (1 - 2 s)), at least 1
 """
 
 from __future__ import annotations
@@ -13,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from xds_server.signals.rows import FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
 
 FLOOR: Final = 0.02
 FALL_SECONDS: Final = 0.45
@@ -23,10 +32,18 @@ MINIMUM_FAULTS: Final = 3
 """Faults in a row, or nearly, before trust falls: one or two may be anybody's."""
 GROWTH: Final = 6.0
 """Of trust by one good answer, when those before it were good as well."""
-HALF_OPEN_SECONDS: Final = 20.0
-"""Time constant of the growth without any answer."""
+WHOLE_SHARE: Final = 1 / 16
+"""Up to this share trust is whole: four good answers in a row, whatever was before."""
+PROVEN_SHARE: Final = 1 / 4
+"""Up to this share, two good answers in a row, trust grows with time too."""
+PROVEN_SECONDS: Final = 1.5
+"""Time constant of that growth."""
+HALF_OPEN_SECONDS: Final = 6.0
+"""Time constant of the growth without any answer, after bad ones."""
 QUIET_SECONDS: Final = 2.0
 """Without an answer for so long nothing is known any more: the fall ends and the slow growth begins."""
+LOST_BELOW: Final = 0.5
+"""Below it trust is lost: picks leave the endpoint out."""
 _FADED: Final = 0.05
 """A recent share below this forgets the faults behind it."""
 
@@ -36,6 +53,9 @@ class Trust:
 
     def __init__(self) -> None:
         self.ratio: FloatArray = np.ones(0)
+        self.recovered: BoolArray = np.zeros(0, np.bool_)
+        """Whose trust has become whole with the newest step, after it was lost."""
+        self._lost: BoolArray = np.zeros(0, np.bool_)
         self._share: FloatArray = np.zeros(0)
         self._faults: FloatArray = np.zeros(0)
         self._heard_at: FloatArray = np.zeros(0)
@@ -44,6 +64,8 @@ class Trust:
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`); newcomers are trusted."""
         self.ratio = relaid(self.ratio, source, 1.0)
+        self.recovered = relaid(self.recovered, source, False)
+        self._lost = relaid(self._lost, source, False)
         self._share = relaid(self._share, source, 0.0)
         self._faults = relaid(self._faults, source, 0.0)
         self._heard_at = relaid(self._heard_at, source, -np.inf)
@@ -64,6 +86,11 @@ class Trust:
         failing = (self._share > HIGH_SHARE) & (self._faults >= MINIMUM_FAULTS) & ~quiet
         growth = np.clip(1.0 - self._share / HIGH_SHARE, 0.0, 1.0) * np.minimum(ok, 8)
         ratio = np.where(failing, self.ratio * np.exp(-elapsed / FALL_SECONDS), self.ratio * GROWTH**growth)
-        opened = 1.0 - (1.0 - ratio) * np.exp(-elapsed / HALF_OPEN_SECONDS)
-        self.ratio = np.clip(np.where(quiet, opened, ratio), FLOOR, 1.0)
+        proven = self._share <= PROVEN_SHARE
+        opening = np.where(proven, PROVEN_SECONDS, HALF_OPEN_SECONDS)
+        opened = 1.0 - (1.0 - ratio) * np.exp(-elapsed / opening)
+        ratio = np.where(quiet | proven, opened, ratio)
+        self.ratio = np.clip(np.where(self._share <= WHOLE_SHARE, 1.0, ratio), FLOOR, 1.0)
+        self.recovered = self._lost & (self.ratio >= 1.0)
+        self._lost = (self._lost | (self.ratio < LOST_BELOW)) & ~self.recovered
         return self.ratio

@@ -26,8 +26,9 @@ class Filter(NamedTuple):
     """When nobody passes, nobody is picked; of other filters, such a one is passed over."""
     least_share: float = 0.0
     """It is passed over as well when it would leave less than this share of those before it, 0 to 1."""
-    tried: bool = False
-    """Those that it alone leaves out are tried now and then."""
+    tried: Callable[[Fleet], NDArray[np.bool_]] | None = None
+    """Whom a request is to try now and then, so that their recovery is seen: those that this filter alone
+    leaves out, and of those that pass the ones that may get nothing for the same reason."""
     spare: bool = False
     """Those that it alone leaves out are good enough for a retry, where others are too few."""
 
@@ -37,7 +38,7 @@ FILTERS: Final[dict[str, Filter]] = {
     "subset": Filter(subset.passes, required=True),
     "healthy": Filter(healthy.passes),
     "working": Filter(working.passes),
-    "trusted": Filter(trusted.passes, tried=True),
+    "trusted": Filter(trusted.passes, tried=trusted.doubted),
     # When most are full, that is the pool's load, and scores tell who is worse off.
     "memory": Filter(memory.passes, least_share=0.5, spare=True),
 }
@@ -46,14 +47,17 @@ FILTERS: Final[dict[str, Filter]] = {
 def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
     """Apply filters in their order, each to those whom the ones before have left; None: nobody is left."""
     chosen = np.arange(len(fleet.shape.addresses))
-    tried = spare = chosen[:0]
+    left_out = spare = chosen[:0]
+    doubted = np.zeros(chosen.size, np.bool_)
     for name in names:
         rule = FILTERS[name]
         passes = rule.passes(fleet)
         if passes is None:
             continue
         if not rule.tried and not rule.spare:
-            tried, spare = tried[passes[tried]], spare[passes[spare]]
+            left_out, spare = left_out[passes[left_out]], spare[passes[spare]]
+        if rule.tried:
+            doubted = rule.tried(fleet)
         among = passes[chosen]
         left = int(np.count_nonzero(among))
         if left == chosen.size:
@@ -61,10 +65,13 @@ def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
         if not rule.required and (not left or left < rule.least_share * chosen.size):
             continue
         if rule.tried:
-            tried = chosen[~among]
+            left_out = chosen[~among]
         elif rule.spare:
             spare = chosen[~among]
         chosen = chosen[among]
     if not chosen.size:
         return None
-    return Candidates.of(fleet.shape, fleet.columns, chosen, tried, spare)
+    among = doubted[chosen]
+    # Where everybody is doubted alike, cost tells who is next.
+    in_doubt = chosen[:0] if among.all() else chosen[among]
+    return Candidates.of(fleet.shape, fleet.columns, chosen, left_out, spare, in_doubt)

@@ -11,10 +11,20 @@ if TYPE_CHECKING:
     from ext_proc.pick.scene import Fleet
 
 TRUSTED_FROM: Final = 0.5
-"""Below it an endpoint gets a trickle only, so that its recovery is seen."""
+"""Below it an endpoint gets a trickle only."""
+
+
+WHOLE_FROM: Final = 0.995
+"""Trust is told in hundredths."""
 
 
 def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
     """Return who is trusted, as far as is known."""
     result: NDArray[np.bool_] = ~(fleet.columns.signal("trust_ratio") < TRUSTED_FROM)
+    return result
+
+
+def doubted(fleet: Fleet) -> NDArray[np.bool_]:
+    """Return whose trust is not whole: too little may be sent there for anybody to hear that it is well."""
+    result: NDArray[np.bool_] = fleet.columns.signal("trust_ratio") < WHOLE_FROM
     return result
