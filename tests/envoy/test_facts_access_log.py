@@ -97,6 +97,22 @@ async def test_first_byte_and_end_are_told_apart(logged):
     assert (finished.picked, finished.metadata) == ("", {})
 
 
+async def test_when_the_attempt_that_was_answered_was_sent_is_told(logged):
+    """From the start, so with the attempts that failed before it and the waits between them."""
+    world, log = logged
+    dead, second, _ = world.pools["mixed"]
+    world.ext_proc.reset()
+    once = await log.of(await world.post(listener="mixed"))
+    world.engines.delays[second] = 0.3
+    world.ext_proc.pick = f"{dead},{second}"
+    twice = await log.of(await world.post(listener="mixed"))
+    world.engines.delays.clear()
+    assert (once.attempts, twice.attempts) == (1, 2)
+    for finished in (once, twice):
+        assert 0 < finished.sent_seconds < finished.first_byte_seconds
+    assert twice.first_byte_seconds - twice.sent_seconds >= 0.29
+
+
 async def test_whether_a_request_named_a_session_is_told(logged):
     """With one, Envoy keeps it on one endpoint, so it is no draw by weights."""
     world, log = logged

@@ -49,6 +49,22 @@ def test_the_error_ratio_of_one_that_has_recovered_begins_anew():
     assert windows.columns(13.0).error_ratio.tolist() == [0.5, pytest.approx(0.9)]
 
 
+def test_attempts_that_failed_elsewhere_are_not_the_latency_of_who_served():
+    """It counts from when the request was sent to it; where that is unknown, so is the latency."""
+    windows = make(A, B)
+    for _ in range(5):
+        windows.record(
+            finished(A, attempts=2, first_byte_seconds=5.1, duration_seconds=5.3, sent_seconds=5.0), 1.0
+        )
+        windows.record(finished(B, attempts=2, first_byte_seconds=5.1, duration_seconds=5.3), 1.0)
+    columns = windows.columns(1.0)
+    assert columns.first_byte_p99_seconds[0] < 0.2
+    assert columns.duration_p99_seconds[0] < 0.6
+    assert np.isnan(columns.first_byte_p99_seconds[1])
+    windows.record(finished(B, first_byte_seconds=3.0, sent_seconds=2.9), 1.0)
+    assert windows.columns(1.0).first_byte_p99_seconds[1] > 2.5, "of one attempt, all that passed is its own"
+
+
 @pytest.mark.parametrize(
     ("request_", "fault"),
     [

@@ -59,9 +59,11 @@ def finished_of(entry: Any) -> Finished | None:
     if common.intermediate_log_entry and not established:
         return None
     filters = common.metadata.filter_metadata
-    first = seconds = None
+    first = seconds = sent = None
     if common.HasField("time_to_first_upstream_rx_byte"):
         first = _seconds(common.time_to_first_upstream_rx_byte)
+    if common.HasField("time_to_first_upstream_tx_byte"):
+        sent = _seconds(common.time_to_first_upstream_tx_byte)
     if common.HasField("time_to_last_downstream_tx_byte"):
         seconds = _seconds(common.time_to_last_downstream_tx_byte)
     elif common.HasField("duration"):
@@ -79,6 +81,7 @@ def finished_of(entry: Any) -> Finished | None:
         started_at=started.seconds + started.nanos * 1e-9,
         first_byte_seconds=first,
         duration_seconds=seconds,
+        sent_seconds=sent,
         status=entry.response.response_code.value,
         flags=flags,
         attempts=min(common.upstream_request_attempt_count, MOST_ATTEMPTS),

@@ -72,6 +72,8 @@ class Finished:
     attempts: int
     metadata: Mapping[str, str]
     """What ext_proc noted of its decision."""
+    sent_seconds: float | None = None
+    """From the start to the first byte sent to the host, in the last attempt."""
     over_http1: bool = False
     """Whether it went by the cluster that speaks HTTP/1.1 to a pool that speaks HTTP/2 else."""
     in_session: bool = False
@@ -94,6 +96,11 @@ class Finished:
         return not HOST_FLAGS.isdisjoint(self.flags) or (
             self.status >= 500 and self.first_byte_seconds is not None
         )
+
+    @property
+    def elsewhere_seconds(self) -> float | None:
+        """What passed with attempts that failed before the last one; None: unknown."""
+        return self.sent_seconds if self.attempts > 1 else 0.0
 
     @property
     def retried_away(self) -> bool:
@@ -146,6 +153,8 @@ class ServedWindows:
         self._latencies: FloatArray = np.empty((0, 3))
         self._latency_at: FloatArray = np.empty(0)
         self._since: FloatArray = np.empty(0)
+        self._errors_from: IntArray = np.empty(0, np.int64)
+        """Number of the first slice whose faults count in the error ratio."""
         self._dirty: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
         self._recent: IntArray = np.empty((0, len(Recent._fields)), np.int64)
         self._pending: list[tuple[int, int, float, float, int]] = []
@@ -153,8 +162,6 @@ class ServedWindows:
         """When the first of them came: they all count as of then."""
 
     @property
-        self._errors_from: IntArray = np.empty(0, np.int64)
-        """Number of the first slice whose faults count in the error ratio."""
     def members(self) -> int:
         """Endpoints followed."""
         return len(self._rows)
@@ -169,6 +176,7 @@ class ServedWindows:
         self._latencies = relaid(self._latencies, source, np.nan)
         self._latency_at = relaid(self._latency_at, source, -np.inf)
         self._since = relaid(self._since, source, now)
+        self._errors_from = relaid(self._errors_from, source, 0)
         self._dirty = relaid(self._dirty, source, False)
         self._recent = relaid(self._recent, source, 0)
 
@@ -176,7 +184,6 @@ class ServedWindows:
         """Take in a request; of an endpoint that is not a member, nothing is kept."""
         if finished.status == _SWITCHED and not finished.established:
             return  # It was taken in when it opened, perhaps days ago.
-        self._errors_from = relaid(self._errors_from, source, 0)
         if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
             self._flush()
         if not self._pending:
@@ -189,6 +196,11 @@ class ServedWindows:
             if row is not None:
                 self._pending.append((row, _RETRIED, np.nan, np.nan, _NONE))
 
+    def forgive(self, rows: IntArray) -> None:
+        """Let the error ratio of these begin anew: they have recovered, and what was before is no news."""
+        self._flush()
+        self._errors_from[rows] = self._newest + 1
+
     def take(self) -> Recent:
         """Return what has come since the last call."""
         self._flush()
@@ -196,11 +208,6 @@ class ServedWindows:
         return Recent(*held.T)
 
     def columns(self, now: float) -> ServedColumns:
-    def forgive(self, rows: IntArray) -> None:
-        """Let the error ratio of these begin anew: they have recovered, and what was before is no news."""
-        self._flush()
-        self._errors_from[rows] = self._newest + 1
-
         """Return every window as it stands."""
         self._flush()
         self._advance(now)
@@ -272,7 +279,10 @@ class ServedWindows:
 
 
 def _counted(finished: Finished) -> tuple[int, float, float, int]:
-    """Kind, first byte, duration (both of good answers only), and whether the host answered to the end."""
+    """Kind, first byte, duration (both of good answers only), and whether the host answered to the end.
+
+    Both times are the host's own: without attempts that failed elsewhere and the waits between them.
+    """
     if finished.aborted:
         return _ABORTED, np.nan, np.nan, _NONE
     answered = _NONE
@@ -287,4 +297,7 @@ def _counted(finished: Finished) -> tuple[int, float, float, int]:
     if finished.established:
         return _OK, np.nan, np.nan, answered  # A handshake has no tokens.
     first, duration = finished.first_byte_seconds, finished.duration_seconds
-    return _OK, np.nan if first is None else first, np.nan if duration is None else duration, answered
+    if (elsewhere := finished.elsewhere_seconds) is None:
+        return _OK, np.nan, np.nan, answered
+    own = [np.nan if told is None else max(0.0, told - elsewhere) for told in (first, duration)]
+    return _OK, own[0], own[1], answered
