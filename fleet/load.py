@@ -128,7 +128,8 @@ class Load:
     trust_ratio: Signal | None = None
     """1 while its answers are good; falls with failures, grows back with successes, never 0."""
     reachable: Signal | None = None
-    """1 when the engine's metrics page answered, 0 when its port refused the connection."""
+    """1 when the engine's metrics page answered; 0 when its port refused the connection, gave none twice in a
+    row, or there is no route."""
 
 
 LOAD_FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Load))

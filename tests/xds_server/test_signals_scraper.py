@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import logging
 import socket
@@ -18,9 +19,10 @@ from prometheus_client import CollectorRegistry
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
+from tests.envoy.fickle import Deaf
 from xds_server.signals import scraper as scraper_module
 from xds_server.signals.fetch import FetchError, PageFetcher
-from xds_server.signals.scraper import Scraper, phase
+from xds_server.signals.scraper import UNCONNECTED_SCRAPES, Scraper, phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
 FAST = SignalSettings(scrape_interval_seconds=0.02, scrape_timeout_seconds=60.0)
+SOON = SignalSettings(scrape_interval_seconds=0.02, scrape_timeout_seconds=0.2)
 
 
 @asynccontextmanager
@@ -290,6 +293,56 @@ async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
 def reachable(scraper: Scraper, address: str) -> float | None:
     held = scraper.loads()[address].reachable
     return None if held is None else held.value
+
+
+async def test_a_port_that_gives_no_connection_twice_is_unreachable_and_comes_back() -> None:
+    """And whoever asks is told at once that something is wrong."""
+    doubts: list[tuple[str, bool]] = []
+    async with serving(page) as address:
+        scraper = Scraper(SOON, LimitSettings())
+        scraper.on_doubt = lambda address, refused: doubts.append((address, refused))
+        scraper.update(members(endpoint(address)))
+        assert await scraper.first_sync(60)
+    port = int(address.rpartition(":")[2])
+    with contextlib.closing(await Deaf(port).fill()):
+        doubts.clear()
+        await until(lambda: len(doubts) >= UNCONNECTED_SCRAPES + 1)
+        assert reachable(scraper, address) == 0
+        assert (address, False) in doubts
+    async with serving(page, port):
+        await until(lambda: reachable(scraper, address) == 1)
+    await scraper.close()
+
+
+@pytest.mark.parametrize(("status", "doubted"), [(503, True), (404, False)])
+async def test_a_page_that_is_an_error_of_the_server_is_a_doubt(status: int, *, doubted: bool) -> None:
+    pages, doubts = 0, []
+
+    async def handler(_: web.Request) -> web.Response:
+        nonlocal pages
+        pages += 1
+        return web.Response(status=status)
+
+    async with serving(handler) as address, scraping(endpoint(address)) as scraper:
+        scraper.on_doubt = lambda address, _: doubts.append(address)
+        await until(lambda: pages >= 4)
+    assert bool(doubts) is doubted
+
+
+async def test_counters_that_begin_anew_are_a_doubt() -> None:
+    told, doubts = [5, 9, 2], []
+
+    async def handler(_: web.Request) -> web.Response:
+        total = told.pop(0) if len(told) > 1 else told[0]
+        return web.Response(text=f"vllm:num_requests_running 0\nvllm:generation_tokens_total {total}\n")
+
+    async with serving(handler) as address:
+        scraper = Scraper(FAST, LimitSettings())
+        scraper.on_doubt = lambda address, _: doubts.append(address)
+        scraper.update(members(endpoint(address)))
+        await until(lambda: len(told) == 1 and bool(doubts))
+        await scraper.close()
+    assert doubts == [address]
 
 
 async def test_a_closed_port_of_a_separate_exporter_says_nothing_about_the_engine() -> None:

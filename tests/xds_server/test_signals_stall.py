@@ -34,6 +34,7 @@ class Engine:
     """Whether its page is answered."""
     listening: bool = True
     duration: float = nan
+    reachable: float = nan
 
     def __post_init__(self) -> None:
         self.detector = StallDetector()
@@ -52,6 +53,7 @@ class Engine:
             self.listening,
             *(np.array([value]) for value in self.page),
             np.array([self.duration]),
+            reachable=np.array([self.reachable]),
         )
         return float(self.detector.step(seen, self.now, TIMING)[0])
 
@@ -190,6 +192,18 @@ def test_half_open_tries_again_and_waits_longer_each_time():
         engine.in_flight = 1
     engine.work(2)
     assert engine.stalls_within(4)
+
+
+def test_one_whose_port_gives_no_connection_is_not_tried():
+    """It would hang with whatever it is tried with; and it is when a page has answered."""
+    engine = Engine()
+    engine.work(10)
+    engine.in_flight, engine.answers = 3.0, False
+    assert engine.stalls_within(10) is not None
+    engine.in_flight, engine.reachable = 0.0, 0.0
+    assert {engine.tick() for _ in range(400)} == {1.0}
+    engine.answers, engine.reachable = True, 1.0
+    assert 0.0 in {engine.tick() for _ in range(8)}
 
 
 def test_without_any_access_log_the_end_of_streams_counts():

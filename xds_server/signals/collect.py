@@ -20,6 +20,7 @@ from xds_server.signals.joined import (
     BUSY,
     PAGE_COLUMNS,
     PROGRESS,
+    REACHABLE,
     READ_AT,
     UNKNOWN,
     columns_of,
@@ -244,6 +245,7 @@ class Collector:
         return self._stall.step(seen, now, timing)
 
     def _build(self, rows: IntArray, columns: FloatArray, latency_at: FloatArray, now: float) -> None:
+            pages[:, REACHABLE],
         stale_after = self._settings.stale_after_seconds
         told, at = columns[rows].tolist(), latency_at[rows].tolist()
         for row, numbers, seen_at in zip(rows.tolist(), told, at, strict=True):

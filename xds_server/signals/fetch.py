@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from typing import TYPE_CHECKING, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large", "protocol"]
 
+CONNECT_SHARE: Final = 0.9
+"""Of the time for a page: without a connection until then it is told that none was made, not that the page
+did not come."""
+NO_ROUTE: Final = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN))
+_LATE_FACTOR: Final = 1.5
+"""A time-out that comes so much later than it should is our own: this process stood still."""
 _CHUNK_BYTES: Final = 65_536
 _MAX_REDIRECTS: Final = 3
 _OK: Final = 200
@@ -32,12 +39,28 @@ _HEADERS: Final = {
 
 
 class FetchError(PeerError):
-    """A page was not read. `peer` is the host and port that refused, when one did."""
+    """A page was not read.
 
-    def __init__(self, kind: FailureKind, detail: str, peer: tuple[str, int] | None = None) -> None:
+    `peer` is the host and port that refused, when one did; `status` that of an answer which is no page.
+    `unconnected` says that no connection was made in time, `no_route` that there is no way to the host.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        detail: str,
+        peer: tuple[str, int] | None = None,
+        *,
+        status: int | None = None,
+        unconnected: bool = False,
+        no_route: bool = False,
+    ) -> None:
         super().__init__(f"{kind}: {detail}")
         self.kind: FailureKind = kind
         self.peer = peer
+        self.status = status
+        self.unconnected = unconnected
+        self.no_route = no_route
 
 
 class PageFetcher:
@@ -70,22 +93,28 @@ class PageFetcher:
         Raises:
             FetchError: it could not be had within the time and the byte limit (counted after decoding).
         """
+        began = time.monotonic()
         try:
             return await self._fetch(url, timeout_seconds, dial)
+        except aiohttp.ConnectionTimeoutError as error:
+            seconds = timeout_seconds * CONNECT_SHARE
+            own = time.monotonic() - began > seconds * _LATE_FACTOR
+            raise FetchError("connect", f"none within {seconds:g} s", unconnected=not own) from error
         except TimeoutError as error:
             raise FetchError("timeout", f"nothing whole within {timeout_seconds:g} s") from error
         except aiohttp.ClientConnectorError as error:
             if error.os_error.errno == errno.ECONNREFUSED:
                 peer = None if error.port is None else (error.host, error.port)
                 raise FetchError("refused", "the port refused the connection", peer) from error
-            raise FetchError("connect", str(error)) from error
+            no_route = error.os_error.errno in NO_ROUTE
+            raise FetchError("connect", str(error), no_route=no_route) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # ValueError: a redirect to something that is no URL. Only the type is told: the text of some
             # of these carries the URL, and that may carry a password.
             raise FetchError("protocol", type(error).__name__) from error
 
     async def _fetch(self, url: str, timeout_seconds: float, dial: Dial | None) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=timeout_seconds * CONNECT_SHARE)
         async with self._session.get(
             url,
             timeout=timeout,
@@ -96,7 +125,7 @@ class PageFetcher:
             server_hostname=None if dial is None else dial.server_name,
         ) as response:
             if response.status != _OK:
-                raise FetchError("http_status", f"HTTP status {response.status}")
+                raise FetchError("http_status", f"HTTP status {response.status}", status=response.status)
             page = bytearray()
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 page += chunk

@@ -29,10 +29,10 @@ all_of: Final[Callable[[Load], tuple[Signal | None, ...]]] = attrgetter(*LOAD_FI
 AT: Final = {name: place for place, name in enumerate(LOAD_FIELDS)}
 """Field to its place in that order."""
 FADING: Final = tuple(AT[name] for name in FADING_FIELDS)
-READ_AT, PROGRESS, BUSY = range(3)
+READ_AT, PROGRESS, BUSY, REACHABLE = range(4)
 """Columns of what a page tells; behind them those of `FADING` that an engine tells."""
 _OF_PAGE: Final = FADING[:5]
-PAGE_COLUMNS: Final = 3 + len(_OF_PAGE)
+PAGE_COLUMNS: Final = 4 + len(_OF_PAGE)
 
 _ENVOY: Final = "access_log"
 _TRAFFIC: Final = "traffic"
@@ -101,13 +101,15 @@ def page_of(base: Load, before: float) -> list[float]:
     """Return the page's columns. It was read when its newest signal was, or at `before`."""
     values = all_of(base)
     progress, running, queue = values[_PROGRESS], values[_RUNNING], values[_QUEUE]
+    reachable = values[_REACHABLE]
     read_at = before
     for place, held in enumerate(values):
         if held is not None and held[1] > read_at and place != _REACHABLE:
             read_at = held[1]
     busy = nan if running is None else running[0] + (queue[0] if queue is not None else 0.0)
     told = [nan if (held := values[place]) is None else held[0] for place in _OF_PAGE]
-    return [read_at, nan if progress is None else progress[0], busy, *told]
+    moved, there = (nan if held is None else held[0] for held in (progress, reachable))
+    return [read_at, moved, busy, there, *told]
 
 
 def fading_columns(
@@ -115,7 +117,7 @@ def fading_columns(
 ) -> FloatArray:
     """Return the signals of `FADING`, one column each; what is older than `since` or held back is unknown."""
     counts = (pages[:, READ_AT] >= since) & (columns[:, -1] == 0)
-    of_page = np.where(counts[:, None], pages[:, 3:], np.nan)
+    of_page = np.where(counts[:, None], pages[:, 4:], np.nan)
     of_envoy = np.where((latency_at >= since)[:, None], columns[:, :_LATENCIES], np.nan)
     latencies = np.where(np.isfinite(of_page[:, 3:]), of_page[:, 3:], of_envoy[:, :2])
     return np.column_stack((of_page[:, :3], latencies, of_envoy, columns[:, _PICKED_COLUMN]))

@@ -35,6 +35,10 @@ _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _ASK_AGAIN_SECONDS: Final = 60.0
 """A second page that the engine refuses (llama.cpp without slots) is asked for again after this time."""
+UNCONNECTED_SCRAPES: Final = 2
+"""Scrapes in a row that were given no connection in time, until the endpoint is unreachable: packets may be
+lost, and of an engine that is slow to accept one comes later."""
+_SERVER_ERROR: Final = 500
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
 _ANSWERED: Final = frozenset(("", "http_status", "too_large", "protocol", "internal"))
 """Kinds of failure, and none, that come after an answer."""
@@ -83,6 +87,8 @@ class _Target:
     load: Load = field(default_factory=Load)
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
+    unconnected: int = 0
+    """Scrapes in a row that were given no connection in time."""
     beside_after: float = 0.0
     """When the second page is worth asking for again, on the scraper's clock."""
     task: asyncio.Task[None] | None = None
@@ -107,6 +113,9 @@ class Scraper:
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after a scrape that changed what an endpoint's load says."""
+        self.on_doubt: Callable[[str, bool], None] = lambda _address, _refused: None
+        """Called after a scrape that speaks of a restart or a fault of an endpoint's engine, with its address
+        and whether its port refused the connection."""
         self._signals = signals
         self._page_bytes = limits.metrics_page_bytes
         self._clock = clock
@@ -236,7 +245,9 @@ class Scraper:
             target.load = replace(load, reachable=signal(answered, now, _SOURCE))
             if target.failing:
                 _log.info("%s: metrics are read again", target.endpoint.address)
-            target.failing = ""
+            target.failing, target.unconnected = "", 0
+            if _restarted(before, load):
+                self.on_doubt(target.endpoint.address, False)
         if not same_values(before, target.load):
             self.on_change()
         self._untried.discard(target.endpoint.address)
@@ -275,13 +286,19 @@ class Scraper:
         self._metrics.failures.labels(error.kind).inc()
         # Only the engine's own port says something about the engine: a separate exporter does not. What
         # other signals said stays, to age out by itself.
+        own = at_own_port(endpoint)
         refused = error.kind == "refused" and error.peer == (endpoint.host, endpoint.port)
-        reachable = signal(0.0 if refused else None, self._clock(), _SOURCE)
+        target.unconnected = target.unconnected + 1 if error.unconnected else 0
+        away = refused or (own and (error.no_route or target.unconnected >= UNCONNECTED_SCRAPES))
+        reachable = signal(0.0 if away else None, self._clock(), _SOURCE)
         target.load = replace(target.load, reachable=reachable)
         if target.failing != error.kind:
             # Without the URL: it may carry a password.
             _log.warning("%s: no metrics: %s", endpoint.address, error)
         target.failing = error.kind
+        failed = error.unconnected or error.no_route or (error.status or 0) >= _SERVER_ERROR
+        if refused or (own and failed):
+            self.on_doubt(endpoint.address, refused)
 
     def _faulted(self, target: _Target) -> None:
         self._metrics.failures.labels("internal").inc()
@@ -289,6 +306,12 @@ class Scraper:
         if target.failing != "internal":
             _log.exception("%s: reading its metrics failed in Warmroute itself", target.endpoint.address)
         target.failing = "internal"
+
+
+def _restarted(before: Load, load: Load) -> bool:
+    """Whether the engine's counters began anew."""
+    held, told = before.progress_total, load.progress_total
+    return held is not None and told is not None and told.value < held.value
 
 
 def phase(address: str) -> float:

@@ -11,7 +11,7 @@ One endpoint's states:
 
     WORKING --- requests are there and no sign of life for the allowed time ---> STALLED
     STALLED --- a sign of life; or its page answers again ---------------------> WORKING
-    STALLED --- nothing there for the time of a half-open ----------------------> WORKING, on trial
+    STALLED --- nothing there for the time of a half-open, its port connects ---> WORKING, on trial
 
 The allowed time is `after` when the page gives the engine away: it tells of fewer requests than have been in
 flight since the page before (a frozen engine's gauges), or it answered lately and has not for that time.
@@ -73,6 +73,8 @@ class Seen(NamedTuple):
     """P99 of whole requests there, lately, in seconds; NaN: unknown."""
     spread: Spread | None = None
     """What went by weights; None: unknown."""
+    reachable: FloatArray | None = None
+    """0: its port gives no connection; NaN: unknown. None: of nobody anything is known."""
 
 
 class StallDetector:
@@ -172,6 +174,8 @@ class StallDetector:
         wait = timing.after * HALF_OPEN_FACTOR * 2.0 ** np.minimum(self._trials, MOST_DOUBLINGS)
         idle = now - np.maximum(self._idle_at, self._stalled_at)
         on_trial = self._stalled & ~alive & (idle >= wait)
+        if seen.reachable is not None:
+            on_trial &= seen.reachable != 0
         self._trials = np.where(on_trial, self._trials + 1, self._trials)
         self._stalled &= ~(alive | on_trial)
 
