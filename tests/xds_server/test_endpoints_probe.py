@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import socket
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from aiohttp import web
 
 from fleet.endpoint import Endpoint
 from fleet.settings import JoiningSettings
+from tests.envoy.fickle import Deaf
 from xds_server.endpoints.gate import Verdict
 from xds_server.endpoints.probe import Prober
 
@@ -27,6 +30,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.status, self.body, self.silent = 200, GOOD, False
+        self.page: bytes | None = None
         self.paths: list[str] = []
         self.address = ""
 
@@ -34,6 +38,8 @@ class Engine:
         self.paths.append(request.path)
         if self.silent:
             await asyncio.sleep(60)
+        if self.page is not None and request.path == "/metrics":
+            return web.Response(body=self.page)
         return web.Response(status=self.status, body=self.body, headers={"Location": "/v1/models"})
 
 
@@ -53,16 +59,18 @@ class Heard:
 
     def __init__(self) -> None:
         self.verdicts: list[Verdict] = []
+        self.enough = Verdict.READY
         self.prober = Prober(self._take)
 
     def _take(self, address: str, verdict: Verdict) -> bool:
         self.verdicts.append(verdict)
-        return verdict is not Verdict.READY
+        return verdict is not self.enough
 
     def probe(
         self, address: str, models: tuple[str, ...] = ("m",), joining: JoiningSettings = JOINING
     ) -> None:
-        self.prober.update({address: (Endpoint(address, "p", models), joining)})
+        endpoint = Endpoint(address, "p", models, metrics_url=f"http://{address}/metrics")
+        self.prober.update({address: (endpoint, joining)})
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -108,7 +116,8 @@ async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, hear
         (302, b"", ("m",), Verdict.NOT_READY),
         (500, GOOD, ("m",), Verdict.NOT_READY),
         (401, b"", ("m",), Verdict.SILENT),
-        (404, b"", ("m",), Verdict.SILENT),
+        (404, b"", ("m",), Verdict.NOT_READY),
+        (404, b"", (), Verdict.SILENT),
     ],
 )
 async def test_what_an_answer_is_worth(
@@ -117,6 +126,46 @@ async def test_what_an_answer_is_worth(
     engine.status, engine.body = status, body
     heard.probe(engine.address, models)
     assert await heard.first() is verdict
+
+
+async def test_a_known_engines_page_stands_in_for_the_models(engine: Engine, heard: Heard) -> None:
+    """Triton has no list of models, and no other server has its page."""
+    engine.status, engine.body, engine.page = 404, b"", b'# HELP x\nnv_inference_count{model="m"} 3\n'
+    heard.probe(engine.address)
+    assert await heard.first() is Verdict.SILENT
+    assert engine.paths[:2] == ["/v1/models", "/metrics"]
+
+
+async def test_the_log_says_once_what_was_asked_and_answered_and_that_it_is_over(
+    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for engine.status, answer in (
+        (404, "answered 404, and its metrics page was answered 404"),
+        (503, "answered 503"),
+    ):
+        before = len(heard.verdicts)
+        heard.probe(engine.address)
+        await heard.until(lambda before=before: len(heard.verdicts) > before + 3)
+        texts = [record.getMessage() for record in caplog.records]
+        assert sum(f"http://{engine.address}/v1/models was {answer}" in text for text in texts) == 1
+    engine.status = 200
+    await heard.until(lambda: f"{engine.address}: its probe passes" in caplog.text.splitlines()[-1])
+
+
+async def test_a_server_that_is_let_in_without_a_model_to_ask_for_is_warned_of(
+    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.status, heard.enough = 404, Verdict.SILENT
+    heard.probe(engine.address, ())
+    await heard.until(lambda: "passes its probe without showing a model" in caplog.text)
+    assert "/v1/models was answered 404" in caplog.text
+
+
+async def test_an_address_that_drops_packets_gives_no_connection(heard: Heard) -> None:
+    with contextlib.closing(await Deaf().fill()) as deaf:
+        heard.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
+        assert await heard.first() is Verdict.NO_CONNECTION
 
 
 async def test_health_wants_200_and_nothing_else(engine: Engine, heard: Heard) -> None:

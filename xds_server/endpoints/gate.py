@@ -1,6 +1,7 @@
 """Who is served: a state machine for each endpoint, on time that comes in as an argument.
 
 PROBING -> ADMITTED -> LEAVING -> gone. An endpoint that leaves while it was never served is gone at once.
+Whether one that is ADMITTED is still ready says `readiness.py`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ class Verdict(Enum):
     NOT_READY = "not_ready"
     """A clear no: refused, an error answer, other models."""
     SILENT = "silent"
-    """The engine answers and does not say: no such path, or a key is wanted."""
+    """The engine answers and does not say: no such path, but a known engine's page or no models to ask for;
+    or a key is wanted."""
     UNKNOWN = "unknown"
     """No answer in time, or the connection broke."""
+    NO_CONNECTION = "no_connection"
+    """None was made in time, or there is no route."""
 
 
 @dataclass(slots=True)
@@ -156,6 +160,11 @@ class Gate:
         """Whether an endpoint's model has yet to answer."""
         held = self._held.get(address)
         return held is not None and held.state is State.PROBING
+
+    def admitted(self, address: str) -> Endpoint | None:
+        """Return an endpoint that was let in and stays; None for any other."""
+        held = self._held.get(address)
+        return held.endpoint if held is not None and held.state is State.ADMITTED else None
 
     def untried(self) -> bool:
         """Whether somebody is still taken as good without a probe's word."""

@@ -1,24 +1,34 @@
-"""Asking new endpoints whether their model answers: one task an endpoint, only until it is let in."""
+"""Asking endpoints whether their model answers: one task an endpoint, until it is let in or ready again.
+
+An endpoint that names models has to list one of them. One that does not tell (404, 405, 501) has to show the
+metrics page of a known engine instead: any server answers 404. One that wants a key (401, 403) is taken for
+what its address says.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
 import msgspec
 
 from xds_server.endpoints.gate import Verdict
 from xds_server.engine_tls import plaintext
+from xds_server.signals.auto import kind_of
+from xds_server.signals.engines import ENGINES
+from xds_server.signals.fetch import CONNECT_SHARE, NO_ROUTE, at_own_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
-    from xds_server.engine_tls import EngineTls
+    from xds_server.engine_tls import Dial, EngineTls
 
     Heard = Callable[[str, Verdict], bool]
     """Takes address and verdict; returns whether to go on probing."""
@@ -30,8 +40,11 @@ AT_ONCE: Final = 100
 _MAX_BYTES: Final = 1_048_576
 _JITTER: Final = 0.2
 _OK: Final = 200
-_SILENT: Final = frozenset((401, 403, 404, 405, 501))
+_GUARDED: Final = frozenset((401, 403))
+_SILENT: Final = frozenset((*_GUARDED, 404, 405, 501))
 """The server is up and does not tell: a key is wanted, or there is no such path."""
+_NETWORK: Final = "look at the address and the network"
+_NO_ENGINE: Final = "mend the address, or set pools.joining.probe for a server of another kind"
 _PATHS: Final = {"models": "/v1/models", "health": "/health"}
 
 
@@ -44,6 +57,13 @@ class _Models(msgspec.Struct):
 
 
 _decoder: Final = msgspec.json.Decoder(_Models)
+
+
+class Answer(NamedTuple):
+    """What a probe came to, and for the log why: what was asked, what was answered, the next step."""
+
+    verdict: Verdict
+    text: str
 
 
 class Prober:
@@ -88,45 +108,102 @@ class Prober:
         task.cancel()
 
     async def _follow(self, endpoint: Endpoint, joining: JoiningSettings) -> None:
+        told: set[str] = set()
         while True:
             async with self._at_once:
-                verdict = await self._probe(endpoint, joining)
-            if not self._heard(endpoint.address, verdict):
+                answer = await self._probe(endpoint, joining)
+            held_back = self._heard(endpoint.address, answer.verdict)
+            _tell(endpoint.address, answer, told, held_back=held_back)
+            if not held_back:
                 self._tasks.pop(endpoint.address, None)
                 return
             await asyncio.sleep(joining.probe_interval_seconds * (1.0 - _JITTER * self._jitter()))
 
-    async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> Verdict:
+    async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> Answer:
+        dial = self._engine_tls(endpoint.pool)
+        scheme = "http" if dial is None else "https"
+        url = f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}"
+        try:
+            async with asyncio.timeout(joining.probe_timeout_seconds):
+                status, body = await self._get(url, dial, joining.probe_timeout_seconds)
+        except aiohttp.ConnectionTimeoutError:
+            return Answer(Verdict.NO_CONNECTION, f"GET {url}: no connection in time; {_NETWORK}")
+        except aiohttp.ClientConnectorError as error:
+            return _unconnected(url, error)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            return Answer(Verdict.UNKNOWN, f"GET {url}: no whole answer ({type(error).__name__})")
+        answered = f"GET {url} was answered {status}"
+        if status in _SILENT:
+            return await self._silent(endpoint, joining, answered, guarded=status in _GUARDED)
+        if status != _OK:
+            return Answer(Verdict.NOT_READY, f"{answered}; its model may still be loading: see its log")
+        if joining.probe == "health" or not endpoint.models:
+            return Answer(Verdict.READY, answered)
+        return _listed(body, endpoint, answered)
+
+    async def _silent(
+        self, endpoint: Endpoint, joining: JoiningSettings, answered: str, *, guarded: bool
+    ) -> Answer:
+        """Judge a server that does not tell: with a metrics page of a known kind it is an engine."""
+        if guarded:
+            return Answer(Verdict.SILENT, f"{answered}: it wants a key")
+        page = await self._page(endpoint, joining.probe_timeout_seconds)
+        if not page:
+            return Answer(Verdict.SILENT, "")
+        answered = f"{answered}, and {page}; {_NO_ENGINE}"
+        return Answer(Verdict.NOT_READY if endpoint.models else Verdict.SILENT, answered)
+
+    async def _page(self, endpoint: Endpoint, timeout_seconds: float) -> str:
+        """Return what its metrics page was found to be; empty: that of a known engine."""
+        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
+        asked = "its metrics page" if at_own_port(endpoint) else "its page at pools.endpoints.metrics_url"
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                status, page = await self._get(endpoint.metrics_url, dial, timeout_seconds)
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            return f"{asked} was not to be had ({type(error).__name__})"
+        if status != _OK:
+            return f"{asked} was answered {status}"
+        return "" if kind_of(ENGINES, page) else f"{asked} is no known engine's"
+
+    async def _get(self, url: str, dial: Dial | None, timeout_seconds: float) -> tuple[int, bytes]:
+        """Return status and at most the bound of the body: what is longer is cut."""
         if self._session is None:
             # Connections are not kept: an engine that comes up may still change its process.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
                 headers={"Accept-Encoding": "identity"},
             )
-        dial = self._engine_tls(endpoint.pool)
-        scheme = "http" if dial is None else "https"
-        try:
-            async with (
-                asyncio.timeout(joining.probe_timeout_seconds),
-                self._session.get(
-                    f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}",
-                    allow_redirects=False,
-                    ssl=True if dial is None else dial.context,
-                    server_hostname=None if dial is None else dial.server_name,
-                ) as response,
-            ):
-                if response.status in _SILENT:
-                    return Verdict.SILENT
-                if response.status != _OK:
-                    return Verdict.NOT_READY
-                if joining.probe == "health" or not endpoint.models:
-                    return Verdict.READY
-                return _lists(await _read(response), endpoint)
-        except aiohttp.ClientConnectorError as error:
-            refused = isinstance(error.os_error, ConnectionRefusedError)
-            return Verdict.NOT_READY if refused else Verdict.UNKNOWN
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            return Verdict.UNKNOWN
+        async with self._session.get(
+            url,
+            timeout=aiohttp.ClientTimeout(sock_connect=timeout_seconds * CONNECT_SHARE),
+            allow_redirects=False,
+            ssl=True if dial is None else dial.context,
+            server_hostname=None if dial is None else dial.server_name,
+        ) as response:
+            return response.status, await _read(response) if response.status == _OK else b""
+
+
+def _tell(address: str, answer: Answer, told: set[str], *, held_back: bool) -> None:
+    """Log each reason once, and the end."""
+    if held_back:
+        if answer.verdict is not Verdict.SILENT and answer.text not in told:
+            logger.warning("%s: its probe does not pass: %s", address, answer.text)
+            told.add(answer.text)
+    elif answer.verdict is Verdict.SILENT and answer.text:
+        logger.warning("%s passes its probe without showing a model: %s", address, answer.text)
+    elif told:
+        logger.info("%s: its probe passes", address)
+
+
+def _unconnected(url: str, error: aiohttp.ClientConnectorError) -> Answer:
+    number = error.os_error.errno
+    if number == errno.ECONNREFUSED:
+        text = f"GET {url}: the port refuses connections; start the engine, or mend its address"
+        return Answer(Verdict.NOT_READY, text)
+    reason = os.strerror(number) if number else type(error).__name__
+    verdict = Verdict.NO_CONNECTION if number in NO_ROUTE else Verdict.UNKNOWN
+    return Answer(verdict, f"GET {url}: {reason}; {_NETWORK}")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -139,12 +216,13 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return body
 
 
-def _lists(body: bytes, endpoint: Endpoint) -> Verdict:
+def _listed(body: bytes, endpoint: Endpoint, answered: str) -> Answer:
     try:
-        listed = {model.id for model in _decoder.decode(body).data}
+        listed = [model.id for model in _decoder.decode(body).data]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Verdict.NOT_READY
-    if listed.isdisjoint(endpoint.models):
-        logger.debug("%s lists none of its models", endpoint.address)
-        return Verdict.NOT_READY
-    return Verdict.READY
+        return Answer(Verdict.NOT_READY, f"{answered}, and that is no list of models; {_NO_ENGINE}")
+    if not set(listed).isdisjoint(endpoint.models):
+        return Answer(Verdict.READY, answered)
+    ours, theirs = (", ".join(name[:100] for name in names[:3]) for names in (endpoint.models, listed))
+    text = f"{answered}, and lists {theirs or 'no model'}; allowed: one of {ours}"
+    return Answer(Verdict.NOT_READY, f"{text}; mend pools.models or the address")

@@ -37,7 +37,7 @@ class AutoReader:
 
     def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
         """Turn a page into a load; one that no kind's marks are on tells nothing."""
-        kind = self._kind_of(page)
+        kind = kind_of(self._tables, page, self.kind)
         if not kind:
             self.malformed_lines = 0
             if not self._warned:
@@ -55,11 +55,12 @@ class AutoReader:
         self.malformed_lines = self._reader.malformed_lines
         return load
 
-    def _kind_of(self, page: bytes) -> str:
-        """The kind that was found before, while its marks are there; else the first whose are."""
-        for kind in (self.kind, *self._tables) if self.kind else self._tables:
-            for mark in self._tables[kind].marks:
-                text = mark.encode()
-                if page.startswith(text) or b"\n" + text in page:
-                    return kind
-        return ""
+
+def kind_of(tables: Mapping[str, Table], page: bytes, before: str = "") -> str:
+    """Return whose marks a page carries: `before` while its are there, else the first; empty: nobody's."""
+    for kind in (before, *tables) if before else tables:
+        for mark in tables[kind].marks:
+            text = mark.encode()
+            if page.startswith(text) or b"\n" + text in page:
+                return kind
+    return ""
