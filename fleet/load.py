@@ -130,6 +130,8 @@ class Load:
     reachable: Signal | None = None
     """1 when the engine's metrics page answered; 0 when its port refused the connection, gave none twice in a
     row, or there is no route."""
+    ready: Signal | None = None
+    """0 while its probe has to pass before it gets anything new: it has restarted, or fails."""
 
 
 LOAD_FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Load))
@@ -150,6 +152,7 @@ PICK_FIELDS: tuple[str, ...] = (
     "stalled",
     "trust_ratio",
     "reachable",
+    "ready",
     "progress_total",
 )
 """What picks look at: these travel to ext_proc workers that run apart."""

@@ -100,7 +100,14 @@ class XdsServer:
         )
         self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry, engine_tls=tls)
         given = settings, store, registry, clock
-        self._sensing = Sensing(*given, on_change=self._ticker.hear, on_request=self._note, engine_tls=tls)
+        self._sensing = Sensing(
+            *given,
+            on_change=self._ticker.hear,
+            on_request=self._note,
+            on_doubt=self._keeper.doubt,
+            not_ready=self._keeper.not_ready,
+            engine_tls=tls,
+        )
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
@@ -272,6 +279,7 @@ class XdsServer:
         """Hear of a request that an Envoy has finished."""
         self._operators.requests.note(finished)
         self._http2.note(finished)
+        self._keeper.note(finished)
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""

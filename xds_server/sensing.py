@@ -40,14 +40,21 @@ class Sensing:
         *,
         on_change: Callable[[], None],
         on_request: Callable[[Finished], None],
+        on_doubt: Callable[[str, bool], None],
+        not_ready: Callable[[], Collection[str]],
         engine_tls: EngineTls = plaintext,
     ) -> None:
-        """`on_change` hears of changed signals that a tick should not wait for, `on_request` of requests."""
+        """Take who listens and who tells.
+
+        `on_change` hears of changed signals that a tick should not wait for, `on_request` of requests,
+        `on_doubt` of signs of a restart (see `Scraper.on_doubt`); `not_ready` tells whose probe has to pass.
+        """
         signals = settings.signals
         self._settings = settings
         self._clock = clock
         self.scraper = Scraper(signals, settings.limits, registry, clock, engine_tls=engine_tls)
         self.scraper.on_change = on_change
+        self.scraper.on_doubt = on_doubt
         self._gpus = GpuBoard(signals, settings.weights.faults, registry)
         self._gpus.on_change = on_change
         self._gpu_reports = GpuReportService(self._gpus, clock)
@@ -58,6 +65,7 @@ class Sensing:
             scraped=self.scraper.loads,
             traffic=store.traffic,
             listening=lambda: self._access_log.listening,
+            not_ready=not_ready,
             gpus=self._gpus.loads,
         )
         self._collector = Collector(signals, lenient_of(settings), sources, registry)

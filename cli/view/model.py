@@ -45,6 +45,8 @@ class EndpointRow:
             found.append("stalled")
         if self.signal("reachable") == 0:
             found.append("unreachable")
+        if self.signal("ready") == 0:
+            found.append("not ready")
         if (score := self.signal("gpu_health_score")) is not None and score < 1:
             found.append(f"gpu={score:.1f}")
         if (trust := self.signal("trust_ratio")) is not None and trust < _POOR_TRUST:

@@ -52,6 +52,7 @@ def test_an_unreachable_endpoint_is_left_out() -> None:
 
 UNFIT = [
     {"reachable": 0.0},
+    {"ready": 0.0},
     {"stalled": 1.0},
     {"gpu_health_score": 0.4},
     {"gpu_health_score": 0.0},

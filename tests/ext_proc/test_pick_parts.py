@@ -108,6 +108,7 @@ def test_every_part_in_the_settings_is_registered_and_part_of_the_default() -> N
     ("name", "bad", "good"),
     [
         ("healthy", {"reachable": 0.0}, {"reachable": 1.0}),
+        ("healthy", {"ready": 0.0}, {"ready": 1.0}),
         ("healthy", {"gpu_health_score": 0.4}, {"gpu_health_score": 0.9}),
         ("working", {"stalled": 1.0}, {"stalled": 0.0}),
         ("trusted", {"trust_ratio": 0.49}, {"trust_ratio": 0.5}),

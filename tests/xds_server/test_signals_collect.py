@@ -31,6 +31,7 @@ class World:
         self.workers: dict[str, dict[str, Traffic]] = {}
         self.listening = True
         self.gpus: dict[str, dict[str, Signal]] = {}
+        self.not_ready: set[str] = set()
         self.registry = CollectorRegistry()
         self.now = 1000.0
         self.weights: dict[str, int] = {}
@@ -42,6 +43,7 @@ class World:
                 lambda: self.workers,
                 lambda: self.listening,
                 lambda membership, now: self.gpus,
+                lambda: self.not_ready,
             ),
             self.registry,
         )
@@ -243,6 +245,15 @@ def test_signals_that_return_wait():
     world.now += 2.0
     world.page(A, queue_depth=50, reachable=1, progress_total=4)
     assert world.loads()[A].queue_depth is not None
+
+
+def test_whose_probe_has_to_pass_is_not_ready_and_of_others_it_is_unknown():
+    world = World()
+    world.not_ready = {A, "10.9.9.9:80"}
+    loads = world.loads()
+    assert (loads[A].ready, loads[B].ready) == (Signal(0.0, world.now, "probe"), None)
+    world.not_ready = set()
+    assert world.loads()[A].ready is None
 
 
 def test_endpoints_come_and_go():

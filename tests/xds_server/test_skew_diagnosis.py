@@ -32,6 +32,7 @@ ONE = Layout.of(Membership((Pool("chat", (Endpoint("10.0.0.1:80", "chat"),)),)))
 NUMBERS = range(len(RULES))
 GOOD = {
     "reachable": 1.0,
+    "ready": 1.0,
     "stalled": 0.0,
     "gpu_health_score": 1.0,
     "error_ratio": 0.0,

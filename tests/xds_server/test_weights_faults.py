@@ -67,11 +67,12 @@ def test_each_fault_lowers_the_weight_of_its_endpoint() -> None:
         load(gpu_health_score=0.0),
         load(stalled=1),
         load(reachable=0),
+        load(ready=0),
         load(memory_used_ratio=0.95),
         load(gpu_health_score=1.0, stalled=0, reachable=1, trust_ratio=1.0),
         load(gpu_health_score=float(np.float32(0.9)), trust_ratio=0.5),
     )
-    wanted = [1.0, 0.1, 0.5, 0, 0, 0, 0, ZONE.least_factor, 1.0, 0.25]
+    wanted = [1.0, 0.1, 0.5, 0, 0, 0, 0, 0, ZONE.least_factor, 1.0, 0.25]
     assert found == pytest.approx(wanted)
 
 
@@ -122,6 +123,7 @@ def share(weights: dict[str, int]) -> float:
     [
         ({"stalled": 1.0}, 0.06, "stalled"),
         ({"reachable": 0.0}, 0.06, "unreachable"),
+        ({"ready": 0.0}, 0.06, "not ready"),
         ({"memory_used_ratio": 0.97}, 0.08, "silent zone 0.97"),
         ({"gpu_health_score": 0.4}, 0.06, "gpu health 0.4"),
         ({"gpu_health_score": 0.9}, 0.6, "gpu health 0.9"),

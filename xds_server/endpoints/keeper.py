@@ -14,6 +14,7 @@ from xds_server.endpoints.gate import Gate, State, Verdict
 from xds_server.endpoints.listed import Listed, noted
 from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
+from xds_server.endpoints.readiness import Readiness
 from xds_server.endpoints.source import KeeperMetrics
 from xds_server.engine_tls import plaintext
 
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Endpoint
-    from fleet.settings import PoolSettings, Settings
+    from fleet.settings import JoiningSettings, PoolSettings, Settings
     from xds_server.endpoints.factory import Factory
     from xds_server.engine_tls import EngineTls
+    from xds_server.signals.served import Finished
 
 logger = logging.getLogger(__name__)
 
+_CLIENT_ERROR: Final = 400
 LAST_GOOD: Final = "last good"
 """What stands in for a source that has not been heard since the start."""
 RESTART_SECONDS: Final = 5.0
@@ -68,6 +71,7 @@ class EndpointKeeper:
         self._engine_tls = engine_tls
         self._metrics = KeeperMetrics(registry)
         self._gate = Gate()
+        self._readiness = Readiness()
         self._prober: Prober | None = None
         self._running: dict[Key, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -126,6 +130,38 @@ class EndpointKeeper:
     def leaving(self) -> frozenset[str]:
         """Addresses of the membership that must get no new requests."""
         return self._gate.leaving()
+
+    def not_ready(self) -> frozenset[str]:
+        """Addresses of the membership whose probe has to pass before they are sent anything new."""
+        return self._readiness.not_ready()
+
+    def doubt(self, address: str, refused: bool) -> None:  # noqa: FBT001 - a callback's
+        """Take a sign that an engine has restarted or fails (see `Readiness.doubt`); it is probed anew."""
+        endpoint = self._gate.admitted(address)
+        if endpoint is None or self._joining(endpoint).probe == "none":
+            return
+        if self._readiness.doubt(address, self._clock(), refused=refused):
+            self._probe()
+            self.on_change()
+
+    def note(self, finished: Finished) -> None:
+        """Take what an Envoy tells of a client's request: whether the engine answered it well."""
+        if finished.retried_away:
+            self.doubt(finished.picked, refused=False)
+        if finished.faulty:
+            self.doubt(finished.address, refused=False)
+        elif finished.first_byte_seconds is not None and finished.status < _CLIENT_ERROR:
+            self._answered(finished.address, finished.duration_seconds or 0.0)
+
+    def _answered(self, address: str, took_seconds: float) -> None:
+        if self._readiness.answered(address, took_seconds, self._clock()):
+            logger.warning(
+                "%s answers clients well although its probe does not pass: the probe is not believed; see "
+                "pools.joining.probe",
+                address,
+            )
+            self._probe()
+            self.on_change()
 
     def ramp(self, now: float) -> Mapping[str, float]:
         """Address to the factor of its weight, for those in slow start (below 1)."""
@@ -251,11 +287,10 @@ class EndpointKeeper:
             trusted={e.address for kept in self._retained.values() for e in kept} if trusted else (),
         )
         self._note_sources()
-        assert self._prober is not None
-        joining = {pool.name: pool.joining for pool in pools}
-        self._prober.update(
-            {endpoint.address: (endpoint, joining[endpoint.pool]) for endpoint in self._gate.probing()}
-        )
+        unprobed = {pool.name for pool in pools if pool.joining.probe == "none"}
+        admitted = [e for e, state in self._gate.standing() if state is State.ADMITTED]
+        self._readiness.keep({e.address for e in admitted if e.pool not in unprobed})
+        self._probe()
         self._changed()
 
     def _note_sources(self) -> None:
@@ -271,10 +306,28 @@ class EndpointKeeper:
         before = {address: source for address, source in self._sources.items() if address in held}
         self._sources = before | noted(told)
 
+    def _joining(self, endpoint: Endpoint) -> JoiningSettings:
+        return next(pool.joining for pool in self._settings.pools if pool.name == endpoint.pool)
+
+    def _probe(self) -> None:
+        """Ask those who have yet to be let in, and those in doubt."""
+        if self._prober is not None:
+            doubted = [self._gate.admitted(address) for address in self._readiness.in_doubt()]
+            asked = [*self._gate.probing(), *(endpoint for endpoint in doubted if endpoint is not None)]
+            joining = {pool.name: pool.joining for pool in self._settings.pools}
+            self._prober.update({e.address: (e, joining[e.pool]) for e in asked if e.pool in joining})
+
     def _heard(self, address: str, verdict: Verdict) -> bool:
-        if self._gate.heard(address, verdict, self._clock()):
-            self._changed()
-        return self._gate.is_probing(address)
+        now = self._clock()
+        if self._gate.is_probing(address):
+            if verdict in {Verdict.READY, Verdict.SILENT}:
+                self._readiness.passed(address)
+            if self._gate.heard(address, verdict, now):
+                self._changed()
+            return self._gate.is_probing(address)
+        if self._readiness.heard(address, verdict, now):
+            self.on_change()
+        return address in self._readiness.in_doubt()
 
     def _changed(self) -> None:
         self._stale = True

@@ -66,6 +66,8 @@ class Sources:
     """Whether any Envoy tells of its requests."""
     gpus: Callable[[Membership, float], Mapping[str, Mapping[str, Signal]]] | None = None
     """Address to field of `Load` to signal."""
+    not_ready: Callable[[], Collection[str]] = tuple
+    """Addresses whose probe has to pass before they get anything new."""
 
 
 class Collector:
@@ -152,13 +154,14 @@ class Collector:
         duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
         stalled = self._step_stall(recent, duration, now, listening=listening)
         trust = self._trust.step(recent.ok, recent.faults, now)
+        if self._trust.recovered.any():
+            self._served.forgive(np.flatnonzero(self._trust.recovered))
         self._events.tell(self._endpoints, stalled, trust)
         held_back = self._returning.step(
             self._pages[:, READ_AT], now, self._settings.stale_after_seconds, self._settings.returning_seconds
-        if self._trust.recovered.any():
-            self._served.forgive(np.flatnonzero(self._trust.recovered))
         )
-        columns = columns_of(envoy, self._traffic, stalled, trust, held_back, listening=listening)
+        ready = stalled, trust, self._not_ready(), held_back
+        columns = columns_of(envoy, self._traffic, *ready, listening=listening)
         rows = np.flatnonzero(changed | differ(columns, self._shown) | (now >= self._due_at))
         self._shown = columns
         self._due_at[rows] = now + REFRESH_SECONDS
@@ -222,6 +225,13 @@ class Collector:
         sums = np.bincount(self._pools, weights=held, minlength=1)[self._pools]
         return np.divide(held, sums, out=np.zeros_like(held), where=sums > 0)
 
+    def _not_ready(self) -> BoolArray:
+        result: BoolArray = np.zeros(len(self._endpoints), np.bool_)
+        for address in self._sources.not_ready():
+            if address in self._rows:
+                result[self._rows[address]] = True
+        return result
+
     def _step_stall(self, recent: Recent, duration: FloatArray, now: float, *, listening: bool) -> FloatArray:
         settings = self._settings
         pages, traffic = self._pages, self._traffic
@@ -235,6 +245,7 @@ class Collector:
             pages[:, READ_AT],
             duration,
             Spread(self._shares, self._pools, recent.by_weight, recent.drawn, recent.faults),
+            pages[:, REACHABLE],
         )
         timing = Timing(
             settings.stalled_after_seconds,
@@ -245,7 +256,6 @@ class Collector:
         return self._stall.step(seen, now, timing)
 
     def _build(self, rows: IntArray, columns: FloatArray, latency_at: FloatArray, now: float) -> None:
-            pages[:, REACHABLE],
         stale_after = self._settings.stale_after_seconds
         told, at = columns[rows].tolist(), latency_at[rows].tolist()
         for row, numbers, seen_at in zip(rows.tolist(), told, at, strict=True):

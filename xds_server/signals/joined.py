@@ -36,12 +36,13 @@ PAGE_COLUMNS: Final = 4 + len(_OF_PAGE)
 
 _ENVOY: Final = "access_log"
 _TRAFFIC: Final = "traffic"
+_PROBE: Final = "probe"
 _FADED: Final = "faded"
 _RATIO_DIGITS: Final = 2
 _P50, _P99 = AT["latency_p50_seconds"], AT["latency_p99_seconds"]
 _PROGRESS, _RUNNING, _QUEUE = AT["progress_total"], AT["running"], AT["queue_depth"]
 _REACHABLE, _IN_FLIGHT = AT["reachable"], AT["in_flight"]
-_STALLED, _TRUST = AT["stalled"], AT["trust_ratio"]
+_STALLED, _TRUST, _READY = AT["stalled"], AT["trust_ratio"], AT["ready"]
 _PICKED_P99: Final = AT["picked_duration_p99_seconds"]
 _OF_ENVOY: Final = tuple(
     AT[name]
@@ -128,6 +129,7 @@ def columns_of(
     traffic: TrafficColumns,
     stalled: FloatArray,
     trust: FloatArray,
+    not_ready: BoolArray,
     held_back: BoolArray,
     *,
     listening: bool,
@@ -145,6 +147,7 @@ def columns_of(
             traffic.duration_p99_seconds,
             stalled,
             np.round(trust, _RATIO_DIGITS) if listening else np.where(trust < 1, np.round(trust, 2), np.nan),
+            np.where(not_ready, 0.0, np.nan),
             held_back,
         )
     )
@@ -181,8 +184,9 @@ def _add_envoy(
 
 
 def _add_own(values: list[Signal | None], numbers: list[float], now: float) -> None:
-    in_flight, picked_p99, stalled, trust = numbers[5:9]
+    in_flight, picked_p99, stalled, trust, ready = numbers[5:10]
     values[_IN_FLIGHT] = Signal(in_flight, now, _TRAFFIC) if in_flight == in_flight else None
     values[_PICKED_P99] = Signal(picked_p99, now, _TRAFFIC) if picked_p99 == picked_p99 else None
     values[_STALLED] = Signal(stalled, now, _TRAFFIC) if stalled == stalled else None
     values[_TRUST] = Signal(trust, now, _ENVOY) if trust == trust else None
+    values[_READY] = Signal(ready, now, _PROBE) if ready == ready else None

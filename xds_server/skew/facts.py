@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xds_server.skew.layout import BoolArray, FloatArray, Layout
     from xds_server.skew.window import Window
 
-STATES: Final = frozenset({"stalled", "reachable", "gpu_health_score"})
+STATES: Final = frozenset({"stalled", "reachable", "ready", "gpu_health_score"})
 """Of these the newest counts; of all others the mean over the newest quarter of the window."""
 COMPARED: Final = (
     "prefix_hit_fall",

@@ -81,7 +81,13 @@ RULES: Final[tuple[Rule, ...]] = (
         "down",
         (Condition("reachable", "<=", 0),),
         ("error_ratio", "in_flight"),
-        "The engine's port refuses connections: look at its process and its log.",
+        "The engine's port refuses or gives no connection: look at its process, its log and the network.",
+    ),
+    Rule(
+        "not_ready",
+        (Condition("ready", "<=", 0),),
+        ("reachable", "error_ratio"),
+        "Its probe has not passed since it restarted or failed: it may be loading its model; see its log.",
     ),
     Rule(
         "stalled",

@@ -38,6 +38,7 @@ SIGNALS: Final = (
     "gpu_health_score",
     "stalled",
     "reachable",
+    "ready",
 )
 """Rows that are signals of `Load`."""
 DERIVED: Final = (

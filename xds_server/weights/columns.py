@@ -34,6 +34,7 @@ _FIELDS: Final = (
     "stalled",
     "trust_ratio",
     "gpu_health_score",
+    "ready",
     "gpu_memory_used_ratio",
 )
 _read: Final = attrgetter(*_FIELDS)
@@ -72,8 +73,8 @@ class Columns:
         # NaN where one of the three is unknown: then nothing is known to be on its way.
         unseen = table[_IN_FLIGHT] - table[_QUEUE] - table[_RUNNING]
         table[_WAITING] += np.where(unseen > 0, unseen, 0.0)
-        reachable, stalled, trust, health = table[_REACHABLE:_GPU_MEMORY]
-        table[_FAULTY] = (reachable < 1) | (stalled > 0) | (trust < 1) | (health < 1)
+        reachable, stalled, trust, health, ready = table[_REACHABLE:_GPU_MEMORY]
+        table[_FAULTY] = (reachable < 1) | (stalled > 0) | (trust < 1) | (health < 1) | (ready < 1)
         return cls(table)
 
     def part(self, start: int, end: int) -> Columns:
@@ -125,7 +126,7 @@ class Columns:
 
     @property
     def reachable(self) -> FloatArray:
-        """0 where the port refused the connection."""
+        """0 where the port refused or gave no connection."""
         return self._row(7)
 
     @property
@@ -142,6 +143,11 @@ class Columns:
     def gpu_health_score(self) -> FloatArray:
         """1.0 fine, 0.9 transient faults, 0.4 isolated, 0.0 drained."""
         return self._row(10)
+
+    @property
+    def ready(self) -> FloatArray:
+        """0 where the probe has to pass first."""
+        return self._row(11)
 
     def any_fault(self) -> bool:
         """Whether anything but memory says that an endpoint is not sound."""

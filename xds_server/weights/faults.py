@@ -32,6 +32,7 @@ class FaultFactors:
     """One factor in [0, 1] an endpoint and kind of fault; 1 is no fault."""
 
     unreachable: FloatArray
+    not_ready: FloatArray
     stalled: FloatArray
     gpu_health: FloatArray
     silent_zone: FloatArray
@@ -39,8 +40,8 @@ class FaultFactors:
 
     def but_the_zone(self) -> FloatArray:
         """All together, the silent zone's left out."""
-        result: FloatArray = self.unreachable * self.stalled * self.gpu_health * self.trust
-        return result
+        there: FloatArray = self.unreachable * self.not_ready
+        return there * self.stalled * self.gpu_health * self.trust
 
     def named(self, row: int) -> Iterator[tuple[str, float]]:
         """Yield the name and factor of each fault that lowers the weight of the endpoint at `row`."""
@@ -63,11 +64,12 @@ def fault_factors(
     ones = np.ones(len(columns))
     zoned = silent_zone(memory, zone) if memory.max(initial=0.0) > zone.from_ratio else ones
     if not columns.any_fault():
-        return FaultFactors(ones, ones, ones, zoned, trust)
+        return FaultFactors(ones, ones, ones, ones, zoned, trust)
     health = columns.gpu_health_score
     limited = np.where(health <= LIMITED_SCORE + _ROUNDING, faults.limited_factor, 1.0)
     return FaultFactors(
         unreachable=np.where(columns.reachable == 0, 0.0, 1.0),
+        not_ready=np.where(columns.ready == 0, 0.0, 1.0),
         stalled=np.where(columns.stalled > 0, 0.0, 1.0),
         gpu_health=np.where(isolated(health), 0.0, limited),
         silent_zone=zoned,

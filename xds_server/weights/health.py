@@ -23,10 +23,10 @@ _FINE: Final = 3
 def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> frozenset[str]:
     """Return the endpoints of one pool that are to get no request; `columns` holds fresh signals only.
 
-    The worst come first: a port that refused the connection and a GPU that is drained, then an engine that
-    hangs, then a GPU that is isolated. At most `max_share` of the pool, rounded down, are named: when nearly
-    everything looks dead, the view is more likely wrong than the fleet. Among equals the address decides, so
-    replicas of this service agree.
+    The worst come first: a port that gave no connection, a probe that has to pass and a GPU that is drained,
+    then an engine that hangs, then a GPU that is isolated. At most `max_share` of the pool, rounded down, are
+    named: when nearly everything looks dead, the view is more likely wrong than the fleet. Among equals the
+    address decides, so replicas of this service agree.
     """
     if not columns.any_fault():
         return frozenset()
@@ -34,7 +34,7 @@ def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> f
     rank = np.full(len(columns), _FINE)
     rank[isolated(health)] = 2
     rank[columns.stalled > 0] = 1
-    rank[(columns.reachable == 0) | (health <= _DRAINED_SCORE)] = 0
+    rank[(columns.reachable == 0) | (columns.ready == 0) | (health <= _DRAINED_SCORE)] = 0
     found = np.flatnonzero(rank < _FINE).tolist()
     if not found:
         return frozenset()

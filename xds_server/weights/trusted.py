@@ -46,7 +46,8 @@ class Trusted:
         self._held = told
         if told.min(initial=1.0) >= 1.0:
             return told
-        gone = (columns.reachable == 0) | (columns.stalled > 0) | isolated(columns.gpu_health_score)
+        away = (columns.reachable == 0) | (columns.ready == 0)
+        gone = away | (columns.stalled > 0) | isolated(columns.gpu_health_score)
         counts = told.copy()
         counts[~gone] = levelled(told[~gone], 1.0 - max(settings.max_unhealthy_share, _HALF))
         return counts

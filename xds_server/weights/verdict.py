@@ -27,8 +27,8 @@ class Verdict:
     score: float | None
     """The strategy's, on its own scale; None while the weights are those of the last good state."""
     factors: Mapping[str, float]
-    """What lowers its weight beside its load, by name: `unreachable`, `stalled`, `gpu_health`, `silent_zone`,
-    `trust`, `slow_start`. Empty for none."""
+    """What lowers its weight beside its load, by name: `unreachable`, `not_ready`, `stalled`, `gpu_health`,
+    `silent_zone`, `trust`, `slow_start`. Empty for none."""
     weight: int | None
     """In force, in [1, 10000]; None before the pool's first update."""
     share: float | None
@@ -40,7 +40,7 @@ class Verdict:
     """Whether Envoys are told not to use it."""
     reason: str
     """What decided: a signal (`memory 0.93`, `queue 41`), `unknown`, `idle`, `neutral`, `slow start 0.35`,
-    `silent zone 0.93`, `trust 0.1`, `gpu health 0.4`, `stalled`, `unreachable`, `override`, or
+    `silent zone 0.93`, `trust 0.1`, `gpu health 0.4`, `stalled`, `unreachable`, `not ready`, `override`, or
     `last good state`."""
 
 
@@ -81,8 +81,8 @@ class Appraisal:
         if not found:
             return None
         worst = min(found, key=found.__getitem__)
-        if worst in {"unreachable", "stalled"}:
-            return worst
+        if worst in {"unreachable", "not_ready", "stalled"}:
+            return worst.replace("_", " ")
         if worst == "silent_zone":
             return f"silent zone {self.memory[row]:.2f}"
         held = load.gpu_health_score if worst == "gpu_health" else load.trust_ratio

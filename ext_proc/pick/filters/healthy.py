@@ -1,4 +1,7 @@
-"""Those that are there: not those that refuse connections, or whose GPU is isolated or drained."""
+"""Those that are there and ready.
+
+Not those that give no connection, whose probe has to pass first, or whose GPU is isolated or drained.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,6 @@ ISOLATED_SCORE: Final = 0.4
 def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
     """Return who is healthy, as far as is known."""
     columns = fleet.columns
-    gone = (columns.signal("reachable") == 0) | (columns.signal("gpu_health_score") <= ISOLATED_SCORE)
-    result: NDArray[np.bool_] = ~gone
+    away = (columns.signal("reachable") == 0) | (columns.signal("ready") == 0)
+    result: NDArray[np.bool_] = ~(away | (columns.signal("gpu_health_score") <= ISOLATED_SCORE))
     return result
