@@ -43,6 +43,7 @@ bench: $(STAMP)
 
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I fleet/wire=proto/warmroute/v1 --python_out=. --pyi_out=. --grpc_python_out=. fleet/wire/control.proto fleet/wire/gpu.proto
+	$(BIN)/python proto/envoy/generate.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
