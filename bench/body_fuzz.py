@@ -7,9 +7,6 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from envoy.config.core.v3 import base_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-
 from bench.body_dense import bad_bytes, dense
 from bench.body_maker import Made, make
 from bench.report import progress
@@ -22,6 +19,8 @@ from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
 from ext_proc.prompt.encoding import decode
 from ext_proc.prompt.envelope import Envelope
+from fleet.envoy_api.config.core.v3 import base_pb2
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.settings import parse_settings
 
 if TYPE_CHECKING:

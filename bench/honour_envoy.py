@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.endpoint.v3 import endpoint_pb2
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Membership, Pool
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.serving import GrpcServer
 from fleet.settings import parse_settings

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import yaml
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
 from bench import processes, report
 from bench.handshake import cpu_seconds
 from bench.processes import Child, free_port, warmroute
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from bench.processes import free_ports
 from ext_proc.app import ExtProcServer
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.names import TYPE_CLUSTER
 from fleet.serving import GrpcServer
 from fleet.settings import parse_settings

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from envoy.service.discovery.v3 import discovery_pb2
 
 from bench.processes import BenchError
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
 from fleet.serving import MAX_MESSAGE_BYTES
 

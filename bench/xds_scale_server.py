@@ -13,12 +13,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
-from envoy.service.discovery.v3 import discovery_pb2
 from prometheus_client import CollectorRegistry
 
 from bench.peer import answer_all
 from bench.xds_client import METHODS
 from bench.xds_fleet import Fleet, names_by_type
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
 from fleet.serving import GrpcServer
 from xds_server.discovery.server import DiscoveryService

@@ -74,7 +74,7 @@ from ext_proc.request import NO_MORE, Facts, Reads, RouteRequest, served_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 
 class State(Enum):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-
 from ext_proc.pick import Reason
 from ext_proc.request import CONTENT_TYPE, METHOD, UPGRADE
+from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from envoy.config.core.v3 import base_pb2
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-
 from ext_proc.request import MAX_HEADER_BYTES, MAX_HEADERS
+from fleet.envoy_api.config.core.v3 import base_pb2
+from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.names import (
     CROWDED_BYTES,
     CROWDED_HEADERS,

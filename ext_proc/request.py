@@ -19,9 +19,9 @@ from fleet.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from envoy.config.core.v3 import base_pb2
-    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-    from google.protobuf import struct_pb2
+    from fleet.envoy_api.config.core.v3 import base_pb2
+    from fleet.envoy_api.google.protobuf import struct_pb2
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 CLUSTER: Final = "xds.cluster_name"
 ENCODING: Final = "content-encoding"

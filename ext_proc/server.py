@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from google.protobuf.message import DecodeError
 
 from ext_proc.decisions import PickDecisions
@@ -19,6 +18,7 @@ from ext_proc.server_duty import Duty
 from ext_proc.server_metrics import Faults, Metrics
 from ext_proc.server_stream import ExchangeStream, Rules
 from ext_proc.spans import PickSpans
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,13 +18,13 @@ from ext_proc.request import Reads
 from ext_proc.server_metrics import Served
 
 if TYPE_CHECKING:
-    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
     from opentelemetry.trace import Span
 
     from ext_proc.idempotency.store import Claim
     from ext_proc.request import RouteRequest
     from ext_proc.server import ExtProcService
     from ext_proc.traffic import Token
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
     from fleet.settings import Settings
     from fleet.settings.telemetry import TelemetrySettings
 

@@ -26,9 +26,6 @@ import pytest
 import pytest_asyncio
 import yaml
 from aiohttp import web
-from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from multidict import CIMultiDict
@@ -36,6 +33,9 @@ from multidict import CIMultiDict
 from bench.envoy import EnvoyProcess
 from bench.processes import free_port
 from fleet.endpoint import Membership, Pool
+from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as ext_proc_pb2
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, METADATA_NAMESPACE
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership

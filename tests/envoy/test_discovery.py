@@ -11,18 +11,20 @@ import aiohttp
 import grpc
 import pytest
 from cryptography import x509
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.endpoint.v3 import endpoint_pb2
-from envoy.config.listener.v3 import listener_pb2
-from envoy.config.route.v3 import route_pb2
-from envoy.extensions.filters.http.router.v3 import router_pb2
-from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
-from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 from prometheus_client import CollectorRegistry
 
 from bench.certificates import Authority, Issued
 from bench.envoy import EnvoyProcess
 from bench.processes import free_ports as first_of_free
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
+from fleet.envoy_api.config.listener.v3 import listener_pb2
+from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.extensions.filters.http.router.v3 import router_pb2
+from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as hcm_pb2,
+)
+from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 from fleet.serving import SERVER_OPTIONS
 from xds_server.discovery.server import DiscoveryService

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import grpc
 import pytest
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
 from bench.envoy import EnvoyProcess
 from bench.processes import free_port, free_ports
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -7,10 +7,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from envoy.config.core.v3 import base_pb2
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-
+from fleet.envoy_api.config.core.v3 import base_pb2
+from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.names import DESTINATION_KEY, EXT_PROC_FILTER, REMOVED_REQUEST_HEADERS
 
 if TYPE_CHECKING:

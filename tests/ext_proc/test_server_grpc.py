@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from tests.ext_proc.fake_envoy import (
     DUPLEX,
     body_message,

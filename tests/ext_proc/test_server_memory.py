@@ -25,7 +25,7 @@ _CLIENT: Final = """
 import asyncio, sys
 import grpc
 from bench import resets
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
 async def main():
     async with grpc.aio.insecure_channel(sys.argv[1]) as channel:

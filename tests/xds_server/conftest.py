@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.endpoint.v3 import endpoint_pb2
-from envoy.config.listener.v3 import listener_pb2
-from envoy.config.route.v3 import route_pb2
-from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
-from envoy.service.cluster.v3 import cds_pb2_grpc
-from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
-from envoy.service.endpoint.v3 import eds_pb2_grpc
-from envoy.service.listener.v3 import lds_pb2_grpc
-from envoy.service.route.v3 import rds_pb2_grpc
 from prometheus_client import CollectorRegistry
 
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
+from fleet.envoy_api.config.listener.v3 import listener_pb2
+from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
+from fleet.envoy_api.service.cluster.v3 import cds_pb2_grpc
+from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from fleet.envoy_api.service.endpoint.v3 import eds_pb2_grpc
+from fleet.envoy_api.service.listener.v3 import lds_pb2_grpc
+from fleet.envoy_api.service.route.v3 import rds_pb2_grpc
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.server import DiscoveryService

@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.config.endpoint.v3 import endpoint_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.errors import SnapshotError
 from fleet.names import TYPE_ENDPOINT
 from fleet.settings import Settings, parse_settings

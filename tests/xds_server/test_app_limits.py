@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from aiohttp import web
-from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from fleet.names import TYPE_CLUSTER
 from fleet.settings import parse_settings
 from fleet.store import FleetStore

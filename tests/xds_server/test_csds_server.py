@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import msgspec
 import pytest
-from envoy.service.status.v3 import csds_pb2, csds_pb2_grpc
 
 from fleet.endpoint import Locality
+from fleet.envoy_api.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
 from xds_server.discovery.client import Client

@@ -6,11 +6,11 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.service.discovery.v3 import discovery_pb2
-from google.rpc import status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.envoy_api.google.rpc import status_pb2
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from xds_server.discovery.delta import Delta

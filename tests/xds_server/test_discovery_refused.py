@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.service.discovery.v3 import discovery_pb2
 
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_SECRET
 from xds_server.discovery.plan import Plans
 from xds_server.discovery.sotw import Sotw

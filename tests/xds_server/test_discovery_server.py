@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from envoy.service.discovery.v3 import ads_pb2_grpc
-from google.protobuf import any_pb2
 
+from fleet.envoy_api.google.protobuf import any_pb2
+from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.config.endpoint.v3 import endpoint_pb2
 
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 

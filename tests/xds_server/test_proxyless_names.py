@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.listener.v3 import listener_pb2
-from envoy.config.route.v3 import route_pb2
-from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 
 from fleet.endpoint import Locality
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.listener.v3 import listener_pb2
+from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_LISTENER
 from fleet.settings import Settings, parse_settings
 from xds_server.snapshot.clusters import clusters

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 
 from bench.certificates import Authority
+from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2
 from fleet.errors import SettingsError, SnapshotError
 from fleet.names import TYPE_SECRET
 from fleet.settings import Settings, parse_settings

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from envoy.data.accesslog.v3 import accesslog_pb2
-from envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from prometheus_client import CollectorRegistry
 
+from fleet.envoy_api.data.accesslog.v3 import accesslog_pb2
+from fleet.envoy_api.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from fleet.names import (
     ACCESS_LOG_NAME,
     DESTINATION_KEY,

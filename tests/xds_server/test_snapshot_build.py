@@ -6,16 +6,16 @@ import random
 
 import pytest
 import yaml
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.endpoint.v3 import endpoint_pb2
-from envoy.config.listener.v3 import listener_pb2
-from envoy.config.route.v3 import route_pb2
-from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
-from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
-from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
-from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2
 
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
+from fleet.envoy_api.config.listener.v3 import listener_pb2
+from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.extensions.filters.http.buffer.v3 import buffer_pb2
+from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
+from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from fleet.envoy_api.extensions.load_balancing_policies.override_host.v3 import override_host_pb2
 from fleet.errors import SnapshotError
 from fleet.names import (
     EXT_PROC_CLUSTER,

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.names import EXT_PROC_CLUSTER
 from fleet.settings import Settings, parse_settings
 from xds_server.snapshot.bootstrap import bootstrap

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from envoy.config.core.v3 import health_check_pb2
-from envoy.config.endpoint.v3 import endpoint_pb2
 
 from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.envoy_api.config.core.v3 import health_check_pb2
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from xds_server.snapshot.endpoints import load_assignments
 
 H, D, U = "HEALTHY", "DRAINING", "UNHEALTHY"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import yaml
-from envoy.config.endpoint.v3 import endpoint_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Locality, Membership
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.config.endpoint.v3 import endpoint_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.route.v3 import route_components_pb2, route_pb2
-from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.route.v3 import route_components_pb2, route_pb2
+from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.errors import SettingsError
 from fleet.names import EXT_PROC_CLUSTER, HTTP1_SUFFIX, pool_of
 from fleet.settings import parse_settings

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from envoy.service.status.v3 import csds_pb2
 from google.protobuf.message import DecodeError
 
+from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.errors import PeerError
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envoy.service.discovery.v3 import discovery_pb2
-
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from xds_server.discovery.client import error_of
 from xds_server.discovery.plan import Response, remembering
 from xds_server.discovery.variant import Variant

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from envoy.service.discovery.v3 import discovery_pb2
-
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
 
 if TYPE_CHECKING:

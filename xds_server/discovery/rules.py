@@ -24,9 +24,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
-
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.extensions.transport_sockets.tls.v3 import tls_pb2
 from fleet.names import SERVED_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
 
 if TYPE_CHECKING:

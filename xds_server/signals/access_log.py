@@ -16,10 +16,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from envoy.service.accesslog.v3 import als_pb2
 from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
+from fleet.envoy_api.service.accesslog.v3 import als_pb2
 from fleet.names import ACCESS_LOG_NAME
 from xds_server.signals.log_entry import finished_of
 from xds_server.signals.log_mend import entries_of

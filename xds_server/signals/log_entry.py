@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from envoy.data.accesslog.v3 import accesslog_pb2
-
 from fleet.endpoint import address_of
+from fleet.envoy_api.data.accesslog.v3 import accesslog_pb2
 from fleet.names import (
     DESTINATION_KEY,
     DESTINATION_NAMESPACE,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from envoy.data.accesslog.v3 import accesslog_pb2
-from envoy.service.accesslog.v3 import als_pb2
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
+
+from fleet.envoy_api.data.accesslog.v3 import accesslog_pb2
+from fleet.envoy_api.service.accesslog.v3 import als_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

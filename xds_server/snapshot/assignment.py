@@ -12,9 +12,9 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from envoy.config.core.v3 import base_pb2, health_check_pb2
-from envoy.config.endpoint.v3 import endpoint_components_pb2
 
+from fleet.envoy_api.config.core.v3 import base_pb2, health_check_pb2
+from fleet.envoy_api.config.endpoint.v3 import endpoint_components_pb2
 from fleet.errors import SnapshotError
 from fleet.names import TYPE_ENDPOINT
 from xds_server.snapshot.snapshot import Resource

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.listener.v3 import listener_pb2
-from envoy.config.route.v3 import route_pb2
-from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
-
+from fleet.envoy_api.config.cluster.v3 import cluster_pb2
+from fleet.envoy_api.config.listener.v3 import listener_pb2
+from fleet.envoy_api.config.route.v3 import route_pb2
+from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from fleet.errors import SnapshotError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 

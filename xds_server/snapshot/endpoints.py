@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from envoy.config.core.v3 import health_check_pb2
-
 from fleet.endpoint import Pool
+from fleet.envoy_api.config.core.v3 import health_check_pb2
 from fleet.errors import SnapshotError
 from xds_server.snapshot.assignment import Assignment, Layout
 from xds_server.weights.border import MIN_WEIGHT

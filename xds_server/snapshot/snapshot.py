@@ -8,10 +8,10 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from google.protobuf import any_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleet.endpoint import Locality
+from fleet.envoy_api.google.protobuf import any_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
