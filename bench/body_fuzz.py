@@ -88,7 +88,7 @@ def messages_of(rng: random.Random, made: Made, mode: int) -> list[pb.Processing
                 base_pb2.HeaderValue(key=key, raw_value=value.encode("latin-1"))
             )
     if mode != UNTOLD:
-        headers.protocol_config.request_body_mode = mode
+        headers.protocol_config.request_body_mode = mode  # type: ignore[assignment] # An enum takes its numbers.
     messages = [headers]
     if mode == NONE:
         return messages

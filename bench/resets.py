@@ -20,6 +20,7 @@ import yaml
 from bench import processes, report
 from bench.handshake import cpu_seconds
 from bench.processes import Child, free_port, warmroute
+from fleet.envoy_api.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 
@@ -34,13 +35,12 @@ _WARM_UP_SHARE: Final = 0.2
 _LEAST_WARM_UP: Final = 20_000
 _BYTES_OF_NOISE: Final = 1_500_000
 """Between two looks at one process; a leaked read is some 110 bytes a request."""
-_BUFFERED: Final = 2
 
 
 def request() -> pb.ProcessingRequest:
     """Return the one message of a request whose body Envoy has buffered."""
     message = pb.ProcessingRequest()
-    message.protocol_config.request_body_mode = _BUFFERED
+    message.protocol_config.request_body_mode = ProcessingMode.BUFFERED
     message.request_body.body = b'{"model": "m", "prompt": "' + b"word " * 400 + b'"}'
     message.request_body.end_of_stream = True
     return message
@@ -91,7 +91,7 @@ async def resets(requests: int, *, reset: bool = True) -> dict[str, Any]:
         children.append(server)
         await server.wait_for(lambda: "admin listens" in server.log.read_text())
         async with grpc.aio.insecure_channel(f"unix:{directory}/ext_proc") as channel:
-            stub = pb_grpc.ExternalProcessorStub(channel)
+            stub = pb_grpc.ExternalProcessorStub(channel)  # type: ignore[no-untyped-call]
             await streams(stub, max(_LEAST_WARM_UP, int(requests * _WARM_UP_SHARE)), reset=reset)
             resident, cpu = [resident_bytes(server.pid)], cpu_seconds(server.pid)
             for stage in range(_STAGES):

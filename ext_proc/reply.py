@@ -159,7 +159,7 @@ def refusal_reply(refusal: Refusal) -> pb.ProcessingResponse:
     error = {"message": refusal.message, "type": kind, "param": None, "code": code}
     reply = pb.ProcessingResponse()
     answer = reply.immediate_response
-    answer.status.code = refusal.status
+    answer.status.code = refusal.status  # type: ignore[assignment] # An enum takes its numbers.
     answer.body = json.dumps({"error": error}).encode()
     answer.details = f"warmroute_{code}"
     headers = {"content-type": "application/json"}

@@ -49,7 +49,7 @@ LIVENESS_SERVICE: Final = "liveness"
 """The name under which they ask whether the process answers at all."""
 
 
-class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
+class ExtProcService(pb_grpc.ExternalProcessorServicer):
     """`envoy.service.ext_proc.v3.ExternalProcessor` over grpc.aio."""
 
     def __init__(
@@ -98,7 +98,7 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
     def register(self, server: grpc.aio.Server) -> None:
         """Offer the service on a server."""
-        pb_grpc.add_ExternalProcessorServicer_to_server(self, server)
+        pb_grpc.add_ExternalProcessorServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings."""

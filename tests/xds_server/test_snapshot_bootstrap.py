@@ -12,6 +12,7 @@ from google.protobuf import json_format
 from cli import bootstrap as verb
 from fleet.endpoint import Locality
 from fleet.envoy_api.config.bootstrap.v3 import bootstrap_pb2
+from fleet.envoy_api.descriptors import POOL
 from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.errors import SettingsError
 from fleet.names import ADS_CLUSTER
@@ -45,7 +46,7 @@ def test_bootstrap_is_what_envoy_means_by_one(address: str, delta: bool) -> None
         delta=delta,
         admin_address="127.0.0.1:9901",
     )
-    parsed = json_format.ParseDict(made, bootstrap_pb2.Bootstrap())
+    parsed = json_format.ParseDict(made, bootstrap_pb2.Bootstrap(), descriptor_pool=POOL)
     assert (parsed.node.id, parsed.node.cluster, parsed.node.locality.zone) == ("n", "c", "z")
     assert [cluster.name for cluster in parsed.static_resources.clusters] == [ADS_CLUSTER]
     ads = parsed.dynamic_resources.ads_config

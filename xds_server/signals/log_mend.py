@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _VARINT, _64_BIT, _SIZED, _32_BIT = 0, 1, 2, 5
 _LONGEST_VARINT: Final = 10
-_LOGS: Final = als_pb2.StreamAccessLogsMessage.DESCRIPTOR.fields_by_name["http_logs"]
-_ENTRY: Final = _LOGS.message_type.fields_by_name["log_entry"].number
+_LOGS: Final = als_pb2.StreamAccessLogsMessage.HTTP_LOGS_FIELD_NUMBER
+_ENTRY: Final = als_pb2.StreamAccessLogsMessage.HTTPAccessLogEntries.LOG_ENTRY_FIELD_NUMBER
 _DEEPEST: Final = 100
 """Protobuf itself reads no deeper."""
 
@@ -35,7 +35,7 @@ def entries_of(message: bytes, mended: Callable[[], None]) -> Iterator[Any]:
     """
     try:
         for number, start, end in _sized(message, 0, len(message)):
-            if number == _LOGS.number:
+            if number == _LOGS:
                 for inner, first, last in _sized(message, start, end):
                     if inner == _ENTRY:
                         yield _entry(message[first:last], mended)
@@ -50,7 +50,8 @@ def _entry(data: bytes, mended: Callable[[], None]) -> Any:
         pass  # Mended below, or told as None.
     copy = bytearray(data)
     try:
-        _mend(copy, 0, len(copy), accesslog_pb2.HTTPAccessLogEntry.DESCRIPTOR, _DEEPEST)
+        kind: Descriptor = accesslog_pb2.HTTPAccessLogEntry.DESCRIPTOR  # type: ignore[assignment] # upb's.
+        _mend(copy, 0, len(copy), kind, _DEEPEST)
         entry = accesslog_pb2.HTTPAccessLogEntry.FromString(bytes(copy))
     except DecodeError:
         return None

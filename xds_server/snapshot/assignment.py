@@ -152,7 +152,8 @@ def _endpoint(endpoint: Endpoint) -> bytes:
 
 def _heads(endpoint: bytes, status: int) -> tuple[bytes, bytes]:
     """Everything of an LbEndpoint before its weight, for weights of one and of two bytes."""
-    held = endpoint + endpoint_components_pb2.LbEndpoint(health_status=status).SerializeToString()
+    health = endpoint_components_pb2.LbEndpoint(health_status=status)  # type: ignore[arg-type] # Its number.
+    held = endpoint + health.SerializeToString()
     short, long = len(_tails()[1]), len(_tails()[_ONE_BYTE_VARINT])
     return (
         b"".join((_LB_ENDPOINTS, _varint(len(held) + short), held)),
