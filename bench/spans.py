@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from urllib.parse import quote
 
 import aiohttp
 import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from bench.processes import BenchError, Child, free_port
-from fleet.otlp import repair_otlp_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,8 +63,6 @@ class OtlpReceiver:
     """A TraceService in this process; an async context manager."""
 
     def __init__(self) -> None:
-        repair_otlp_modules()
-        self._messages = importlib.import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
         self._spans: list[Span] = []
         self._server: Any = None
         self.endpoint = ""
@@ -98,7 +95,7 @@ class OtlpReceiver:
         return list(self._spans)
 
     async def _export(self, request: bytes, _: Any) -> bytes:
-        message = self._messages.ExportTraceServiceRequest.FromString(request)
+        message = trace_service_pb2.ExportTraceServiceRequest.FromString(request)
         for resource in message.resource_spans:
             told = _values(resource.resource.attributes)
             self.service_names.add(str(told.get("service.name")))

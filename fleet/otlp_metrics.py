@@ -31,7 +31,6 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import Counter
 
-from fleet.otlp import repair_otlp_modules
 from fleet.span_queue import quieten
 from fleet.telemetry import export_timeout, resource_of
 
@@ -238,9 +237,8 @@ class MetricPush:
 
 def otlp_exporter() -> Any:
     """OTLP over gRPC."""
-    repair_otlp_modules()
     quieten()
-    # Imported here because it needs the modules just repaired.
+    # Imported here because no other setting needs it.
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
 
     return OTLPMetricExporter(timeout=export_timeout("METRICS"), max_export_batch_size=MESSAGE_POINTS)

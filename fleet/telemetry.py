@@ -20,7 +20,6 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from prometheus_client import CollectorRegistry
 
-from fleet.otlp import repair_otlp_modules
 from fleet.span_queue import SpanLosses, SpanQueue, quieten
 
 if TYPE_CHECKING:
@@ -47,9 +46,8 @@ def tracer_provider(
     if settings.traces == "console":
         provider.add_span_processor(SpanQueue(ConsoleSpanExporter(out=sys.stderr), losses))
         return provider
-    repair_otlp_modules()
     quieten()
-    # Imported here because it needs the modules just repaired.
+    # Imported here because no other setting needs it.
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
     exporter = OTLPSpanExporter(timeout=export_timeout("TRACES"))

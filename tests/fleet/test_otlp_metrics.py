@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -25,7 +25,6 @@ from prometheus_client import Counter as PromCounter
 from prometheus_client import Gauge as PromGauge
 from prometheus_client import Histogram as PromHistogram
 
-from fleet.otlp import repair_otlp_modules
 from fleet.otlp_metrics import MetricPush, metrics_data, unit_of
 from fleet.settings.telemetry import TelemetrySettings
 
@@ -147,8 +146,6 @@ async def test_metrics_are_pushed_only_if_asked_for() -> None:
 
 async def test_metrics_reach_an_otlp_collector(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
     """With the headers that the standard variable asks for."""
-    repair_otlp_modules()
-    messages = importlib.import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
     arrived: list[tuple[bytes, dict[str, Any]]] = []
 
     async def export(request: bytes, context: Any) -> bytes:
@@ -173,7 +170,8 @@ async def test_metrics_reach_an_otlp_collector(monkeypatch: pytest.MonkeyPatch, 
     await server.stop(0)
     ((content, headers),) = arrived
     assert headers["x-key"] == "abc"
-    metrics = messages.ExportMetricsServiceRequest.FromString(content).resource_metrics[0].scope_metrics[0]
+    request = metrics_service_pb2.ExportMetricsServiceRequest.FromString(content)
+    metrics = request.resource_metrics[0].scope_metrics[0]
     by_name = {metric.name: metric for metric in metrics.metrics}
     point = by_name["warmroute_x_seconds"].histogram.data_points[0]
     assert list(point.bucket_counts) == [1, 0]
