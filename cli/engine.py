@@ -41,8 +41,15 @@ def run(args: argparse.Namespace) -> int:
         host, port = _address(args.address)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config, host, port))
-    except (WarmrouteError, ValueError, OSError) as error:
+    except (WarmrouteError, ValueError) as error:
         print(f"warmroute engine: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        # Imported late, so that the other verbs start without it.
+        from fleet.binding import cannot_listen, why_not_bound  # noqa: PLC0415
+
+        told = cannot_listen("--address", args.address, why_not_bound(error))
+        print(f"warmroute engine: {told}", file=sys.stderr)
         return 2
     return 0
 

@@ -59,19 +59,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return cast("Verb", importlib.import_module(module)).run(args)
     except (WarmrouteError, OSError) as error:
-        print(f"warmroute {args.verb}: {_with_place(error, args)}", file=sys.stderr)
+        print(f"warmroute {args.verb}: {_told(error, args)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
 
 
-def _with_place(error: Exception, args: argparse.Namespace) -> Exception:
+def _told(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:
     """Say where in the settings file a problem is that came up when they were put to use."""
+    # Imported late, as the verbs are.
+    if isinstance(error, OSError):
+        from fleet.cause import cause_of  # noqa: PLC0415
+
+        return cause_of(error)
     path = getattr(args, "settings", None)
     if not isinstance(error, SettingsError) or not isinstance(path, Path):
-        return error
-    located = importlib.import_module("fleet.settings").located
-    return cast("SettingsError", located(path, error))
+        return str(error)
+    from fleet.settings import located  # noqa: PLC0415
+
+    return str(located(path, error))
 
 
 def _verb_in(arguments: Sequence[str]) -> str | None:

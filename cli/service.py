@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
+from fleet.binding import prepare
 from fleet.credentials import hold_server
 from fleet.otlp_metrics import MetricPush
 from fleet.serving import StopSignals, configure_logging, run
@@ -60,6 +61,9 @@ def run_service(
 
 
 async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Settings], Settings]) -> int:
+    for field, address in _addresses(settings, role):
+        # All of them before anything is started: half a service would look as if all were well.
+        prepare(field, address)
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
     certificates = Certificates(registry)
@@ -109,7 +113,7 @@ def _admin(
     tls: Held | None,
 ) -> AdminServer:
     """Make the admin server of all parts; a question that several answer gets one answer."""
-    address = settings.admin.ext_proc_address if role == "ext-proc" else settings.admin.address
+    field, address = _admin_address(settings, role)
     token = settings.admin.token_file
     queries: dict[str, list[Callable[[Query], Any]]] = {}
     for part in parts:
@@ -124,7 +128,27 @@ def _admin(
         actions={path: action for part in parts for path, action in part.actions().items()},
         access=Access(address, TokenFile(Path(token)) if token and address else None),
         tls=tls,
+        field=field,
     )
+
+
+def _admin_address(settings: Settings, role: Role) -> tuple[str, str]:
+    """Return setting and value of the address of the role's admin server."""
+    if role == "ext-proc":
+        return "admin.ext_proc_address", settings.admin.ext_proc_address
+    return "admin.address", settings.admin.address
+
+
+def _addresses(settings: Settings, role: Role) -> list[tuple[str, str]]:
+    """Return setting and value of each address that the role listens on."""
+    bound = [_admin_address(settings, role)]
+    if role in {"serve", "xds"}:
+        bound.append(("xds.address", settings.xds.address))
+    if role == "xds":
+        bound.append(("control.address", settings.control.address))
+    if role in {"serve", "ext-proc"}:
+        bound.append(("ext_proc.address", settings.ext_proc.address))
+    return [(field, address) for field, address in bound if address]
 
 
 def _parts(

@@ -21,6 +21,7 @@ from cli.backoff import Backoff
 from cli.worker_admin import WorkerAdmins
 from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
+from fleet.cause import cause_of
 from fleet.credentials import hold_server
 from fleet.serving import StopSignals, configure_logging, run
 from fleet.settings.replicas import worker_address, worker_admin_address
@@ -76,7 +77,7 @@ class Worker:
                 *self._argv, stdin=asyncio.subprocess.PIPE, env=self._environ, start_new_session=True
             )
         except OSError as error:
-            logger.error("worker %d cannot be started: %s", self.number, error)
+            logger.error("worker %d cannot be started: %s", self.number, cause_of(error))
             return self.backoff.ended(0.0, in_order=False)
         logger.info("worker %d is process %d at %s", self.number, self._process.pid, self.address)
         if self._stopping:
@@ -201,14 +202,15 @@ async def _supervise(path: Path, settings: Settings) -> int:
         queries={"/api/v1/decisions": [admins.decisions]},
         access=Access(address, held),
         tls=tls,
+        field="admin.ext_proc_address",
     )
+    await admin.start()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, workers.pass_on, signal.SIGHUP)
     running = asyncio.create_task(workers.run())
     stopped = asyncio.create_task(stop.wait())
     watching = asyncio.create_task(admins.run())
     try:
-        await admin.start()
         certificates.start()
         await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
         workers.stop()

@@ -12,9 +12,9 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 
 from fleet.admin_access import Access
+from fleet.binding import listen
 from fleet.credentials import http_server
 from fleet.errors import WarmrouteError
-from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -87,12 +87,15 @@ class AdminServer:
         actions: Mapping[str, Action] | None = None,
         access: Access | None = None,
         tls: Held | None = None,
+        field: str = "admin.address",
     ) -> None:
-        """`queries` are views that take parameters, merged where a path has several; `actions` take POST.
+        """`field` is the setting that `address` comes from.
 
+        `queries` are views that take parameters, merged where a path has several; `actions` take POST.
         Without `tls` it speaks plaintext.
         """
         self._address = address
+        self._field = field
         self._registry = registry
         self._ready = ready
         self._access = access or Access(address)
@@ -132,14 +135,12 @@ class AdminServer:
         """Bind and serve.
 
         Raises:
-            OSError: the address cannot be bound.
+            SettingsError: the address cannot be bound.
         """
         if not self._address:
             return
-        host, port = split_host_port(self._address)
-        await self._runner.setup()
         context = None if self._tls is None else http_server(self._tls)
-        await web.TCPSite(self._runner, host, port, ssl_context=context).start()
+        await listen(self._runner, self._field, self._address, context)
         logger.info("admin listens on %s%s", self._address, "" if self._tls is None else " with TLS")
 
     async def stop(self) -> None:

@@ -13,7 +13,8 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from fleet.errors import WarmrouteError
+from fleet.cause import cause_of
+from fleet.errors import SettingsError
 from fleet.settings.address import is_local, split_host_port
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ _HERE: Final = ("none", "same-origin")
 """Of Sec-Fetch-Site: typed into the address line, or the admin server's own page."""
 
 
-class TokenError(WarmrouteError):
-    """The token file cannot be used."""
-
-
 class TokenFile:
     """The token in a file, read anew when the file changes: secrets are rotated."""
 
@@ -41,7 +38,7 @@ class TokenFile:
         """Read it.
 
         Raises:
-            TokenError: it cannot be read, is empty, or is too long.
+            SettingsError: it cannot be read, is empty, or is too long.
         """
         self._path = path
         self._signature = _signature(path)
@@ -55,7 +52,7 @@ class TokenFile:
             self._signature = signature
             try:
                 self._token = _token(self._path)
-            except TokenError as error:
+            except SettingsError as error:
                 logger.warning("the admin token from before stays in force: %s", error)
         return self._token
 
@@ -138,7 +135,9 @@ def _token(path: Path) -> bytes:
         with path.open("rb") as file:
             token = file.read(_MAX_TOKEN_BYTES + 1).strip()
     except OSError as error:
-        raise TokenError(f"admin.token_file: {error}") from error
+        raise SettingsError([f"admin.token_file: {cause_of(error)}"]) from error
     if not token or len(token) > _MAX_TOKEN_BYTES:
-        raise TokenError(f"admin.token_file: {path} must hold a token of 1 to {_MAX_TOKEN_BYTES} bytes")
+        raise SettingsError(
+            [f"admin.token_file: {path}; allowed: a file that holds a token of 1 to {_MAX_TOKEN_BYTES} bytes"]
+        )
     return token

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from fleet.cause import cause_of
 from fleet.serving import PING_SECONDS, channel_options
 from fleet.tls import Files
 
@@ -147,7 +148,7 @@ def http_server(held: Held) -> ssl.SSLContext:
         try:
             newest = http_context(held.files)
         except OSError as error:
-            logger.error("certificates of %s from before stay in force: %s", held.use, error)
+            logger.error("certificates of %s from before stay in force: %s", held.use, cause_of(error))
 
     def choose(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         # Called at each handshake, also of clients that name no server.

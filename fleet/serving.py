@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import stat
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
+from fleet.binding import cannot_listen, prepare
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ class GrpcServer:
         alive: str = "",
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
-        """`services` are names that are as ready as the server (named ""); `alive` serves from the start.
+        """`name` is the section of the settings whose `address` it is.
+
+        `services` are names that are as ready as the server (named ""); `alive` serves from the start.
 
         Without `credentials` it speaks plaintext.
         """
@@ -111,11 +113,11 @@ class GrpcServer:
         """Bind and serve, not ready yet.
 
         Raises:
-            OSError: the address cannot be bound.
+            SettingsError: the address cannot be bound.
         """
+        field = f"{self.name}.address"
+        prepare(field, self.address)
         await self.set_ready(ready=False)
-        if self.address.startswith("unix:"):
-            prepare_socket_directory(Path(self.address.removeprefix("unix:")))
         try:
             if self._credentials is None:
                 self.server.add_insecure_port(self.address)
@@ -125,7 +127,7 @@ class GrpcServer:
             # Only a started server can be stopped, and one that is not leaves a task behind.
             await self.server.start()
             await self.server.stop(None)
-            raise OSError(f"{self.name}: cannot listen on {self.address}: {error}") from error
+            raise cannot_listen(field, self.address, str(error)) from error
         await self.server.start()
         if self.address.startswith("unix:"):
             _open_to_group(Path(self.address.removeprefix("unix:")))
@@ -144,37 +146,9 @@ class GrpcServer:
         await self.server.stop(grace_seconds)
 
 
-def prepare_socket_directory(path: Path) -> None:
-    """Make a Unix socket's directory, closed to other users if it is new.
-
-    Raises:
-        OSError: the directory cannot be made, something that is no socket holds the name, or a living
-            process listens there. gRPC would take its socket away, now by binding and again at its own end.
-    """
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    if not path.exists():
-        return
-    if not path.is_socket():
-        raise OSError(f"{path} exists and is not a socket")
-    if _is_listened_to(path):
-        raise OSError(f"another process listens on {path}")
-
-
 def _open_to_group(path: Path) -> None:
     """Let the group connect, whatever the umask: that takes write permission on the socket."""
     path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o060)
-
-
-def _is_listened_to(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:
-            return True  # Somebody listens and is behind with accepting.
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-    return True
 
 
 class StopSignals:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import watchfiles
 from prometheus_client import Counter
 
+from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.settings import Settings, load_settings, located
 
@@ -102,7 +103,10 @@ class SettingsWatch:
                 await self._look()
         except (OSError, RuntimeError) as error:
             logger.warning(
-                "%s cannot be watched (%s): it is looked at every %g s", directory, error, _LOOK_SECONDS
+                "%s cannot be watched (%s): it is looked at every %g s",
+                directory,
+                cause_of(error),
+                _LOOK_SECONDS,
             )
 
     async def _look(self) -> None:

@@ -61,8 +61,7 @@ async def serve(
     """Run until SIGTERM; returns the exit status.
 
     Raises:
-        OSError: the page's address cannot be bound.
-        SettingsError: certificate files cannot be used.
+        SettingsError: the page's address cannot be bound, or certificate files cannot be used.
     """
     stop = StopSignals()
     registry = CollectorRegistry()

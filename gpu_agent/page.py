@@ -11,9 +11,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fleet.admin_access import Access
+from fleet.binding import listen
 from fleet.faults import cuda_code
 from fleet.gpu import CLOCKS_EVENT_REASONS
-from fleet.settings.address import is_local, split_host_port
+from fleet.settings.address import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,11 +155,9 @@ class AgentServer:
         """Bind and serve.
 
         Raises:
-            OSError: the address cannot be bound.
+            SettingsError: the address cannot be bound.
         """
-        host, port = split_host_port(self._address)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        await listen(self._runner, "--listen", self._address)
         logger.info("the GPU agent's page is on %s", self._address)
 
     async def stop(self) -> None:

@@ -7,6 +7,8 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleet.cause import cause_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,5 +62,5 @@ def _context(held: Held) -> ssl.SSLContext:
             context.load_cert_chain(files.certificate_file, files.key_file)
         except OSError as error:
             # They are read a moment after they were found good; the next change makes another context.
-            logger.warning("%s: engines are asked without our certificate: %s", held.use, error)
+            logger.warning("%s: engines are asked without our certificate: %s", held.use, cause_of(error))
     return context

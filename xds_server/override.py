@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from fleet.cause import cause_of
 from xds_server.snapshot.whole_file import read_whole, write_whole
 from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
 
@@ -125,7 +126,7 @@ class OverrideFile:
             if content is not None:
                 self._book.decode(content, now)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            logger.warning("%s: overridden weights from before are lost: %s", self._path, error)
+            logger.warning("%s: overridden weights from before are lost: %s", self._path, cause_of(error))
         if len(self._book):
             logger.warning(
                 "weights are overridden by an operator: %s", ", ".join(sorted(self._book.active(now)))
@@ -139,7 +140,7 @@ class OverrideFile:
             try:
                 await asyncio.to_thread(write_whole, self._path, self._book.encode())
             except OSError as error:
-                logger.warning("%s: overridden weights cannot be kept: %s", self._path, error)
+                logger.warning("%s: overridden weights cannot be kept: %s", self._path, cause_of(error))
                 return False
         return True
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import aiohttp
 import msgspec
 
+from fleet.cause import cause_of
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ class AdminClient:
         except aiohttp.InvalidURL:
             raise AdminError(f"{self.url} is no URL of an admin server") from None
         except aiohttp.ClientError as error:
-            raise AdminError(f"{self.url} cannot be reached: {error}") from error
+            raise AdminError(f"{self.url} cannot be reached: {cause_of(error)}") from error
         if response.status == 404:
             raise NotThereError(f"{self.url} has no {path}")
         if response.status in _REFUSED:
-            raise AdminError(f"{self.url} wants another token: name its file by --token-file")
+            which = "another" if self._headers else "a"
+            raise AdminError(f"{self.url} wants {which} token: name its file by --token-file")
         if response.status != 200:
             raise AdminError(f"{self.url}{path} answers with status {response.status}")
         try:
@@ -107,8 +109,10 @@ def read_token(path: Path | None) -> str:
         return ""
     try:
         token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AdminError(f"{path}: {error}") from error
+    except OSError as error:
+        raise AdminError(f"--token-file {cause_of(error)}") from error
+    except UnicodeDecodeError as error:
+        raise AdminError(f"--token-file {path}: {error}") from error
     if not token or not token.isascii() or not token.isprintable():
         raise AdminError(f"{path} holds no token")
     return token

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -10,6 +9,7 @@ import msgspec
 import yaml
 
 from doctor.errors import DoctorError
+from fleet.cause import cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,18 +54,8 @@ async def _get(session: aiohttp.ClientSession, admin: str, url: str) -> Any:
     except aiohttp.InvalidURL:
         raise DoctorError(f"{admin} is no address of an admin interface") from None
     except aiohttp.ClientError as error:
-        raise DoctorError(f"{admin} cannot be reached: {_reason(error)}") from error
+        raise DoctorError(f"{admin} cannot be reached: {cause_of(error)}") from error
     return _json(bytes(held), url)
-
-
-def _reason(error: aiohttp.ClientError) -> str:
-    """Why, in the system's words: aiohttp's own speak of TLS where there is none."""
-    if not isinstance(error, aiohttp.ClientOSError):
-        return str(error) or type(error).__name__
-    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if inner.errno is not None and inner.errno > 0:
-        return os.strerror(inner.errno)
-    return inner.strerror or str(inner)
 
 
 def _json(text: bytes, source: str) -> Any:
@@ -87,7 +77,7 @@ def document(path: Path) -> Any:
             raise DoctorError(f"{path} has {size:,} bytes; at most {_MOST_JSON_BYTES:,} are read")
         text = path.read_bytes()
     except OSError as error:
-        raise DoctorError(f"{path}: {error.strerror or error}") from error
+        raise DoctorError(cause_of(error)) from error
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -146,7 +146,7 @@ def test_an_admin_that_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.C
         bound.bind(("127.0.0.1", 0))
         assert doctor("--admin", f"127.0.0.1:{bound.getsockname()[1]}") == 2
     told = capsys.readouterr().err
-    assert "cannot be reached: Connection refused" in told
+    assert "cannot be reached: connection refused" in told
     assert "ssl" not in told
     assert doctor("--admin", f"unix:{tmp_path}/admin.sock") == 2
     assert doctor("--admin", "http://[") == 2

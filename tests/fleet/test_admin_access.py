@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from multidict import CIMultiDict
 
-from fleet.admin_access import Access, TokenError, TokenFile
+from fleet.admin_access import Access, TokenFile
+from fleet.errors import SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,5 +122,5 @@ def test_a_token_file_that_cannot_be_used_stops_the_start(tmp_path: Path, conten
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(TokenError, match=r"admin\.token_file"):
+    with pytest.raises(SettingsError, match=r"admin\.token_file"):
         TokenFile(path)

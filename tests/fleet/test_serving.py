@@ -15,7 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Counter
 
 from fleet.admin import AdminServer
-from fleet.serving import GrpcServer, prepare_socket_directory
+from fleet.binding import prepare
+from fleet.errors import SettingsError
+from fleet.serving import GrpcServer
 from fleet.settings.telemetry import TelemetrySettings
 from fleet.telemetry import shut_down, tracer_provider
 
@@ -53,7 +55,7 @@ async def test_a_socket_on_which_somebody_listens_is_left_alone(tmp_path: Path) 
     first = GrpcServer("one", f"unix:{tmp_path}/x.sock")
     await first.start()
     second = GrpcServer("two", first.address)
-    with pytest.raises(OSError, match="another process listens"):
+    with pytest.raises(SettingsError, match="another process listens"):
         await second.start()
     await second.stop(0)
     assert await health(first.address)
@@ -70,14 +72,14 @@ async def test_the_group_may_connect_to_a_socket(tmp_path: Path) -> None:
 def test_a_file_in_the_sockets_place_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "x.sock"
     path.write_text("precious")
-    with pytest.raises(OSError, match="not a socket"):
-        prepare_socket_directory(path)
+    with pytest.raises(SettingsError, match="not a socket"):
+        prepare("x.address", f"unix:{path}")
 
 
 async def test_a_taken_port_is_an_error_with_the_address(unused_tcp_port: int) -> None:
     first = GrpcServer("one", f"127.0.0.1:{unused_tcp_port}")
     await first.start()
-    with pytest.raises(OSError, match=f"two: cannot listen on 127.0.0.1:{unused_tcp_port}"):
+    with pytest.raises(SettingsError, match=rf"two\.address: '127.0.0.1:{unused_tcp_port}': cannot listen"):
         await GrpcServer("two", f"127.0.0.1:{unused_tcp_port}").start()
     await first.stop(0)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import watchfiles
 
+from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.settings import load_endpoints
 from fleet.settings.membership import endpoint_of
@@ -77,7 +78,7 @@ class FileSource:
                 logger.warning(
                     "%s cannot be watched (%s): it is looked at every %g s",
                     self.name,
-                    error,
+                    cause_of(error),
                     self._look_seconds,
                 )
             self._unwatched = True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
+from fleet.cause import cause_of
 from xds_server.ocsp.response import StapleError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Responders:
             raise StapleError("unreachable", text) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # ValueError: a redirect to something that is no URL.
-            text = f"{question.url} cannot be asked: {str(error) or type(error).__name__}"
+            text = f"{question.url} cannot be asked: {cause_of(error)}"
             raise StapleError("unreachable", text) from error
 
     async def _ask(self, question: Question) -> bytes:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
+from fleet.cause import cause_of
 from xds_server.ocsp import store
 from xds_server.ocsp.ask import Responders
 from xds_server.ocsp.metrics import StapleMetrics
@@ -242,4 +243,4 @@ class Staples:
             async with self._writing:
                 await asyncio.to_thread(store.write, self._path, staples)
         except OSError as error:
-            logger.warning("%s: staples are not kept: %s", self._path, error)
+            logger.warning("%s: staples are not kept: %s", self._path, cause_of(error))

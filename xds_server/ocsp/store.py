@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from fleet.cause import cause_of
 from xds_server.snapshot.last_good import state_path
 from xds_server.snapshot.whole_file import read_whole, write_whole
 
@@ -51,7 +52,7 @@ def read(path: Path) -> dict[str, bytes]:
             return {}
         held = _decoder.decode(content)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        logger.warning("%s: no staples from before: %s", path, error)
+        logger.warning("%s: no staples from before: %s", path, cause_of(error))
         return {}
     return held.staples if held.version == _VERSION else {}
 

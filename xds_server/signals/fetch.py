@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from fleet.cause import cause_of
 from fleet.errors import PeerError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class PageFetcher:
                 peer = None if error.port is None else (error.host, error.port)
                 raise FetchError("refused", "the port refused the connection", peer) from error
             no_route = error.os_error.errno in NO_ROUTE
-            raise FetchError("connect", str(error), no_route=no_route) from error
+            raise FetchError("connect", cause_of(error), no_route=no_route) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # ValueError: a redirect to something that is no URL. Only the type is told: the text of some
             # of these carries the URL, and that may carry a password.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from pydantic import ValidationError
 
+from fleet.cause import cause_of
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import WarmrouteError
 from fleet.settings import EndpointSettings
@@ -167,7 +168,7 @@ def read(path: Path, settings: Settings) -> LastGood | None:
     try:
         content = read_whole(path, _MAX_BYTES)
     except OSError as error:
-        raise RefusedError("unreadable", str(error)) from error
+        raise RefusedError("unreadable", cause_of(error)) from error
     if content is None:
         return None
     if len(content) > _MAX_BYTES:

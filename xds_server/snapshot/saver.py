@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter
 
+from fleet.cause import cause_of
 from xds_server.snapshot.last_good import REFUSALS, LastGood, RefusedError, read, state_path, write
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Saver:
         except OSError as error:
             self._errors.inc()
             if self._failing != str(error):
-                logger.warning("%s: the last good state cannot be written: %s", path, error)
+                logger.warning("%s: the last good state cannot be written: %s", path, cause_of(error))
             self._failing = str(error)
             return False
         self._on_disk, self._failing = state, ""

@@ -1,0 +1,120 @@
+"""Addresses to listen on: an address that cannot be bound names its setting, the cause and the next step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from fleet.cause import cause_of
+from fleet.errors import SettingsError
+from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    import ssl
+
+_UNIX: Final = "unix:"
+_TAKEN: Final = "another process listens there"
+
+
+def cannot_listen(field: str, address: str, why: str) -> SettingsError:
+    """Return the error for an address of the settings, or of an option, that cannot be bound."""
+    allowed = "a socket in a directory that this user may write to" if _is_unix(address) else "a free address"
+    return SettingsError(
+        [f"{field}: {address!r}: cannot listen there: {why}; allowed: {allowed}: choose another {field}"]
+    )
+
+
+def why_not_bound(error: OSError) -> str:
+    """Return why the system refuses to bind a TCP address."""
+    if error.errno == errno.EADDRINUSE:
+        return _TAKEN
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this host has no such address"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "this user may not use this port (permission denied)"
+    return cause_of(error)
+
+
+def prepare(field: str, address: str) -> None:
+    """Make the directory of a Unix socket, and see whether an address can be bound.
+
+    gRPC tells no cause when it cannot, and it would take another process' Unix socket away, now by binding
+    and again at its own end.
+
+    Raises:
+        SettingsError: it cannot be.
+    """
+    try:
+        if _is_unix(address):
+            _prepare_socket(Path(address.removeprefix(_UNIX)))
+        else:
+            _try_to_bind(*split_host_port(address))
+    except _UnusableError as error:
+        raise cannot_listen(field, address, str(error)) from None
+    except OSError as error:
+        raise cannot_listen(field, address, cause_of(error)) from error
+
+
+async def listen(
+    runner: web.AppRunner | web.ServerRunner,
+    field: str,
+    address: str,
+    context: ssl.SSLContext | None = None,
+) -> None:
+    """Serve HTTP on a TCP address; an address that cannot be bound leaves nothing behind.
+
+    Raises:
+        SettingsError: it cannot be bound.
+    """
+    host, port = split_host_port(address)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise cannot_listen(field, address, why_not_bound(error)) from error
+
+
+class _UnusableError(Exception):
+    """The text says why."""
+
+
+def _is_unix(address: str) -> bool:
+    return address.startswith(_UNIX)
+
+
+def _try_to_bind(host: str, port: int) -> None:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            raise _UnusableError(why_not_bound(error)) from error
+
+
+def _prepare_socket(path: Path) -> None:
+    directory = path.parent
+    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise _UnusableError(f"{directory}: permission denied")
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise _UnusableError(f"{path} exists and is not a socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            pass  # Somebody listens and is behind with accepting.
+        except PermissionError:
+            raise _UnusableError("another user's socket is there (permission denied)") from None
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+    raise _UnusableError(_TAKEN)

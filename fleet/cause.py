@@ -1,0 +1,25 @@
+"""What went wrong, in the system's words: libraries put numbers, addresses and terms of their own around."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the cause as text for an operator.
+
+    An `OSError` that names a file is told with it. Of aiohttp's errors the text is what the system, or the
+    TLS handshake, said: their own speak of `ssl:default` in plaintext too.
+    """
+    inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
+    if isinstance(inner, ssl.SSLError):
+        words = getattr(inner, "verify_message", None) or getattr(inner, "reason", None)
+        return f"TLS: {words or inner.strerror or inner}"
+    if isinstance(inner, TimeoutError) and inner.errno is None:
+        return "no answer in time"
+    if isinstance(inner, OSError) and inner.errno is not None and not isinstance(inner, socket.gaierror):
+        said = os.strerror(inner.errno).lower()
+        return said if inner.filename is None else f"{os.fsdecode(inner.filename)}: {said}"
+    return str(getattr(inner, "strerror", None) or inner) or type(inner).__name__
