@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import ssl
 
 
 def cause_of(error: BaseException) -> str:
@@ -14,12 +12,14 @@ def cause_of(error: BaseException) -> str:
     TLS handshake, said: their own speak of `ssl:default` in plaintext too.
     """
     inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
-    if isinstance(inner, ssl.SSLError):
+    # Told by name: cores read settings, and import neither module.
+    kind = type(inner)
+    if kind.__module__ == "ssl":
         words = getattr(inner, "verify_message", None) or getattr(inner, "reason", None)
-        return f"TLS: {words or inner.strerror or inner}"
+        return f"TLS: {words or getattr(inner, 'strerror', None) or inner}"
     if isinstance(inner, TimeoutError) and inner.errno is None:
         return "no answer in time"
-    if isinstance(inner, OSError) and inner.errno is not None and not isinstance(inner, socket.gaierror):
+    if isinstance(inner, OSError) and inner.errno is not None and kind.__name__ != "gaierror":
         said = os.strerror(inner.errno).lower()
         return said if inner.filename is None else f"{os.fsdecode(inner.filename)}: {said}"
-    return str(getattr(inner, "strerror", None) or inner) or type(inner).__name__
+    return str(getattr(inner, "strerror", None) or inner) or kind.__name__

@@ -76,7 +76,13 @@ def _server(address: str) -> str:
         if not path.startswith("/") or len(path.encode()) >= MAX_SOCKET_PATH_BYTES:
             raise ValueError("allowed: unix: and an absolute path of at most 103 bytes")
         return address
-    return _tcp(address)
+    if address.startswith("/"):
+        raise ValueError(f"allowed: unix: and an absolute path, or host:port; did you mean 'unix:{address}'?")
+    try:
+        return _tcp(address)
+    except ValueError as error:
+        told = str(error).removeprefix("allowed: ")
+        raise ValueError(f"allowed: unix: and an absolute path, or {told}") from None
 
 
 TcpAddress = Annotated[str, AfterValidator(_tcp)]

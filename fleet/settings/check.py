@@ -113,11 +113,12 @@ def _too_many_endpoints(settings: Settings) -> Iterator[tuple[Path, str]]:
 
 def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
     for path, address in settings.exposed():
-        lacks = None if settings.allow_plaintext else tls.guarded(settings, path, address)
-        if lacks is None and path.startswith("admin.") and not settings.admin.token_file:
-            lacks = "loopback, or an admin.token_file"
-        if lacks is not None:
-            yield tuple(path.split(".")), f"{address!r}; allowed: {lacks}"
+        guarded = None if settings.allow_plaintext else tls.guarded(settings, path, address)
+        lacks = [] if guarded is None else [guarded]
+        if path.startswith("admin.") and not settings.admin.token_file:
+            lacks.append("beyond loopback also an admin.token_file")
+        if lacks:
+            yield tuple(path.split(".")), f"{address!r}; allowed: {'; '.join(lacks)}"
 
 
 def _plain_store(settings: Settings) -> Iterator[tuple[Path, str]]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.settings.check import contradictions
 from fleet.settings.model import Settings
 from fleet.settings.pools import EndpointSettings
-from fleet.settings.words import in_words
+from fleet.settings.words import TYPES, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +42,7 @@ SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset(
 )
 """Values that errors must not show."""
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
+_EXAMPLES: Final = "; README.md and docs/settings.md have one to begin with"
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 _MAX_SHOWN_VALUE: Final = 80
 _FIELD: Final = re.compile(r"(?P<path>(?P<section>[a-z_]+)(?:\.[a-z_]+|\[\d{1,9}\])*): ", re.ASCII)
@@ -78,7 +81,7 @@ def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Setti
     Raises:
         SettingsError: with one line for each problem.
     """
-    return parse_settings(_text(path), str(path), os.environ if environ is None else environ)
+    return parse_settings(_text(path, _EXAMPLES), str(path), os.environ if environ is None else environ)
 
 
 def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
@@ -118,7 +121,8 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
     """
     raw, root = _parsed(text, origin)
     if not isinstance(raw, dict):
-        raise SettingsError([f"{origin}: {_shown(raw)}; allowed: a mapping with pools and listeners"])
+        shown = "it is empty" if raw is None else _shown(raw)
+        raise SettingsError([f"{origin}: {shown}; allowed: a mapping with pools and listeners"])
     _override(raw, environ or {})
     try:
         settings = Settings.model_validate_json(json.dumps(raw, allow_nan=True))
@@ -160,12 +164,16 @@ def _causes(error: ValidationError) -> list[ErrorDetails]:
     return [problem for problem in problems if problem["loc"] not in deeper]
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, if_missing: str = "") -> str:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise SettingsError([f"{path}: larger than {_MAX_FILE_BYTES} bytes"])
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except FileNotFoundError as error:
+        raise SettingsError([f"{path}: there is no such file{if_missing}"]) from error
+    except OSError as error:
+        raise SettingsError([cause_of(error)]) from error
+    except UnicodeDecodeError as error:
         raise SettingsError([f"{path}: {error}"]) from error
 
 
@@ -204,12 +212,16 @@ def _line(
     location = problem["loc"]
     place = _place(origin, root, location)
     if problem["type"] == "extra_forbidden":
-        known = ", ".join(_fields_at(location[:-1], model))
-        return f"{place}: unknown field, value {_shown(problem['input'])}; allowed: {known}"
+        known = _fields_at(location[:-1], model)
+        meant = "".join(f"did you mean {name}? " for name in get_close_matches(str(location[-1]), known, 1))
+        shown = _shown(problem["input"])
+        return f"{place}: unknown field, value {shown}; {meant}allowed: {', '.join(known)}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
     if problem["type"] == "string_pattern_mismatch":
         message = in_words(problem["ctx"]["pattern"])
+    elif problem["type"] in TYPES:
+        message = TYPES[problem["type"]]
     else:
         message = problem["msg"].removeprefix("Value error, ")
         message = message.removeprefix("allowed: ").removeprefix("Input should be ")
@@ -220,21 +232,23 @@ def _line(
 def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...]) -> str:
     line, node = None, root
     for step in location:
-        node = _child(node, step)
-        if node is None:
+        mark, node = _child(node, step)
+        if mark is None:
             break
-        line = node.start_mark.line + 1
+        line = mark.line + 1
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
     return f"{origin}:{line}: {path}" if line else f"{origin}: {path}"
 
 
-def _child(node: yaml.Node | None, step: int | str) -> yaml.Node | None:
+def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Mark | None, yaml.Node | None]:
+    """Return where a field or item begins, a field at its name, and its value; None for both without it."""
     if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == str(step)), None)
+        held = ((key.start_mark, value) for key, value in node.value if key.value == str(step))
+        return next(held, (None, None))
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         child: yaml.Node = node.value[step]
-        return child
-    return None
+        return child.start_mark, child
+    return None, None
 
 
 def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from fleet.settings.address import IpAddress
 from fleet.settings.headers import HeaderName
@@ -15,6 +15,10 @@ from fleet.settings.upgrades import Protocol
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
 """Whose metric names an endpoint uses; `auto`: found out from its page."""
+AnyCaseEngineKind = Annotated[
+    EngineKind, BeforeValidator(lambda given: given.lower() if isinstance(given, str) else given)
+]
+"""As people write it: `vLLM` is `vllm`."""
 NodeName = Annotated[str, Field(pattern=r"^[^\s/]*$", max_length=256)]
 FilePath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 FaultDomain = Annotated[str, Field(min_length=1, max_length=256)]
@@ -53,7 +57,7 @@ class EndpointSettings(Strict):
 
     address: IpAddress
     models: tuple[str, ...] | None = None
-    engine: EngineKind | None = None
+    engine: AnyCaseEngineKind | None = None
     metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     """Default: http://ADDRESS/metrics; with `pools.tls` https:."""
     node: NodeName = ""
@@ -141,7 +145,7 @@ class PoolSettings(Strict):
     name: Name
     models: tuple[str, ...] = ()
     """Empty: every model is taken as served."""
-    engine: EngineKind = "auto"
+    engine: AnyCaseEngineKind = "auto"
     endpoints: tuple[EndpointSettings, ...] = ()
     discovery: tuple[DiscoverySettings, ...] = ()
     """Further sources of endpoints; of an address found twice, the one listed first counts."""

@@ -30,6 +30,19 @@ PATTERNS: Final[Mapping[str, str]] = {
     r"^[a-z0-9,-]*$": "Envoy's words, small, with commas and no spaces between them",
 }
 
+TYPES: Final[Mapping[str, str]] = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+"""The kinds of value by pydantic's kinds of error, in YAML's words."""
+
 
 def in_words(pattern: str) -> str:
     """Return what a pattern allows; the pattern itself where nobody has put it in words."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from fleet.cause import cause_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEY = ConnectionKey("10.0.0.1", 8000, False, True, None, None, None)
 CERTIFICATE = ssl.SSLCertVerificationError(1, "certificate verify failed")

@@ -49,7 +49,7 @@ def test_defaults_come_from_the_pool_and_the_address() -> None:
     [
         (
             ("pool: chat", "pool: chat\n    pol: chat"),
-            "f.yaml:14: listeners[0].pol: unknown field, value 'chat'; allowed: address, ",
+            "f.yaml:14: listeners[0].pol: unknown field, value 'chat'; did you mean pool? allowed: address, ",
         ),
         (("pool: chat", "pool: cat"), "f.yaml:13: listeners[0].pool: 'cat'; allowed: chat"),
         (
@@ -61,11 +61,11 @@ def test_defaults_come_from_the_pool_and_the_address() -> None:
             "f.yaml:6: pools[0].endpoints[1].address: '127.0.0.1:80020'; allowed: host:port",
         ),
         (("127.0.0.1:8002", "gpu-2:8002"), "'gpu-2:8002'; allowed: ip:port"),
-        (("[smol]", "smol"), "f.yaml:3: pools[0].models: 'smol'; allowed: a valid array"),
-        (("[smol]", "[1]"), "f.yaml:3: pools[0].models[0]: 1; allowed: a valid string"),
+        (("[smol]", "smol"), "f.yaml:3: pools[0].models: 'smol'; allowed: a list"),
+        (("[smol]", "[1]"), "f.yaml:3: pools[0].models[0]: 1; allowed: a string"),
         (("name: chat", "name: warmroute_xds"), "do not begin with warmroute_"),
         (("pools:", "xds: {tick_seconds: 0}\npools:"), "xds.tick_seconds: 0; allowed: greater than 0"),
-        (("pools:", "xds: {tick_seconds: '1'}\npools:"), "xds.tick_seconds: '1'; allowed: a valid number"),
+        (("pools:", "xds: {tick_seconds: '1'}\npools:"), "xds.tick_seconds: '1'; allowed: a number"),
         (("pools:", "xds: {tick_seconds: .nan}\npools:"), "xds.tick_seconds: nan; allowed: a finite number"),
         (("pools:", "weights: {strategy: best}\npools:"), "weights.strategy: 'best'; allowed: 'headroom'"),
         (("pools:", "admin: {address: '0.0.0.0:1'}\npools:"), "allowed: a Unix socket or loopback"),
@@ -73,6 +73,21 @@ def test_defaults_come_from_the_pool_and_the_address() -> None:
             ("pools:", "xds: {address: 'unix:x'}\npools:"),
             "xds.address: 'unix:x'; allowed: unix: and an absolute path",
         ),
+        (
+            ("pools:", "xds: {address: '/run/x.sock'}\npools:"),
+            "allowed: unix: and an absolute path, or host:port; did you mean 'unix:/run/x.sock'?",
+        ),
+        (
+            ("pools:", "xds: {address: 'x'}\npools:"),
+            "xds.address: 'x'; allowed: unix: and an absolute path, or host:port with a port",
+        ),
+        (
+            ("pools:", "pool:\n  - name: a\npools:"),
+            "f.yaml:1: pool: unknown field, value [{'name': 'a'}]; did you mean pools?",
+        ),
+        (("pools:", "limits: 1\npools:"), "f.yaml:1: limits: 1; allowed: a mapping"),
+        (("pools:", "allow_plaintext: 'yes'\npools:"), "allow_plaintext: 'yes'; allowed: true or false"),
+        (("pools:", "limits: {endpoints: 1.5}\npools:"), "limits.endpoints: 1.5; allowed: a whole number"),
         (
             ("pools:", "signals: {stale_after_seconds: 1.5}\npools:"),
             "signals.stale_after_seconds: 1.5; allowed: at least twice",
@@ -115,6 +130,23 @@ def test_every_problem_is_told_at_once() -> None:
     assert any("listeners[0].x" in line for line in found)
 
 
+def test_an_empty_file_is_told_as_such() -> None:
+    assert problems("# nothing yet\n") == ["f.yaml: it is empty; allowed: a mapping with pools and listeners"]
+
+
+def test_an_engine_may_be_written_in_capitals() -> None:
+    pool = parse_settings(GOOD.replace("name: chat", "name: chat\n    engine: vLLM", 1)).pools[0]
+    assert pool.engine == "vllm"
+    with pytest.raises(SettingsError, match="allowed: 'auto', 'vllm'"):
+        parse_settings(GOOD.replace("name: chat", "name: chat\n    engine: vLM", 1))
+
+
+def test_an_exposed_admin_server_is_told_all_that_it_lacks_at_once() -> None:
+    (problem,) = problems(GOOD + "admin: {address: '0.0.0.0:1'}\n")
+    assert "tls.admin" in problem
+    assert "admin.token_file" in problem
+
+
 def test_environment_overrides_the_few_and_is_checked_the_same() -> None:
     settings = parse_settings(GOOD, environ={"WARMROUTE_XDS_ADDRESS": "127.0.0.1:5"})
     assert settings.xds.address == "127.0.0.1:5"
@@ -122,7 +154,7 @@ def test_environment_overrides_the_few_and_is_checked_the_same() -> None:
 
 
 def test_a_missing_file_is_a_settings_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="No such file"):
+    with pytest.raises(SettingsError, match="there is no such file"):
         load_settings(tmp_path / "none.yaml")
 
 

@@ -66,7 +66,7 @@ def test_an_operator_reads_no_regular_expression() -> None:
     [
         ("listeners[0].tls.certificate_file: no", "{file}:9: listeners[0].tls.certificate_file: no"),
         ("listeners[0].show_decision: no", "{file}:5: listeners[0].show_decision: no"),
-        ("listeners[7].tls: no", "{file}:5: listeners[7].tls: no"),
+        ("listeners[7].tls: no", "{file}:4: listeners[7].tls: no"),
         ("signals.access_log: no", "{file}: signals.access_log: no"),
         ("{file}: pools: no", "{file}: pools: no"),
         ("{file}:3: pools: no", "{file}:3: pools: no"),

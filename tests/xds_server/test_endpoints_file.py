@@ -199,7 +199,10 @@ async def test_a_file_and_a_directory_that_come_later_are_found(
     ("text", "line"),
     [
         ("- address: gpu-1:80\n", ":1: [0].address: 'gpu-1:80'; allowed: ip:port"),
-        (ONE + "- addres: x\n", ":2: [1].addres: unknown field, value 'x'; allowed: address, engine, "),
+        (
+            ONE + "- addres: x\n",
+            ":2: [1].addres: unknown field, value 'x'; did you mean address? allowed: address, engine, ",
+        ),
         (ONE + ONE, ":2: [1].address: '10.0.0.1:80'; allowed: each address once"),
         ("a: 1", "allowed: a list of endpoints"),
         ("", "None; allowed: a list of endpoints, [] for none"),
