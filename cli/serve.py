@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.forms import several_workers
 from cli.service import run_service
 from fleet.errors import SettingsError
 from fleet.settings import load_settings
@@ -21,8 +22,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM."""
     settings = load_settings(args.settings)
-    if (workers := settings.ext_proc.workers) > 1:
-        raise SettingsError(
-            [f"ext_proc.workers: {workers}; `serve` is one process: use `xds` and `ext-proc`"]
-        )
+    if refused := several_workers(settings):
+        raise SettingsError([refused])
     return run_service(args.settings, settings, "serve")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import TracerProvider
 
+    from cli.forms import Role
     from fleet.admin import Query
     from fleet.settings import Settings
     from fleet.tls import Held
 
 logger = logging.getLogger(__name__)
-
-Role = Literal["serve", "xds", "ext-proc"]
 
 
 class Part(Protocol):

@@ -20,6 +20,41 @@ def test_check_says_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "good, 1 pool(s), 1 endpoint(s), 1 listener(s)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("more", "forms", "problem"),
+    [
+        (
+            "ext_proc: {workers: 4}",
+            "`serve`",
+            ":3: ext_proc.workers: 4; allowed: 1, as `serve`",
+        ),
+        (
+            "admin: {token_file: /none/token}",
+            "`serve`, `xds`, `ext-proc`",
+            ":3: admin.token_file: /none/token: no such file",
+        ),
+        (
+            "tls: {admin: {certificate_file: /none/tls.crt, key_file: /none/tls.key}}",
+            "`serve`, `xds`, `ext-proc`",
+            ":3: tls.admin.certificate_file: '/none/tls.crt' cannot be read",
+        ),
+    ],
+)
+def test_check_tells_what_would_not_start_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, forms: str, problem: str
+) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text(f"{GOOD}{more}\n")
+    assert main(["check", str(path)]) == 0
+    told = capsys.readouterr()
+    assert "good, " in told.out
+    assert f"{forms} would not start on this host: {path}{problem}" in told.err
+    assert main(["check", "--form", "serve", str(path)]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert f"warmroute check: {path}{problem}" in told.err
+
+
 @pytest.mark.parametrize("verb", ["check", "serve", "xds", "ext-proc"])
 def test_bad_settings_end_every_verb_with_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str

@@ -83,7 +83,7 @@ def test_defaults_come_from_the_pool_and_the_address() -> None:
         ),
         (
             ("pools:", "pool:\n  - name: a\npools:"),
-            "f.yaml:1: pool: unknown field, value [{'name': 'a'}]; did you mean pools?",
+            "f.yaml:1: pool: unknown field, value [{'name': 'a'}]; did you mean pools? allowed: admin, ",
         ),
         (("pools:", "limits: 1\npools:"), "f.yaml:1: limits: 1; allowed: a mapping"),
         (("pools:", "allow_plaintext: 'yes'\npools:"), "allow_plaintext: 'yes'; allowed: true or false"),

@@ -201,7 +201,7 @@ async def test_a_file_and_a_directory_that_come_later_are_found(
         ("- address: gpu-1:80\n", ":1: [0].address: 'gpu-1:80'; allowed: ip:port"),
         (
             ONE + "- addres: x\n",
-            ":2: [1].addres: unknown field, value 'x'; did you mean address? allowed: address, engine, ",
+            ":2: [1].addres: unknown field, value 'x'; did you mean address?",
         ),
         (ONE + ONE, ":2: [1].address: '10.0.0.1:80'; allowed: each address once"),
         ("a: 1", "allowed: a list of endpoints"),
