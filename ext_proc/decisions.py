@@ -6,15 +6,22 @@ Nothing of the prompt is kept.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ext_proc.request import MAX_ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ext_proc.pick import Pick
     from fleet.admin import Query
+
+
+_ANSWERED: Final = re.compile(r"(?:generate-tokens|[a-z]+)[-_](?P<whole>(?P<base>.+?)(?:-\d+)?)")
+"""An answer's own id as vLLM makes it of `x-request-id`: `chatcmpl-ID`, or `cmpl-ID-0` with a number behind."""
 
 
 class _Decision(NamedTuple):
@@ -57,12 +64,20 @@ class PickDecisions:
         return {"picks": shown}
 
     def _matching(self, query: Query) -> Iterator[_Decision]:
+        asked = request_ids(query.request)
         for decision in reversed(self._ring):
-            if query.request and decision.request_id != query.request:
+            if query.request and decision.request_id not in asked:
                 continue
             if query.endpoint and query.endpoint not in decision.pick.endpoints:
                 continue
             yield decision
+
+
+def request_ids(text: str) -> frozenset[str]:
+    """Return which requests are meant: that of this `x-request-id`, or whose answer has this id."""
+    found = _ANSWERED.fullmatch(text)
+    meant = {text} if found is None else {text, found["whole"], found["base"]}
+    return frozenset(given[:MAX_ID_CHARS] for given in meant)
 
 
 def _shown(decision: _Decision) -> dict[str, Any]:
