@@ -70,6 +70,8 @@ class SettingsWatch:
         self._place = place
         self._settings = settings
         self._apply = apply
+        self._refused = False
+        """Whether the file as it was read last is not in force."""
         self._wake = asyncio.Event()
         self._signature = _signature(path)
         self._reloads = Counter(
@@ -128,26 +130,35 @@ class SettingsWatch:
         try:
             settings = await asyncio.to_thread(load_settings, self._path)
         except SettingsError as error:
-            self._reloads.labels("refused").inc()
-            logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
+            self._refuse(error)
             return
         settings = self._as_bound(self._place(settings))
         if settings == self._settings:
+            logger.info(
+                "%s is %s: what it says is in force",
+                self._path,
+                "good again" if self._refused else "unchanged",
+            )
+            self._refused = False
             return
         try:
             await self._apply(settings)
         except SettingsError as error:
-            self._reloads.labels("refused").inc()
-            told = await asyncio.to_thread(located, self._path, error)
-            logger.error("%s is refused, the settings in force are kept:\n%s", self._path, told)
+            self._refuse(await asyncio.to_thread(located, self._path, error))
             return
         except Exception:  # the edge: a fault of ours while applying must not end the service
+            self._refused = True
             self._reloads.labels("failed").inc()
             logger.exception("%s could not be applied", self._path)
             return
-        self._settings = settings
+        self._settings, self._refused = settings, False
         self._reloads.labels("applied").inc()
         logger.info("%s has been taken over", self._path)
+
+    def _refuse(self, error: SettingsError) -> None:
+        self._refused = True
+        self._reloads.labels("refused").inc()
+        logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
 
     def _as_bound(self, settings: Settings) -> Settings:
         """Return the settings with what waits for the next start as it is now."""

@@ -13,6 +13,7 @@ from fleet.settings.membership import membership
 from fleet.store import FleetView
 from fleet.tls import Certificates
 from xds_server.control import ControlService
+from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.csds import ClientStatusService
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
@@ -111,8 +112,13 @@ class XdsServer:
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
+        self._arrivals = Arrivals(settings.xds.address, clock)
         self._discovery = DiscoveryService(
-            self._snapshots, registry, settings.limits.xds_streams, observer=progress
+            self._snapshots,
+            registry,
+            settings.limits.xds_streams,
+            observer=progress,
+            arrivals=self._arrivals,
         )
         clients = ClientStatusService(self._discovery, progress)
         ClientExposition(clients.clients).register(registry)
@@ -122,7 +128,7 @@ class XdsServer:
         self._control = held.control(service.register, self._sensing.register_agents) if control else None
         self._metrics = TickMetrics.of(registry)
         self._sleepers = Sleepers()
-        self._status = StatusViews(store, clients, registry, self._listed, self._standing.status)
+        self._status = StatusViews(store, clients, registry, self._listed, self._standing_now)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
         self._served: tuple[object, ...] | None = None
@@ -214,6 +220,7 @@ class XdsServer:
                 self.tick()
                 if self.ready:
                     await self._announce_ready()
+                    self._arrivals.look()
                 failing = False
             except Exception:  # the edge of a tick: what Envoys hold stays in force
                 self._metrics.faults.inc()
@@ -274,6 +281,9 @@ class XdsServer:
         self._store.publish(FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor))
         # Last, so that a fault in what only looks on costs no weights.
         self._sampling_ratio_floor = self._sensing.observe(roster.active, loads, now)
+
+    def _standing_now(self) -> Mapping[str, Any]:
+        return {**self._standing.status(), "clients": self._arrivals.connected}
 
     def _note(self, finished: Finished) -> None:
         """Hear of a request that an Envoy has finished."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -59,12 +60,17 @@ class OverrideBook:
         """Set weights in [1, 10000] until a moment."""
         for address, weight in weights.items():
             self._held[address] = Override(weight, expires_at)
+        if weights:
+            told = ", ".join(f"{address} {weight}" for address, weight in sorted(weights.items()))
+            until = datetime.fromtimestamp(expires_at, UTC).isoformat(timespec="seconds")
+            logger.info("weights are overridden by an operator until %s: %s", until, told)
         self._lay_out()
 
     def clear(self, addresses: Iterable[str]) -> None:
         """Let these go back to what is computed; unknown ones are ignored."""
-        for address in addresses:
-            self._held.pop(address, None)
+        cleared = [address for address in addresses if self._held.pop(address, None) is not None]
+        if cleared:
+            logger.info("overridden weights are cleared by an operator: %s", ", ".join(sorted(cleared)))
         self._lay_out()
 
     def active(self, now: float) -> Mapping[str, int]:
@@ -72,7 +78,9 @@ class OverrideBook:
         if now >= self._next_expiry:
             expired = [address for address, held in self._held.items() if held.expires_at <= now]
             logger.info("overridden weights have expired: %s", ", ".join(sorted(expired)))
-            self.clear(expired)
+            for address in expired:
+                del self._held[address]
+            self._lay_out()
         return self._active
 
     def until(self, address: str) -> float | None:

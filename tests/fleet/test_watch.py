@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -100,9 +101,22 @@ async def test_other_files_in_the_directory_do_not_wake_it(
     assert watched.count("refused") == 1
 
 
-async def test_sighup_reloads_once_and_equal_settings_do_nothing(watched: Watched) -> None:
+async def test_a_file_that_is_good_again_is_told(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """With the content that is in force there is nothing to take over."""
+    caplog.set_level(logging.INFO)
+    watched.path.write_text(GOOD + "nonsense: 1\n")
+    await watched.until(lambda: watched.count("refused") == 1)
+    watched.path.write_text(GOOD)
+    await watched.until(lambda: f"{watched.path} is good again" in caplog.text)
+    assert watched.applied == []
+
+
+async def test_sighup_reloads_once_and_equal_settings_do_nothing(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     os.kill(os.getpid(), signal.SIGHUP)
-    await asyncio.sleep(0.2)
+    await watched.until(lambda: f"{watched.path} is unchanged" in caplog.text)
     assert watched.applied == []
     assert watched.count("applied") == 0
 

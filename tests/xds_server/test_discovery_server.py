@@ -12,6 +12,7 @@ import pytest
 from fleet.envoy_api.google.protobuf import any_pb2
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from xds_server.discovery.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -121,6 +122,25 @@ async def test_acks_and_nacks_are_counted_observed_and_shown(
     await until(lambda: running.value("acks_total", type="ClusterLoadAssignment") == 1)
     (status,) = running.service.clients()[0].types
     assert (status.version_acked, status.error) == (running.store.snapshot.version(TYPE_ENDPOINT), "")
+
+
+async def test_a_client_is_logged_as_it_comes_and_goes(
+    xds: SimpleNamespace, serve: Any, lane: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    arrivals = Arrivals("unix:/x")
+    running = await serve(arrivals=arrivals)
+    running.store.set(everything(xds))
+    client = running.connect(*lane, node="node-7")
+    for kind, names in ((TYPE_CLUSTER, ()), (TYPE_ENDPOINT, ("a",))):
+        await client.ask(kind, names)
+        await client.hear(kind)
+    assert arrivals.connected == 1
+    client.cancel()
+    await until(lambda: arrivals.connected == 0)
+    told = [record.message for record in caplog.records if "node-7" in record.message]
+    assert [line.partition(": ")[2] for line in told] == ["1 connected", "0 connected"]
+    assert "has connected from the Unix socket" in told[0]
 
 
 async def test_a_restarted_server_answers_a_client_that_knows_more_than_it(

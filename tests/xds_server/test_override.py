@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +34,20 @@ def test_clearing_is_at_once_and_of_those_named() -> None:
     book.set({"a": 1, "b": 2}, NOW + 10)
     book.clear(["a", "unknown"])
     assert book.active(NOW) == {"b": 2}
+
+
+def test_what_an_operator_does_and_what_time_does_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    book = OverrideBook()
+    book.set({"b": 2, "a": 1}, NOW + 10)
+    book.clear(["a", "unknown"])
+    book.clear(["unknown"])
+    book.active(NOW + 10)
+    assert [record.message for record in caplog.records] == [
+        "weights are overridden by an operator until 2023-11-14T22:13:30+00:00: a 1, b 2",
+        "overridden weights are cleared by an operator: a",
+        "overridden weights have expired: b",
+    ]
 
 
 def test_ticks_get_the_same_object_while_nothing_changes() -> None:

@@ -18,6 +18,7 @@ import grpc
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from xds_server.discovery.admission import Admission
+from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.plan import Plans
 from xds_server.discovery.sotw import Sotw
@@ -56,7 +57,8 @@ class DiscoveryService:
 
     `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
     clusters outlive what refers to them (both: `variant.py`); `max_names` bounds the names of one
-    subscription. `admission` bounds how fast new streams get their first answer.
+    subscription. `admission` bounds how fast new streams get their first answer. `arrivals` logs who comes
+    and goes.
     """
 
     def __init__(
@@ -70,10 +72,11 @@ class DiscoveryService:
         linger_seconds: float = 5.0,
         max_names: int = DEFAULT_MAX_NAMES,
         admission: Admission | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self._store = store
         self._metrics = DiscoveryMetrics.of(registry)
-        self._record = Record(observer or NullObserver(), self._metrics)
+        self._record = Record(observer or NullObserver(), self._metrics, arrivals or Arrivals(""))
         self._max_streams = max_streams
         self._hold_seconds = hold_seconds
         self._linger_seconds = linger_seconds

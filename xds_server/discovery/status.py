@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Locality
     from xds_server.discovery.answers import Answer
+    from xds_server.discovery.arrivals import Arrivals
     from xds_server.discovery.client import Client
     from xds_server.discovery.subscription import Subscription
     from xds_server.discovery.variant import Variant
@@ -152,8 +153,9 @@ class DiscoveryMetrics:
 class Record:
     """Counts, logs and passes on what happens on the streams."""
 
-    def __init__(self, observer: DiscoveryObserver, metrics: DiscoveryMetrics) -> None:
+    def __init__(self, observer: DiscoveryObserver, metrics: DiscoveryMetrics, arrivals: Arrivals) -> None:
         self.metrics = metrics
+        self._arrivals = arrivals
         self._observer = observer
         self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
@@ -162,8 +164,13 @@ class Record:
         self.metrics.pushes[type_url].inc()
         self._observer.pushed(client, type_url, version)
 
+    def came(self, client: Client, peer: str) -> None:
+        """Note the first message of a stream, and where it comes from."""
+        self._arrivals.came(client, peer)
+
     def left(self, client: Client, type_urls: Collection[str]) -> None:
         """Note the end of a stream."""
+        self._arrivals.left(client)
         self._observer.left(client, type_urls)
 
     def unserved(self) -> None:

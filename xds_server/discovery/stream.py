@@ -88,7 +88,7 @@ class DiscoveryStream:
             self._wake.set()
 
     async def _receive(self, context: Any) -> None:
-        unserved = 0
+        unserved, introduced = 0, False
         while True:
             try:
                 message = await context.read()
@@ -97,6 +97,9 @@ class DiscoveryStream:
             if message is _AIO.EOF:
                 return
             answer = self.machine.hear(message)
+            if not introduced and self.machine.client is not None:
+                introduced = True
+                self._record.came(self.machine.client, context.peer())
             if answer is not None:
                 assert self.machine.client is not None
                 self._record.answered(self.machine.client, answer)

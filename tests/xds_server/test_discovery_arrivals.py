@@ -1,0 +1,118 @@
+"""The log names Envoys that come and go, and says when none does; a whole fleet does not flood it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleet.endpoint import Locality
+from xds_server.discovery.arrivals import MISSED_AFTER_SECONDS, MOST_LINES, PERIOD_SECONDS, Arrivals
+from xds_server.discovery.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ADDRESS = "unix:/run/x.sock"
+
+
+class Site:
+    """Arrivals on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.arrivals = Arrivals(ADDRESS, lambda: self.now)
+
+    def came(self, node: str, peer: str = "ipv4:10.0.0.1:4711") -> None:
+        self.arrivals.came(Client(node, "edge", Locality()), peer)
+
+    def left(self, node: str) -> None:
+        self.arrivals.left(Client(node, "edge", Locality()))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.INFO)
+    return lambda: [record.message for record in caplog.records]
+
+
+def test_a_node_is_told_once_over_all_its_streams(site: Site, lines: Callable[[], list[str]]) -> None:
+    site.came("a")
+    site.came("a")
+    site.left("a")
+    assert site.arrivals.connected == 1
+    site.left("a")
+    assert lines() == [
+        "Envoy a (cluster edge) has connected from 10.0.0.1:4711: 1 connected",
+        "Envoy a (cluster edge) has left: 0 connected",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peer", "told"),
+    [
+        ("unix:", "from the Unix socket:"),
+        ("unix:/tmp/x", "from the Unix socket:"),
+        ("ipv6:%5B::1%5D:5", "from [::1]:5:"),
+    ],
+)
+def test_where_it_comes_from(site: Site, lines: Callable[[], list[str]], peer: str, told: str) -> None:
+    site.came("a", peer)
+    assert told in lines()[0]
+
+
+def test_a_node_writes_no_lines_of_its_own(site: Site, lines: Callable[[], list[str]]) -> None:
+    site.came("a\nERROR all is lost\x1b[2J" + "x" * 1000)
+    (line,) = lines()
+    assert line.isprintable()
+    assert len(line) < 250
+
+
+def test_a_storm_is_summed_up(site: Site, lines: Callable[[], list[str]]) -> None:
+    for number in range(500):
+        site.came(str(number))
+    assert len(lines()) == MOST_LINES
+    site.arrivals.look()
+    assert len(lines()) == MOST_LINES, "its period is not over"
+    for number in range(10):
+        site.left(str(number))
+    site.now += PERIOD_SECONDS
+    site.arrivals.look()
+    more = f"{500 - MOST_LINES} more Envoys have connected and 10 more have left: 490 connected"
+    assert lines()[-1] == more
+    site.came("late")
+    assert len(lines()) == MOST_LINES + 2
+
+
+def test_that_nobody_has_come_is_told_once(site: Site, lines: Callable[[], list[str]]) -> None:
+    site.arrivals.look()
+    site.now += MISSED_AFTER_SECONDS - 1
+    site.arrivals.look()
+    assert lines() == []
+    site.now += 1
+    for _ in range(3):
+        site.arrivals.look()
+        site.now += 100
+    (line,) = lines()
+    assert f"no Envoy has connected to xds.address {ADDRESS}" in line
+    assert "warmroute bootstrap" in line
+
+
+def test_who_has_come_and_gone_was_not_missed(site: Site, lines: Callable[[], list[str]]) -> None:
+    site.arrivals.look()
+    site.came("a")
+    site.left("a")
+    site.now += 10 * MISSED_AFTER_SECONDS
+    site.arrivals.look()
+    assert not any("no Envoy" in line for line in lines())
+
+
+def test_a_stream_that_never_said_who_it_is_leaves_nothing(site: Site) -> None:
+    site.left("a")
+    assert site.arrivals.connected == 0

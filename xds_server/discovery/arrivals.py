@@ -1,0 +1,121 @@
+"""The log of Envoys that connect and leave, and of none that does. Single-threaded.
+
+A node counts once, over all its streams. When a whole fleet reconnects, the first lines stand for all, and
+one line says how many more there were.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xds_server.discovery.client import Client
+
+logger = logging.getLogger(__name__)
+
+PERIOD_SECONDS: Final = 10.0
+MOST_LINES: Final = 20
+"""In one period."""
+MISSED_AFTER_SECONDS: Final = 15.0
+"""Envoys that run already connect again within a few seconds."""
+_MOST_CHARS: Final = 100
+
+
+class Arrivals:
+    """Who is connected. `address` is where Envoys are waited for; `clock` is in seconds."""
+
+    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._address = address
+        self._clock = clock
+        self._streams: dict[tuple[str, str], int] = {}
+        self._period_until = 0.0
+        self._lines = 0
+        self._more = [0, 0]
+        """Nodes that have connected and left in this period without a line of their own."""
+        self._missed_at: float | None = None
+        """When it is time to say that nobody has connected; None: not begun, or no longer of use."""
+        self._waits = True
+
+    @property
+    def connected(self) -> int:
+        """How many nodes have a stream open."""
+        return len(self._streams)
+
+    def came(self, client: Client, peer: str) -> None:
+        """Note the first message of a stream; `peer` is gRPC's word for where it comes from."""
+        self._waits, self._missed_at = False, None
+        key = client.node_id, client.cluster
+        streams = self._streams[key] = self._streams.get(key, 0) + 1
+        if streams == 1 and self._may_tell(came=True):
+            logger.info(
+                "Envoy %s has connected from %s: %d connected", _named(client), _from(peer), self.connected
+            )
+
+    def left(self, client: Client) -> None:
+        """Note the end of a stream."""
+        key = client.node_id, client.cluster
+        if key not in self._streams:
+            return
+        self._streams[key] -= 1
+        if self._streams[key]:
+            return
+        del self._streams[key]
+        if self._may_tell(came=False):
+            logger.info("Envoy %s has left: %d connected", _named(client), self.connected)
+
+    def look(self) -> None:
+        """Say what has to be said by now; to be called now and then while Envoys are answered."""
+        now = self._clock()
+        self._sum_up(now)
+        if not self._waits:
+            return
+        if self._missed_at is None:
+            self._missed_at = now + MISSED_AFTER_SECONDS
+        elif now >= self._missed_at:
+            self._waits = False
+            logger.warning(
+                "no Envoy has connected to xds.address %s in %g s: start Envoy with what `warmroute"
+                " bootstrap` prints, or see its log; a gateway with a configuration of its own needs none",
+                self._address,
+                MISSED_AFTER_SECONDS,
+            )
+
+    def _may_tell(self, *, came: bool) -> bool:
+        """Whether there is room for a line; otherwise it is counted."""
+        now = self._clock()
+        self._sum_up(now)
+        if now >= self._period_until:
+            self._period_until, self._lines = now + PERIOD_SECONDS, 0
+        self._lines += 1
+        if self._lines <= MOST_LINES:
+            return True
+        self._more[0 if came else 1] += 1
+        return False
+
+    def _sum_up(self, now: float) -> None:
+        if now >= self._period_until and any(self._more):
+            logger.info(
+                "%d more Envoys have connected and %d more have left: %d connected",
+                *self._more,
+                self.connected,
+            )
+            self._more = [0, 0]
+
+
+def _named(client: Client) -> str:
+    return f"{_shown(client.node_id)} (cluster {_shown(client.cluster) or 'without a name'})"
+
+
+def _shown(text: str) -> str:
+    """What a peer says of itself, on one line."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_MOST_CHARS])
+
+
+def _from(peer: str) -> str:
+    kind, _, rest = unquote(peer).partition(":")
+    return "the Unix socket" if kind == "unix" else _shown(rest)
