@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
+from cli.view.model import ENDPOINTS, STATUS
 from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PATH: Final = "/api/v1/diagnosis"
+_NOT_READY: Final = "not_ready"
+_NO_ENVOY: Final = "no Envoy is connected: start one with what `warmroute bootstrap` prints, or see its log"
 _FIGURES: Final = 4
 """Shown beside a cause; `--json` has all."""
 
@@ -39,23 +42,60 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _diagnose(args: argparse.Namespace) -> int:
-    told = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
-    pools, endpoints = _chosen(told, args.what)
+    told, listed, status = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
+    pools, endpoints = _chosen(with_unready(told, listed), args.what)
+    alone = args.what is None and _is_alone(status)
     if args.json:
-        print(json.dumps({"pools": pools, "endpoints": endpoints}, allow_nan=False))
+        shown = {"pools": pools, "endpoints": endpoints, "clients": status.get("clients")}
+        print(json.dumps(shown, allow_nan=False))
     else:
-        print("\n".join(lines(pools, endpoints)))
-    return 0 if all(entry["healthy"] for entry in (*pools, *endpoints)) else 1
+        print("\n".join([*lines(pools, endpoints), *(("", _NO_ENVOY) if alone else ())]))
+    return 0 if not alone and all(entry["healthy"] for entry in (*pools, *endpoints)) else 1
 
 
-async def _ask(client: AdminClient) -> dict[str, Any]:
+async def _ask(client: AdminClient) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    """Return the diagnosis, the endpoints, and the status; the latter two empty where a server has none."""
     async with client:
-        told = await client.get(PATH)
+        documents = await client.documents(PATH, (ENDPOINTS, STATUS))
+    told = documents[PATH]
     if not isinstance(told, dict) or not {"observed", "pools", "endpoints"} <= told.keys():
         raise AdminError(f"{client.url}{PATH} answers with something else: is this Warmroute?")
     if not told["observed"]:
         raise AdminError(f"{client.url} has not observed anything yet")
-    return told
+    return told, documents.get(ENDPOINTS, {}).get("endpoints", []), documents.get(STATUS, {})
+
+
+def _is_alone(status: Mapping[str, Any]) -> bool:
+    """Whether nobody uses it: no Envoy is connected, and no gateway has asked for a pick."""
+    return status.get("clients") == 0 and not any((status.get("picks") or {}).values())
+
+
+def with_unready(told: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add those that are not let in: nothing is observed of them, or they are served because nobody is in."""
+    endpoints = {entry["address"]: entry for entry in told["endpoints"]}
+    pools = {
+        entry["pool"]: {**entry, "endpoints": dict(entry.get("endpoints") or {})} for entry in told["pools"]
+    }
+    for entry in listed:
+        held = endpoints.get(entry["address"])
+        if not entry.get("not_ready") or (held is not None and held["cause"] == "down"):
+            continue
+        endpoints[entry["address"]] = {
+            "pool": entry["pool"],
+            "address": entry["address"],
+            "cause": _NOT_READY,
+            "healthy": False,
+            "evidence": {"probe": entry["not_ready"]},
+            "estimates": [],
+            "advice": "Its probe does not pass, so it is not let in.",
+            "missing": [],
+        }
+        if entry["pool"] in pools:
+            counts = pools[entry["pool"]]["endpoints"]
+            counts[_NOT_READY] = counts.get(_NOT_READY, 0) + 1
+            if held is not None:
+                counts[held["cause"]] -= 1
+    return {**told, "pools": list(pools.values()), "endpoints": list(endpoints.values())}
 
 
 def _chosen(told: Mapping[str, Any], what: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -95,11 +135,14 @@ def lines(pools: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, A
 def _pool_evidence(entry: Mapping[str, Any]) -> str:
     """Say how many endpoints have which cause before the pool's own figures."""
     counts = entry.get("endpoints") or {}
-    told = ", ".join(f"{count} {cause}" for cause, count in sorted(counts.items(), key=lambda item: -item[1]))
+    most = sorted(counts.items(), key=lambda item: -item[1])
+    told = ", ".join(f"{count} {cause}" for cause, count in most if count)
     return "; ".join(part for part in (told, _evidence(entry)) if part)
 
 
 def _evidence(entry: Mapping[str, Any]) -> str:
+    if entry["cause"] == _NOT_READY:
+        return str(entry["evidence"]["probe"])
     if entry["cause"] == "unknown":
         return f"not known: {', '.join(entry['missing'])}"
     estimates = entry.get("estimates", ())

@@ -56,6 +56,7 @@ class StatusViews:
                     "pool": listed.endpoint.pool,
                     "state": listed.state,
                     "source": listed.source,
+                    "not_ready": listed.not_ready,
                     "weight": weights.get(listed.endpoint.address),
                     "in_flight": in_flight.get(listed.endpoint.address, otherwise),
                     "load": _values(loads.get(listed.endpoint.address)),

@@ -111,7 +111,7 @@ def _row(entry: Mapping[str, Any], told: Mapping[str, Any], totals: Mapping[str,
     # Of the weights that are shown beside it, where they are known: both are of one moment.
     share = number(both.get("share")) if weight is None or not totals[pool] else weight / totals[pool]
     load = entry.get("load")
-    reason = both.get("reason")
+    reason = both.get("reason") or entry.get("not_ready")
     return EndpointRow(
         address=printable(entry["address"]),
         pool=printable(pool),

@@ -217,7 +217,7 @@ def _reason(name: str, count: int, total: int) -> Text:
 
 
 def _notes(status: Mapping[str, Any]) -> list[str]:
-    """What an operator should know at once: pools that stand on old knowledge, or on none."""
+    """What an operator should know at once: pools that stand on old knowledge, or on none, and no Envoy."""
     notes = []
     for key, text in (
         ("serving_last_good", "served from the last good state"),
@@ -228,6 +228,8 @@ def _notes(status: Mapping[str, Any]) -> list[str]:
             names = told if isinstance(told, list | tuple) else [told]
             pools = ", ".join(str(n.get("pool", n)) if isinstance(n, dict) else str(n) for n in names)
             notes.append(f"{text}: {pools}")
+    if status.get("clients") == 0:
+        notes.append("no Envoy is connected")
     return notes
 
 

@@ -55,6 +55,51 @@ def test_a_healthy_fleet_ends_with_0(admin: Any, capsys: pytest.CaptureFixture[s
     assert "1 healthy, 1 idle" in rows[1]
 
 
+def test_an_endpoint_that_is_not_let_in_is_named_with_the_reason(
+    admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is observed of it; and where nobody of its pool is in, it is served, but that is unknown."""
+    why = "GET http://10.0.0.3:80/v1/models: connection refused; start the engine, or mend its address"
+    admin.documents[PATH] = told({"10.0.0.1:80": CALM}, {"10.0.1.1:80": {}})
+    admin.documents["/api/v1/endpoints"] = {
+        "endpoints": [
+            {"address": "10.0.0.1:80", "pool": "chat", "not_ready": None},
+            {"address": "10.0.0.3:80", "pool": "chat", "not_ready": why},
+            {"address": "10.0.1.1:80", "pool": "code", "not_ready": "no answer in time"},
+        ]
+    }
+    assert main(["diagnose", "--admin", admin.url]) == 1
+    out = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in out.splitlines() if line}
+    assert "1 healthy, 1 not_ready" in rows["chat"]
+    assert rows["10.0.0.3:80"].split(maxsplit=2)[1:] == ["not_ready", why]
+    assert rows["10.0.1.1:80"].split(maxsplit=2)[1:] == ["not_ready", "no answer in time"]
+    assert "1 not_ready" in rows["code"]
+    assert "unknown" not in rows["code"].partition(";")[0].split("code (pool)")[1].split()[1:]
+    assert main(["diagnose", "10.0.0.3:80", "--admin", admin.url]) == 1
+    assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"clients": 0, "picks": {"warm": 0}}, 1),
+        ({"clients": 0, "picks": {"warm": 3}}, 0),
+        ({"clients": 1, "picks": {}}, 0),
+        ({}, 0),
+    ],
+    ids=["nobody", "a gateway of its own", "an Envoy", "an older server"],
+)
+def test_that_no_envoy_is_connected_is_told_by_words_and_status(
+    admin: Any, capsys: pytest.CaptureFixture[str], status: dict[str, Any], code: int
+) -> None:
+    admin.documents[PATH] = told({"10.0.0.1:80": CALM})
+    admin.documents["/api/v1/status"] = status
+    assert main(["diagnose", "--admin", admin.url]) == code
+    assert ("no Envoy is connected: start one" in capsys.readouterr().out) is bool(code)
+    assert main(["diagnose", "chat", "--admin", admin.url]) == 0, "that pool is well"
+
+
 def test_a_named_cause_ends_with_1_and_stands_in_the_table_with_evidence_and_advice(
     mixed: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

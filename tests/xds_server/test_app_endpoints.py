@@ -17,6 +17,7 @@ from fleet.settings import Settings, parse_settings
 from fleet.store import FleetStore
 from xds_server import app
 from xds_server.app import XdsServer
+from xds_server.discovery.arrivals import MISSED_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -184,6 +185,20 @@ async def test_who_leaves_is_shown_told_and_not_picked(world: World) -> None:
     world.skip(301.0)
     await until(lambda: C not in running.states)
     await until(lambda: running.told() == [A, B])
+
+
+async def test_an_engine_that_refuses_and_an_envoy_that_is_missing_are_shown_and_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await world.start(world.settings(A))
+    await until(lambda: running.server.ready)
+    await until(lambda: all(entry["not_ready"] for entry in running.view("endpoints")["endpoints"]))
+    (entry,) = running.view("endpoints")["endpoints"]
+    assert entry["not_ready"].startswith(f"GET http://{A}/v1/models: connection refused; ")
+    assert f"{A} is not ready: {entry['not_ready']}" in caplog.text
+    assert running.view("status")["clients"] == 0
+    world.skip(2 * MISSED_AFTER_SECONDS)
+    await until(lambda: "no Envoy has connected to xds.address unix:" in caplog.text)
 
 
 async def test_without_discovery_and_engines_it_serves_what_it_last_served(

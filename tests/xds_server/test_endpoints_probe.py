@@ -102,6 +102,37 @@ async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, hear
     assert set(engine.paths) == {"/v1/models"}
 
 
+async def test_why_an_engine_is_not_ready_is_kept_and_logged_once(
+    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    engine.status = 503
+    heard.probe(engine.address)
+    await heard.until(lambda: len(heard.verdicts) >= 3)
+    asked = f"GET http://{engine.address}/v1/models"
+    assert heard.prober.refusals[engine.address].startswith(f"{asked} was answered 503; ")
+    assert caplog.text.count("is not ready") == 1
+    engine.status, engine.body = 200, b'{"data": [{"id": "other"}]}'
+    await heard.until(lambda: "lists" in heard.prober.refusals[engine.address])
+    assert f" is not ready: {asked} was answered 200, and lists other; allowed: one of " in caplog.text
+    engine.body = GOOD
+    await heard.until(lambda: not heard.prober.refusals)
+    assert f"{engine.address} is ready" in caplog.text
+
+
+async def test_an_engine_that_refuses_from_the_start_is_named_with_the_reason(
+    heard: Heard, unused_tcp_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"127.0.0.1:{unused_tcp_port}"
+    heard.probe(address)
+    await heard.until(lambda: len(heard.verdicts) >= 2)
+    why = f"GET http://{address}/v1/models: connection refused; start the engine, or mend its address"
+    assert heard.prober.refusals == {address: why}
+    assert [record.message for record in caplog.records] == [f"{address} is not ready: {why}"]
+    heard.prober.update({})
+    assert heard.prober.refusals == {}, "it is no endpoint any more"
+
+
 @pytest.mark.parametrize(
     ("status", "body", "models", "verdict"),
     [
@@ -150,7 +181,7 @@ async def test_the_log_says_once_what_was_asked_and_answered_and_that_it_is_over
         texts = [record.getMessage() for record in caplog.records]
         assert sum(f"http://{engine.address}/v1/models was {answer}" in text for text in texts) == 1
     engine.status = 200
-    await heard.until(lambda: f"{engine.address}: its probe passes" in caplog.text.splitlines()[-1])
+    await heard.until(lambda: f"{engine.address} is ready" in caplog.text.splitlines()[-1])
 
 
 async def test_a_server_that_is_let_in_without_a_model_to_ask_for_is_warned_of(

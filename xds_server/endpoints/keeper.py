@@ -186,11 +186,13 @@ class EndpointKeeper:
     def listed(self) -> tuple[Listed, ...]:
         """Everybody who is found or leaving, served or not."""
         ramp = self.ramp(self._clock())
+        refusals = {} if self._prober is None else self._prober.refusals
         return tuple(
             Listed(
                 endpoint,
                 "ramp" if endpoint.address in ramp and state is State.ADMITTED else state.value,
                 self.source_of(endpoint.address),
+                refusals.get(endpoint.address),
             )
             for endpoint, state in self._gate.standing()
         )

@@ -20,6 +20,8 @@ class Listed:
     """`probing`, `admitted`, `ramp`, `asleep` or `leaving`."""
     source: str
     """`static`, `file PATH`, `dns NAME` or `last good`."""
+    not_ready: str | None = None
+    """Why its probe does not let it in; None: it is in, or has not been asked yet."""
 
 
 def noted(pools: Iterable[Sequence[tuple[str, Sequence[Endpoint]]]]) -> dict[str, str]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
 import msgspec
 
+from fleet.cause import cause_of
 from xds_server.endpoints.gate import Verdict
 from xds_server.engine_tls import plaintext
 from xds_server.signals.auto import kind_of
@@ -82,12 +82,15 @@ class Prober:
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
+        self.refusals: dict[str, str] = {}
+        """Why each endpoint that is probed is not let in, by its newest answer."""
 
     def update(self, wanted: Mapping[str, tuple[Endpoint, JoiningSettings]]) -> None:
         """Start and stop tasks; an endpoint or settings that differ start anew."""
         for address, (endpoint, joining, task) in list(self._tasks.items()):
             if wanted.get(address) != (endpoint, joining):
                 del self._tasks[address]
+                self.refusals.pop(address, None)
                 self._end(task)
         for address, (endpoint, joining) in wanted.items():
             if address not in self._tasks:
@@ -115,8 +118,10 @@ class Prober:
             held_back = self._heard(endpoint.address, answer.verdict)
             _tell(endpoint.address, answer, told, held_back=held_back)
             if not held_back:
+                self.refusals.pop(endpoint.address, None)
                 self._tasks.pop(endpoint.address, None)
                 return
+            self.refusals[endpoint.address] = answer.text
             await asyncio.sleep(joining.probe_interval_seconds * (1.0 - _JITTER * self._jitter()))
 
     async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> Answer:
@@ -188,22 +193,21 @@ def _tell(address: str, answer: Answer, told: set[str], *, held_back: bool) -> N
     """Log each reason once, and the end."""
     if held_back:
         if answer.verdict is not Verdict.SILENT and answer.text not in told:
-            logger.warning("%s: its probe does not pass: %s", address, answer.text)
+            logger.warning("%s is not ready: %s", address, answer.text)
             told.add(answer.text)
     elif answer.verdict is Verdict.SILENT and answer.text:
         logger.warning("%s passes its probe without showing a model: %s", address, answer.text)
     elif told:
-        logger.info("%s: its probe passes", address)
+        logger.info("%s is ready", address)
 
 
 def _unconnected(url: str, error: aiohttp.ClientConnectorError) -> Answer:
     number = error.os_error.errno
     if number == errno.ECONNREFUSED:
-        text = f"GET {url}: the port refuses connections; start the engine, or mend its address"
-        return Answer(Verdict.NOT_READY, text)
-    reason = os.strerror(number) if number else type(error).__name__
+        step = "start the engine, or mend its address"
+        return Answer(Verdict.NOT_READY, f"GET {url}: {cause_of(error)}; {step}")
     verdict = Verdict.NO_CONNECTION if number in NO_ROUTE else Verdict.UNKNOWN
-    return Answer(verdict, f"GET {url}: {reason}; {_NETWORK}")
+    return Answer(verdict, f"GET {url}: {cause_of(error)}; {_NETWORK}")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
