@@ -16,7 +16,8 @@ from cli.view.client import (
     NotThereError,
     read_token,
 )
-from cli.view.explanation import explained
+from cli.view.explanation import beside, explained
+from cli.view.model import ENDPOINTS, WEIGHTS
 from cli.view.tls import AdminTls, tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
@@ -31,7 +32,11 @@ _UNKNOWN_STATUS: Final = 1
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("what", metavar="ENDPOINT|REQUEST-ID", help="host:port, or a request's x-request-id")
+    parser.add_argument(
+        "what",
+        metavar="ENDPOINT|REQUEST-ID",
+        help="host:port; or a request's x-request-id, or the id in its answer",
+    )
     parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
     parser.add_argument(
         "--ext-proc-admin",
@@ -50,8 +55,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         AdminError: no server answers.
     """
-    urls = (args.admin, *(args.ext_proc_admin or [DEFAULT_EXT_PROC_ADMIN]))
-    told, troubles = ask_all(urls, query_of(args.what), read_token(args.token_file), tls_of(args))
+    query, token, tls = query_of(args.what), read_token(args.token_file), tls_of(args)
+    told, troubles = ask_all((args.admin, *(args.ext_proc_admin or ())), query, token, tls)
+    if args.ext_proc_admin is None and not any("picks" in document for document in told.values()):
+        # With `serve` one server knows of picks too, and no other listens.
+        more, other_troubles = ask_all((DEFAULT_EXT_PROC_ADMIN,), query, token, tls)
+        told, troubles = {**told, **more}, troubles + other_troubles
     if not told:
         raise AdminError("; ".join(troubles))
     known = {url: document for url, document in told.items() if explained(document)}
@@ -87,7 +96,7 @@ def ask_all(
         for client in {client.url: client for client in clients}.values():
             async with client:
                 try:
-                    told[client.url] = await client.get(DECISIONS, query)
+                    told[client.url] = await _ask(client, query)
                 except NotThereError:
                     told[client.url] = {}
                 except AdminError as error:
@@ -98,7 +107,22 @@ def ask_all(
     return told, troubles
 
 
+async def _ask(client: AdminClient, query: dict[str, str]) -> dict[str, Any]:
+    """Return the decisions; of an endpoint, with what else is known of it and of its pool."""
+    told: dict[str, Any] = await client.get(DECISIONS, query)
+    if (address := query.get("endpoint")) is None or "verdict" not in told:
+        return told
+    try:
+        documents = await client.documents(ENDPOINTS, (WEIGHTS,))
+    except NotThereError:
+        return told
+    return {**told, **beside(address, documents)}
+
+
 def _hint(what: str) -> str:
     if _ENDPOINT.fullmatch(what):
-        return ""
-    return ": only the newest picks of each ext_proc worker are remembered"
+        return ": no pool has such an endpoint, and no pick has named it lately"
+    return (
+        ": only the newest picks of each ext_proc worker are remembered, and requests that ext_proc does not"
+        " see (large or chunked bodies, GET) have none"
+    )

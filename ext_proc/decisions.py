@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _ANSWERED: Final = re.compile(r"(?:generate-tokens|[a-z]+)[-_](?P<whole>(?P<base>.+?)(?:-\d+)?)")
-"""An answer's own id as vLLM makes it of `x-request-id`: `chatcmpl-ID`, or `cmpl-ID-0` with a number behind."""
+"""An answer's own id as vLLM makes it of `x-request-id`: `chatcmpl-ID`, or `cmpl-ID-0` with a number."""
 
 
 class _Decision(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.view.model import number, printable
+from cli.view.model import ENDPOINTS, WEIGHTS, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +30,12 @@ _TOLD_OF_WEIGHT: Final = frozenset(
     ("address", "endpoint", "pool", "weight", "share", "reason", "signals", "load")
 )
 _TOLD_OF_CHANGE: Final = _TOLD_OF_WEIGHT | {"at", "before"}
+_MOST_PEERS: Final = 8
+_INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
+"""What the strategies of weights go by."""
+_TERMS: Final = ("wait_seconds", "cold_seconds", "penalty_seconds")
+_PRICE: Final = "+ price and weights_seconds"
+_CALLED: Final = {"pick_seconds": "decided in"}
 _NOTHING_IF_NULL: Final = frozenset({"override", "overridden_until"})
 
 
@@ -39,8 +45,11 @@ def explained(document: Any) -> list[str]:
         return []
     lines: list[str] = []
     rest = dict(document)
+    until, peers = rest.pop("overridden_until", None), _objects(rest.pop("peers", None))
+    if isinstance(out := rest.pop("not_ready", None), dict):
+        lines += [f"{out.get('address')} (pool {out.get('pool')}) is not let in: {out.get('why')}", ""]
     for entry in _objects(rest.pop("verdict", None)):
-        lines += [*_weight(entry), ""]
+        lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address")), ""]
     for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
         lines += [*_change(entry, newest=at == 0), ""]
     for entry in _objects(rest.pop("picks", None))[:_MOST_PICKS]:
@@ -61,14 +70,48 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _weight(entry: Mapping[str, Any]) -> Iterator[str]:
+def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the endpoints and weights, by path, tell of an endpoint beside the decisions.
+
+    Its pool's endpoints with what the formulas go by, itself first and then the heaviest; until when an
+    operator's override lasts; why it is not let in.
+    """
+    listed = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
+    own = next((entry for entry in listed if entry.get("address") == address), None)
+    if own is None:
+        return {}
+    weights = documents.get(WEIGHTS, {}).get("weights", {})
+    pool = [entry for entry in listed if entry.get("pool") == own.get("pool")]
+    pool.sort(key=lambda entry: (entry is not own, -(number(entry.get("weight")) or 0.0)))
+    told: dict[str, Any] = {"overridden_until": weights.get(address, {}).get("overridden_until")}
+    if own.get("not_ready"):
+        told["not_ready"] = {"address": address, "pool": own.get("pool"), "why": own["not_ready"]}
+    if len(pool) > 1:
+        told["peers"] = [_peer(entry, weights.get(entry.get("address"), {})) for entry in pool[:_MOST_PEERS]]
+    return told
+
+
+def _peer(entry: Mapping[str, Any], verdict: Mapping[str, Any]) -> dict[str, Any]:
+    load = entry.get("load") or {}
+    return {
+        "address": entry.get("address"),
+        "weight": entry.get("weight"),
+        "share": verdict.get("share"),
+        "score": verdict.get("score"),
+        **{name: load.get(name) for name in _INPUTS},
+        "reason": verdict.get("reason") or entry.get("not_ready"),
+    }
+
+
+def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[str]:
     address, pool = entry.get("address") or entry.get("endpoint"), entry.get("pool")
     weight, share = number(entry.get("weight")), number(entry.get("share"))
     sentence = f"{address}{f' (pool {pool})' if pool else ''} "
     sentence += "gets no new requests" if weight is None else f"has weight {weight:,.0f}"
     if share is not None:
         sentence += f", {share:.1%} of its pool"
-    yield f"{sentence}: {entry['reason']}" if entry.get("reason") else sentence
+    sentence += f": {entry['reason']}" if entry.get("reason") else ""
+    yield f"{sentence}, until {overridden_until}" if overridden_until else sentence
     yield from _signals(entry.get("signals") or entry.get("load"))
     for name, value in entry.items():
         if name not in _TOLD_OF_WEIGHT and value != {} and not (value is None and name in _NOTHING_IF_NULL):
@@ -123,18 +166,34 @@ def _pick(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_INDENT}expected time to the first token: {_quantity('_seconds', expected)}"
     if isinstance(fallbacks := entry.get("fallbacks"), list) and fallbacks:
         yield f"{_INDENT}for retries: {', '.join(map(str, fallbacks))}"
-    yield from _considered(_objects(entry.get("considered")), chosen)
+    considered = [_in_terms(told) for told in _objects(entry.get("considered"))]
+    yield from _table("compared", considered, chosen)
+    if any(_PRICE in told for told in considered):
+        yield f"{_INDENT}the lowest cost wins; {_plain(_PRICE)[2:]}: of cold work, load, session"
     for name, value in entry.items():
         if name not in _TOLD_OF_PICK and value is not None:
             yield from _tree(name, value, 1)
 
 
-def _considered(entries: Sequence[Mapping[str, Any]], chosen: Any) -> Iterator[str]:
-    """The endpoints that were compared, as a small table: the lowest cost wins."""
+def _in_terms(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A compared endpoint with the terms of its cost, which add up, in seconds."""
+    cost = number(entry.get("cost"))
+    terms = [number(entry.get(name)) for name in _TERMS]
+    known = [term for term in terms if term is not None]
+    if cost is None or len(known) < len(terms):
+        return dict(entry)
+    told = {"address": entry.get("address"), "cost_seconds": cost}
+    told |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(_TERMS)}
+    told[_PRICE] = cost - sum(known)
+    return told | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
+
+
+def _table(title: str, entries: Sequence[Mapping[str, Any]], chosen: Any) -> Iterator[str]:
+    """Endpoints side by side, the one in question with a star."""
     if not entries:
         return
     names = [name for name in dict.fromkeys(key for entry in entries for key in entry) if name != "address"]
-    rows = [["compared", *(_plain(name) for name in names)]]
+    rows = [[title, *(_plain(name) for name in names)]]
     rows += [
         [
             f"{entry.get('address')}{' *' if entry.get('address') == chosen else ''}",
@@ -168,6 +227,8 @@ def _tree(name: str, value: Any, depth: int) -> Iterator[str]:
 
 def _plain(name: str) -> str:
     """A field's name as words, without the unit that stands behind the value."""
+    if name in _CALLED:
+        return _CALLED[name]
     for suffix, _ in _UNITS:
         name = name.removesuffix(suffix)
     return name.strip("_").replace("_", " ")
@@ -182,7 +243,7 @@ def _quantity(name: str, value: Any) -> str:
     figure = number(value)
     if figure is None or isinstance(value, dict):
         return str(value)
-    if name.endswith(_SHARES):
+    if name.endswith(_SHARES) or name == "share":
         return f"{figure:.1%}"
     text = f"{figure:,.0f}" if figure == int(figure) and abs(figure) < 1e15 else f"{figure:.4g}"
     unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")

@@ -74,6 +74,33 @@ def test_why_this_pick() -> None:
     assert other.split() == ["10.0.0.2:8000", "0.9", "0", "s", "unknown", "0"]
 
 
+def test_the_terms_of_a_cost_add_up_to_it() -> None:
+    compared = {"address": "a:1", "cost": 0.17, "wait_seconds": 0.07, "cold_seconds": 0.01}
+    compared |= {"penalty_seconds": 0.02, "matched_blocks": 7}
+    lines = explained({"picks": [{**PICK, "considered": [compared], "pick_seconds": 0.0003}]})
+    heading = next(line for line in lines if line.split()[0] == "compared")
+    assert heading.split("  ")[1].strip() == "compared"
+    assert heading.split() == [
+        "compared",
+        "cost",
+        "=",
+        "wait",
+        "+",
+        "cold",
+        "+",
+        "penalty",
+        "+",
+        "price",
+        "and",
+        "weights",
+        "matched",
+        "blocks",
+    ]
+    (row,) = [line for line in lines if line.split()[0] == "a:1"]
+    assert row.split() == ["a:1", "0.17", "s", "0.07", "s", "0.01", "s", "0.02", "s", "0.07", "s", "7"]
+    assert "  decided in: 0.0003 s" in lines
+
+
 def test_why_no_pick() -> None:
     entry = {"request": "r", "pool": None, "reason": "not_json", "endpoint": None, "considered": []}
     assert explained({"picks": [entry]}) == ["request r went by weights, without a pick: not_json"]
@@ -144,7 +171,8 @@ def test_both_services_are_asked(admin: Any, capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr().out
     assert told.count("has weight 300") == 1, "one server is asked once"
     assert "was sent to 10.0.0.1:8000" in told
-    assert admin.asked == [("/api/v1/decisions", {"endpoint": ["10.0.0.1:8000"]})]
+    decisions = [query for path, query in admin.asked if path == "/api/v1/decisions"]
+    assert decisions == [{"endpoint": ["10.0.0.1:8000"]}]
 
 
 def test_json_tells_it_by_server(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,6 +181,81 @@ def test_json_tells_it_by_server(admin: Any, capsys: pytest.CaptureFixture[str])
     assert main(["explain", str(PICK["request"]), "--json", *where]) == 0
     assert json.loads(capsys.readouterr().out) == {admin.url: {"picks": [PICK]}}
     assert admin.asked[0][1] == {"request": [PICK["request"]]}
+
+
+def test_with_serve_no_other_server_is_asked_or_missed(
+    admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One server knows of weights and picks; the default of `--ext-proc-admin` is for the other forms."""
+    admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None, "picks": []}}
+    assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
+    told = capsys.readouterr().err
+    assert "19001" not in told
+    assert told.count("\n") == 1
+
+
+def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
+    admin: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    unused_tcp_port: int,
+) -> None:
+    monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", f"http://127.0.0.1:{unused_tcp_port}")
+    admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None}}
+    assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
+    told = capsys.readouterr().err
+    assert f"http://127.0.0.1:{unused_tcp_port} cannot be reached: connection refused" in told
+    assert "ssl" not in told
+
+
+def test_a_weight_stands_beside_its_peers_and_an_override_has_its_end(
+    admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = {"memory_used_ratio": 0.97, "queue_depth": 12.0, "latency_p99_seconds": None}
+    addresses = ("10.0.0.2:8000", "10.0.0.1:8000", "10.0.0.3:8000")
+    admin.documents = {
+        "/api/v1/decisions": {"verdict": {**WEIGHT, "reason": "override"}, "weights": [], "picks": []},
+        "/api/v1/endpoints": {
+            "endpoints": [
+                {"address": address, "pool": "chat", "weight": 300, "load": load} for address in addresses
+            ]
+            + [{"address": "10.1.0.1:8000", "pool": "code", "weight": 1, "load": None}]
+        },
+        "/api/v1/weights": {
+            "weights": {
+                "10.0.0.1:8000": {"score": 1.2, "overridden_until": "2026-11-30T08:00:00+00:00"},
+                "10.0.0.2:8000": {"score": 2.4, "share": 0.25, "reason": "queue 12"},
+            }
+        },
+    }
+    assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("75.0% of its pool: override, until 2026-11-30T08:00:00+00:00")
+    at = next(number for number, line in enumerate(lines) if line.split()[:3] == ["of", "its", "pool"])
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == [addresses[1], addresses[0], addresses[2]]
+    assert lines[at + 1].split()[1] == "*"
+    assert lines[at + 2].split() == [
+        "10.0.0.2:8000",
+        "300",
+        "25.0%",
+        "2.4",
+        "97.0%",
+        "12",
+        "unknown",
+        "queue",
+        "12",
+    ]
+    assert "10.1.0.1" not in "\n".join(lines)
+
+
+def test_an_endpoint_that_is_not_let_in_is_explained(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"address": "10.0.0.9:8000", "pool": "chat", "weight": None, "not_ready": "connection refused"}
+    admin.documents = {
+        "/api/v1/decisions": {"verdict": None, "weights": [], "picks": []},
+        "/api/v1/endpoints": {"endpoints": [entry]},
+    }
+    assert main(["explain", "10.0.0.9:8000", "--admin", admin.url]) == 0
+    assert capsys.readouterr().out == "10.0.0.9:8000 (pool chat) is not let in: connection refused\n"
 
 
 @pytest.mark.parametrize("document", [404, {"picks": []}])
