@@ -40,6 +40,8 @@ _REPORT_SECONDS_PER_ENDPOINT: Final = 0.001
 """Reading a report takes xds_server some microseconds an endpoint."""
 FIRST_BACKOFF_SECONDS: Final = 0.1
 MAX_BACKOFF_SECONDS: Final = 2.0
+TRIES_IN_VAIN: Final = 5
+"""After so many in a row, some seconds, xds_server is missed: one that starts beside us is there by then."""
 
 
 class Following:
@@ -116,6 +118,8 @@ class Follower:
         self._store = store
         self._traffic = traffic
         self._clock = clock
+        self._in_vain = 0
+        """Streams in a row that told nothing."""
         self._connected = Gauge(
             "warmroute_follower_connected", "1 while xds_server is heard", registry=registry
         )
@@ -153,17 +157,26 @@ class Follower:
                 if view is not None:
                     self._store.publish(view)
         except grpc.aio.AioRpcError as error:
-            logger.log(
-                logging.WARNING if heard else logging.DEBUG,
-                "stream to xds_server at %s broke (%s): going on with what is known",
-                self._address,
-                error.code().name,
-            )
+            self._broke(f"{error.code().name}: {error.details()}", heard=heard)
         except PeerError as error:
             logger.warning("xds_server at %s: %s", self._address, error)
         finally:
             call.cancel()
         return heard
+
+    def _broke(self, why: str, *, heard: bool) -> None:
+        """Log the end of a stream; of those that told nothing, once when there were several in a row."""
+        self._in_vain = 0 if heard else self._in_vain + 1
+        if heard:
+            logger.warning(
+                "stream to xds_server at %s broke (%s): going on with what is known", self._address, why
+            )
+        elif self._in_vain == TRIES_IN_VAIN:
+            logger.warning(
+                "no xds_server answers at control.address %s (%s): start it, or mend the address",
+                self._address,
+                why,
+            )
 
     async def _requests(self) -> AsyncIterator[control_pb2.FollowRequest]:
         yield control_pb2.FollowRequest(hello=control_pb2.Hello(worker=self._worker))

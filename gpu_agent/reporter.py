@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS: Final = 0.2
 MAX_BACKOFF_SECONDS: Final = 5.0
+TRIES_IN_VAIN: Final = 5
+"""After so many in a row, some seconds, xds_server is missed."""
 ANSWER_SECONDS: Final = 10.0
 """An xds_server that has not answered a report for so long is taken as gone."""
 
@@ -46,6 +48,8 @@ class Reporter:
         self._sampler = sampler
         self._metrics = metrics
         self._clock = clock
+        self._in_vain = 0
+        """Streams in a row that took nothing."""
         self._answer_seconds = answer_seconds
 
     async def run(self) -> None:
@@ -87,5 +91,13 @@ class Reporter:
         return heard
 
     def _broken(self, why: str, *, heard: bool) -> None:
-        level = logging.WARNING if heard else logging.DEBUG
-        logger.log(level, "reports to xds_server at %s broke (%s)", self._address, why)
+        """Log the end of a stream; of those that took nothing, once when there were several in a row."""
+        self._in_vain = 0 if heard else self._in_vain + 1
+        if heard:
+            logger.warning("reports to xds_server at %s broke (%s)", self._address, why)
+        elif self._in_vain == TRIES_IN_VAIN:
+            logger.warning(
+                "no xds_server takes reports at --control %s (%s): start it, or mend the address",
+                self._address,
+                why,
+            )

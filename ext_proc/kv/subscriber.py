@@ -36,6 +36,7 @@ QUEUED_MESSAGES: Final = 2000
 REPLAY_PATIENCE_SECONDS: Final = 5.0
 """Without any answer for so long, a replay has failed."""
 RESTART_SECONDS: Final = 5.0
+MISSED_AFTER_SECONDS: Final = 15.0
 _HEARTBEAT_MS: Final = 2000
 _LOST_MS: Final = 6000
 _RECONNECT_MS: Final = 100
@@ -90,6 +91,7 @@ class RankSubscriber:
                 group.create_task(self._watch(monitor))
                 group.create_task(self._receive(socket))
                 group.create_task(self._apply())
+                group.create_task(self._miss())
         finally:
             socket.disable_monitor()
             socket.close(0)
@@ -120,6 +122,17 @@ class RankSubscriber:
                 logger.warning("KV events: lost %s, going by our own estimate", self._url)
                 self._tracker.disconnect()
             self._work.set()
+
+    async def _miss(self) -> None:
+        """Say that nobody publishes there: ZMQ itself tries for ever and tells nothing."""
+        await asyncio.sleep(MISSED_AFTER_SECONDS)
+        if not self._tracker.connected:
+            logger.warning(
+                "KV events: no connection to %s within %g s, going by our own estimate: see that the engine"
+                " publishes there, or mend pools.kv_events.port",
+                self._url,
+                MISSED_AFTER_SECONDS,
+            )
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> None:
         while True:

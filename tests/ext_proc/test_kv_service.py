@@ -112,6 +112,17 @@ async def test_what_was_published_before_and_after_is_known(form: str) -> None:
             }  # fmt: skip
 
 
+async def test_that_nobody_publishes_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, unused_tcp_port: int
+) -> None:
+    monkeypatch.setattr(subscriber, "MISSED_AFTER_SECONDS", 0.05)
+    async with running(KvEventSource(unused_tcp_port, 0)):
+        await until(lambda: "KV events" in caplog.text)
+        await asyncio.sleep(0.2)
+    assert caplog.text.count(f"no connection to tcp://127.0.0.1:{unused_tcp_port} within") == 1
+    assert "pools.kv_events.port" in caplog.text
+
+
 async def test_a_lost_message_is_replayed() -> None:
     async with Publisher() as engine, running(at(engine)) as made:
         await until(lambda: made.freshness() is Freshness.WHOLE)

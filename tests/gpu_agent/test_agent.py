@@ -25,7 +25,7 @@ from fleet.serving import GrpcServer
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
 from gpu_agent.page import AgentServer, GpuCollector
-from gpu_agent.reporter import Reporter
+from gpu_agent.reporter import TRIES_IN_VAIN, Reporter
 from gpu_agent.sampler import Sampler
 from xds_server.signals.gpu import GpuBoard, GpuReportService
 
@@ -286,6 +286,21 @@ async def test_a_server_that_does_not_answer_is_left(bench: Any, tmp_path: Path)
         await asyncio.gather(task, return_exceptions=True)
     assert bench.registry.get_sample_value("warmroute_gpu_agent_reports_total") == 0
     await server.stop(0)
+
+
+async def test_an_xds_server_that_never_answers_is_told_once(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gpu_agent.reporter.MAX_BACKOFF_SECONDS", 0.1)
+    async with sampling(bench) as sampler:
+        address = f"unix:{tmp_path}/nowhere.sock"
+        task = asyncio.create_task(Reporter(address, "n", sampler, bench.metrics, lambda: bench.now).run())
+        breaks = "warmroute_gpu_agent_report_breaks_total"
+        await until(lambda: bench.registry.get_sample_value(breaks) > TRIES_IN_VAIN, "it is tried again")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    (told,) = [record.message for record in caplog.records if record.name == "gpu_agent.reporter"]
+    assert told.startswith(f"no xds_server takes reports at --control {address} (UNAVAILABLE: ")
 
 
 async def test_a_report_that_breaks_the_protocol_ends_the_stream_and_counts(tmp_path: Path) -> None:

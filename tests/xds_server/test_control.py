@@ -11,7 +11,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ext_proc.follower import Follower, Following
+from ext_proc.follower import TRIES_IN_VAIN, Follower, Following
 from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
@@ -89,6 +89,19 @@ async def test_a_worker_learns_the_fleet_and_its_traffic_goes_up(server: Server)
     await until(lambda: server.store.in_flight() == {A.address: 2})
     await worker.stop()
     await until(lambda: server.store.in_flight() == {})
+
+
+async def test_an_xds_server_that_never_answers_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(f"unix:{tmp_path}/nowhere.sock")
+    worker.start()
+    breaks = "warmroute_follower_breaks_total"
+    await until(lambda: (worker.registry.get_sample_value(breaks) or 0) > TRIES_IN_VAIN)
+    await worker.stop()
+    (told,) = [record.message for record in caplog.records if record.name == "ext_proc.follower"]
+    assert f"no xds_server answers at control.address {worker.address} (UNAVAILABLE: " in told
+    assert "No such file or directory" in told
 
 
 async def test_a_worker_hears_of_the_others_requests_but_not_its_own(server: Server) -> None:

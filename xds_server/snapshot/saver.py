@@ -122,7 +122,9 @@ class Saver:
         except OSError as error:
             self._errors.inc()
             if self._failing != str(error):
-                logger.warning("%s: the last good state cannot be written: %s", path, cause_of(error))
+                logger.warning(
+                    "the last good state cannot be written to xds.state_path %s: %s", path, cause_of(error)
+                )
             self._failing = str(error)
             return False
         self._on_disk, self._failing = state, ""
