@@ -143,6 +143,15 @@ class PrefixIndex:
             self._evict(endpoint)
         return int(fresh.size)
 
+    def take_back(self, address: str, blocks: Sequence[int], kept: int) -> None:
+        """Note that `address` holds no more than the `kept` leading ones of `blocks`.
+
+        Nothing that was recorded there may go on behind them.
+        """
+        endpoint = self._endpoints.get(address)
+        if endpoint is not None and (chain := blocks[: endpoint.limit]) and kept < len(chain):
+            self._remove(endpoint.recency.cut(chain, kept), endpoint)
+
     def resize(self, address: str, limit_blocks: int) -> None:
         """Set how many blocks `address` can hold, at most the index's own limit, and evict down to it."""
         endpoint = self._endpoint(address)

@@ -77,6 +77,21 @@ class Recency:
         self.held += fresh.size
         return fresh
 
+    def cut(self, chain: Sequence[int], kept: int) -> NDArray[np.uint64]:
+        """Remove a prompt's blocks behind the `kept` leading ones and return those that were held.
+
+        Nothing that is held may go on behind what is removed.
+        """
+        count, held = len(chain), len(chain) - self.touch(chain).size
+        kept = min(kept, held)
+        # As the most recently used ones they stand last, the head at the end.
+        self._order[self._end - count : self._end - kept] = _HOLE
+        self.held -= count - kept
+        if not self.held:
+            self._begin = self._end = 0
+            self._fronts = BlockTable(_SLAB_BITS)
+        return keys_of(chain[kept:held])
+
     def drop_oldest(self, count: int) -> NDArray[np.uint64]:
         """Remove the `count` least recently used blocks and return them."""
         count = min(count, self.held)

@@ -52,6 +52,19 @@ def test_a_record_tells_how_many_blocks_are_new_there() -> None:
     assert index.record(B, [1, 2, 3, 5, 6]) == 0
 
 
+def test_what_is_taken_back_is_held_no_more_and_the_rest_is() -> None:
+    index = PrefixIndex(10)
+    index.record(A, [1, 2, 3, 4])
+    index.record(B, [1, 2, 3, 4])
+    index.take_back(A, [1, 2, 3, 4], 2)
+    assert index.matched([1, 2, 3, 4]) == {A: 2, B: 4}
+    assert index.held(A) == 2
+    index.take_back(A, [1, 2, 3], 0)
+    index.take_back(C, [1, 2, 3], 0)
+    assert index.matched([1, 2, 3, 4]) == {B: 4}
+    assert index.record(A, [1, 2]) == 2
+
+
 def test_levels_name_holders_by_slot() -> None:
     index = PrefixIndex(10)
     index.record(A, [1, 2, 3])
@@ -324,6 +337,21 @@ class IndexMachine(RuleBasedStateMachine):
         old = self.recent.get(address, [])
         self.recent[address] = chain + [block for block in old if block not in chain]
         self._trim(address)
+
+    @rule(address=ADDRESSES, chain=CHAINS, kept=st.integers(0, 6))
+    def take_back(self, address: str, chain: list[int], kept: int) -> None:
+        """As far as nothing that is held goes on behind what is removed."""
+        held = self.recent.get(address, [])
+        limited = chain[: self.limits.get(address, GUARD)]
+        further = [other for other in self.chains if limited[kept : kept + 1] == other[kept : kept + 1]]
+        if any(block in held and block not in limited for other in further for block in other[kept:]):
+            return
+        self.index.take_back(address, chain, kept)
+        if kept >= len(limited) or address not in self.recent:
+            return
+        used = [block for block in limited[:kept] if block in held]
+        gone = set(limited)
+        self.recent[address] = used + [block for block in held if block not in gone]
 
     @rule(address=ADDRESSES, limit=st.integers(0, GUARD + 3))
     def resize(self, address: str, limit: int) -> None:
