@@ -31,6 +31,7 @@ from xds_server.signals.joined import (
     with_faded,
 )
 from xds_server.signals.owed import Spread
+from xds_server.signals.refusals import Refusals
 from xds_server.signals.rows import relaid, sources
 from xds_server.signals.served import ServedWindows
 from xds_server.signals.stall import HALF_OPEN_FACTOR, Seen, StallDetector, Timing
@@ -83,6 +84,7 @@ class Collector:
         self._sources = sources
         self._events = EndpointEvents(registry)
         self._trust = Trust()
+        self._refusals = Refusals()
         self._stall = StallDetector()
         self._returning = Returning()
         self._traffic = TrafficColumns()
@@ -129,6 +131,7 @@ class Collector:
     def take(self, finished: Finished, now: float) -> None:
         """Take in a request that an Envoy has finished."""
         self._served.record(finished, now)
+        self._refusals.note(finished, now)
 
     def loads(
         self, membership: Membership, now: float, weights: Mapping[str, int] = NO_WEIGHTS
@@ -153,7 +156,8 @@ class Collector:
         self._busy_at[moving | ~self._traffic.known] = now
         duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
         stalled = self._step_stall(recent, duration, now, listening=listening)
-        trust = self._trust.step(recent.ok, recent.faults, now)
+        refused = self._refusals.step(self._rows, self._pools, recent.ok, now)
+        trust = self._trust.step(recent.ok, recent.faults + refused, now)
         if self._trust.recovered.any():
             self._served.forgive(np.flatnonzero(self._trust.recovered))
         self._events.tell(self._endpoints, stalled, trust)
@@ -172,7 +176,7 @@ class Collector:
         endpoints = membership.endpoints
         addresses = [endpoint.address for endpoint in endpoints]
         source = sources(addresses, self._rows)
-        parts = (self._trust, self._stall, self._returning, self._traffic, self._events)
+        parts = (self._trust, self._refusals, self._stall, self._returning, self._traffic, self._events)
         for part in parts:
             part.relay(source)
         if self._doubted and now < self._doubted_until:

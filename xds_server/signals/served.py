@@ -3,7 +3,7 @@
 Who is to blame for a request that went wrong:
 
 - 5xx that the host itself answered, and connections to it that failed, broke or could not be made: the host;
-- 4xx, 429 included: the client, or a host that defends itself; never a fault;
+- 4xx, 429 included: the client, or a host that defends itself; no fault here (`refusals.py` compares peers);
 - a client that went away: nobody, the request counts as finished only;
 - the end of a WebSocket, whatever it was: nobody. The server closes the connection first (RFC 6455, 7.1.1),
   and Envoy flags that as broken. That one has opened is told when it has, and counts as an answer;

@@ -3,9 +3,10 @@
 A recent share of faults is kept that halves with every answer, so it follows the newest two or three. While
 it is above a half, trust falls with time, to the floor within two seconds: with time, not by count, because
 what an endpoint gets falls with it. Each good answer multiplies trust, the more the longer the answers have
-been good, and the fourth in a row makes it whole. 4xx changes nothing. An endpoint of which nothing is heard
-grows back over seconds, which lets it be tried (half open); where its newest two answers were good, trust
-grows with time too, because at light load no others may come for a while.
+been good, and the fourth in a row makes it whole. 4xx counts where it speaks against the endpoint
+(`refusals.py`), otherwise it changes nothing. An endpoint of which nothing is heard grows back over seconds,
+which lets it be tried (half open); where its newest two answers were good, trust grows with time too, because
+at light load no others may come for a while.
 
 One endpoint's recent share of faults s, trust t, over a step of d seconds with k good answers:
 
