@@ -22,14 +22,14 @@ from fleet.serving import GrpcServer
 from fleet.tls import Certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
     from fleet.admin import Query
     from fleet.settings import PeerTlsSettings, Settings
-    from fleet.store import FleetStore
+    from fleet.store import FleetStore, Missed
 
 
 class ExtProcServer:
@@ -67,6 +67,7 @@ class ExtProcServer:
             source=store,
             keys=self._keys,
         )
+        store.on_missed(self._missed)
         self._grpc = GrpcServer(
             "ext_proc",
             settings.ext_proc.address,
@@ -153,22 +154,24 @@ class ExtProcServer:
         if not settings.ext_proc.shared.url.get_secret_value():
             return None
         router = self._router
-
-        def take(address: str, blocks: Sequence[int]) -> None:
-            # Looked up each time, for changed settings may put another one in its place.
-            router.warmth.add_remote(address, blocks)
-
         share = Share(
             settings.ext_proc.shared,
             self._worker,
             lambda: router.settings.ext_proc.pick.block_bytes,
-            take,
+            router.take_remote,
             metrics,
             prompt_blocks=lambda: router.settings.limits.prompt_blocks,
             clock=clock,
         )
         router.warmth.on_added = share.publish
         return share
+
+    def _missed(self, missed: Missed) -> None:
+        """Let the router hear of it; the edge at which a fault of ours ends."""
+        try:
+            self._router.missed(missed)
+        except Exception as error:  # noqa: BLE001 - counted and logged there
+            self._service.faults.note(error)
 
     async def _announce_ready(self) -> None:
         if self._store.view is None:

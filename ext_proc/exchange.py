@@ -102,11 +102,11 @@ class Exchange:
         reads: Reads = NO_MORE,
         held: HeldBytes | None = None,
         clear_route_cache: bool = False,
-        on_served: Callable[[str], None] | None = None,
+        on_served: Callable[[str, bool], None] | None = None,
     ) -> None:
         """`route` chooses by `body_limit` leading bytes of a body; while `held` is over its limit, by fewer.
 
-        `on_served` hears the address that served, where a gateway tells it with the response's headers.
+        `on_served` hears from a response's headers who served, where a gateway tells, and if it is an error.
         """
         self.pick: Pick | None = None
         self._route = route
@@ -340,9 +340,9 @@ class Exchange:
     def _note_served(self, message: pb.ProcessingRequest) -> None:
         tell, self._on_served = self._on_served, None
         if tell is not None:
-            address = served_of(message.metadata_context, message.response_headers.headers)
-            if address:
-                tell(address)
+            address, refused = served_of(message.metadata_context, message.response_headers.headers)
+            if address or refused:
+                tell(address, refused)
 
     @property
     def _news(self) -> Pick | None:

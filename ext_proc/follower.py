@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from prometheus_client import Counter, Gauge
 
-from fleet.codec import decode_in_flight, decode_loads, decode_membership, encode_traffic
+from fleet.codec import decode_in_flight, decode_loads, decode_membership, decode_missed, encode_traffic
 from fleet.credentials import Dialler
 from fleet.errors import PeerError
 from fleet.serving import permitted_ping_seconds
@@ -153,6 +153,10 @@ class Follower:
                     heard = True
                     if self._dialler.heed(permitted_ping_seconds(await call.initial_metadata())):
                         break
+                if update.HasField("missed"):
+                    for missed in decode_missed(update.missed):
+                        self._store.tell_missed(missed)
+                    continue
                 view = following.on_update(update, self._store.view, self._clock())
                 if view is not None:
                     self._store.publish(view)

@@ -50,6 +50,11 @@ class Inquiry(NamedTuple):
     """What an engine may have to load for it; empty: nothing."""
     block_bytes: int
 
+    @property
+    def prompt_digest(self) -> int:
+        """64-bit digest of the whole prompt, as far as it fills blocks, with its identity."""
+        return self.blocks[-1] if self.blocks else self.leading_hash
+
     def leading_key(self) -> bytes:
         """Digest of the leading part."""
         return leading_key(self.prompt.text, self.identity, LEADING_BYTES)
@@ -109,16 +114,19 @@ def inquiry(
     )
 
 
-def note_leading(warmth: Warmth, asks: Inquiry, address: str, held: int, key: bytes) -> None:
+def note_leading(warmth: Warmth, asks: Inquiry, address: str, held: int, key: bytes) -> int:
     """Note where a prompt's leading part is, for when nobody is known to hold it any more.
 
-    Where nobody held any of it, which is when its `key` is there, and where `address` holds all of it.
+    Where nobody held any of it, which is when its `key` is there, and where `address` holds all of it. Return
+    its mark where it was news, else 0.
     """
     mark, whole = leading_mark(asks.prompt.text, asks.identity, asks.blocks, asks.block_bytes, LEADING_BYTES)
     if key:
         warmth.record_leading(key, address, mark)
-    elif held >= max(whole, 1) and warmth.wants_leading(mark, address):
+        return mark
+    if held >= max(whole, 1) and warmth.wants_leading(mark, address):
         warmth.record_leading(asks.leading_key(), address, mark, again=True)
+    return 0
 
 
 def tenant_of(headers: Mapping[str, str], settings: Settings) -> str:

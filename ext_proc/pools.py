@@ -144,6 +144,12 @@ class Pools:
         if pool is not None:
             pool.backlog.set_in_flight(address, self._traffic.in_flight(address), self._clock())
 
+    def put_off_trial(self, address: str) -> None:
+        """Try an endpoint later that has just refused a request."""
+        pool = self._pool_of.get(address)
+        if pool is not None:
+            pool.put_off_trial(address, self._clock())
+
     def emptied(self, address: str) -> None:
         """Hear that an engine has dropped its cache; how much fits into it stays."""
         if address in self._pool_of:

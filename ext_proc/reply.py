@@ -26,6 +26,7 @@ from fleet.names import (
     METADATA_MATCHED,
     METADATA_NAMESPACE,
     METADATA_PREFIX,
+    METADATA_PROMPT,
     METADATA_REASON,
     METADATA_TRACE,
     REMOVED_REQUEST_HEADERS,
@@ -255,6 +256,8 @@ def _set_metadata(reply: pb.ProcessingResponse, pick: Pick, *, crowded: bool = F
         ours[METADATA_TRACE].string_value = pick.trace
     if pick.expected_seconds is not None and pick.endpoints:
         ours[METADATA_EXPECTED].string_value = f"{pick.expected_seconds:.6f}"
+    if pick.prompt and pick.endpoints:
+        ours[METADATA_PROMPT].string_value = f"{pick.prompt:016x}"
     if crowded:
         return
     ours[METADATA_REASON].string_value = pick.reason.value

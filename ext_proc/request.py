@@ -190,18 +190,21 @@ def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
     return tuple(text for entry in texts if (text := entry.strip()))
 
 
-def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> str:
-    """Read who served a response, as a gateway tells with its headers; empty when it does not."""
+def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> tuple[str, bool]:
+    """Read who served a response, as a gateway tells with its headers, and whether its status is an error.
+
+    The address is empty where it is not told.
+    """
+    address, refused = "", False
     if DESTINATION_NAMESPACE in metadata.filter_metadata:
         fields = metadata.filter_metadata[DESTINATION_NAMESPACE].fields
-        address: str = fields[SERVED_KEY].string_value if SERVED_KEY in fields else ""
-        if address:
-            return address.strip()
+        address = fields[SERVED_KEY].string_value.strip() if SERVED_KEY in fields else ""
     for header in headers.headers:
-        if header.key == SERVED_KEY:
-            text: str = header.raw_value.decode("latin-1") or header.value
-            return text.strip()
-    return ""
+        if header.key == ":status":
+            refused = (header.raw_value or header.value.encode())[:1] in (b"4", b"5")
+        elif header.key == SERVED_KEY and not address:
+            address = (header.raw_value.decode("latin-1") or header.value).strip()
+    return address, refused
 
 
 def model_in_path(path: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,10 +17,11 @@ from ext_proc.pools import Pools
 from ext_proc.prefix.warmth import Warmth
 from ext_proc.prompt.unreadable import Unreadable
 from ext_proc.request import model_in_path
-from ext_proc.sent import Sent
+from ext_proc.sent import Noted, Refused, Sent
 from ext_proc.sessions import Sessions
 from ext_proc.subset import subset
 from ext_proc.traffic import Token, TrafficCounter
+from fleet.store import Missed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -35,6 +35,16 @@ if TYPE_CHECKING:
     from ext_proc.request import RouteRequest
     from ext_proc.subset import Subset
     from fleet.settings import Settings
+
+
+class Choice(NamedTuple):
+    """A pick, with what is noted of its request once it is final."""
+
+    pick: Pick
+    asks: Inquiry | None = None
+    """None: there is nothing to note."""
+    question: Question | None = None
+    kv: Asked | None = None
 
 
 class Router:
@@ -60,8 +70,8 @@ class Router:
             settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
         )
         self.pools = Pools(source, settings, self.warmth, self.traffic, clock)
-        self._sent = Sent()
-        self._serials = count(1)
+        self._sent = Sent(wanted=settings.signals.access_log)
+        self._refused = Refused()
         blocks = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
         blocks.set_function(lambda: sum(self.warmth.held(address) for address in self.pools.addresses))
         nbytes = Gauge("warmroute_prefix_index_bytes", "Memory of the prefix index", registry=registry)
@@ -70,36 +80,41 @@ class Router:
         sessions.set_function(lambda: len(self.sessions))
 
     def route(self, request: RouteRequest) -> Pick:
-        """Choose for one request: the one function that reads as its sentence."""
+        """Choose for a request whose pick is final at once, and note it."""
+        return self.book(self.choose(request))
+
+    def choose(self, request: RouteRequest) -> Choice:
+        """Choose for one request: the one function that reads as its sentence. Nothing is noted yet."""
         if not self.pools.follow():
-            return Pick.none(Reason.NO_FLEET)
+            return Choice(Pick.none(Reason.NO_FLEET))
         told = read(request, self.settings, self._clock)
         if isinstance(told, Unreadable):
-            return self._unread(request, Reason(told.value))
+            return Choice(self._unread(request, Reason(told.value)))
         prompt = told.prompt
         pool = self.pools.find(request.cluster, prompt.model)
         if pool is None:
-            return Pick.none(Reason.NO_POOL, meant=Meant(model=prompt.model))
+            return Choice(Pick.none(Reason.NO_POOL, meant=Meant(model=prompt.model)))
         if not pool.shape.addresses:
-            return Pick.none(Reason.NO_ENDPOINT, meant=Meant(pool.shape.name, prompt.model))
+            return Choice(Pick.none(Reason.NO_ENDPOINT, meant=Meant(pool.shape.name, prompt.model)))
         # A prompt that was read from a cut body may lack a model that follows in the rest.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
         allowed = None if request.subset is None else subset(request.subset)
         picks = None if model is None else pool.bound(model, allowed)
         refusal = self._refusal(request, pool, picks, allowed)
         if refusal is not None:
-            return Pick.refuse(Reason.SHED, refusal)
+            return Choice(Pick.refuse(Reason.SHED, refusal))
         if model is None or picks is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
-            return Pick.none(reason, meant=Meant(pool.shape.name, model))
+            return Choice(Pick.none(reason, meant=Meant(pool.shape.name, model)))
         asks = inquiry(request, self.settings, pool, model, prompt)
         kv = self._asked_of_kv(asks, told.body)
         question = self.question(asks, kv, explain=request.explain)
         pick = picks.pick(question)
         if not pick.endpoints:
-            return replace(pick, meant=Meant(pool.shape.name, model))
-        pick = self._recorded(pick, asks, question, kv)
-        return replace(pick, reason=Reason.HEADERS) if request.headers_only else pick
+            return Choice(replace(pick, meant=Meant(pool.shape.name, model)))
+        if request.headers_only:
+            pick = replace(pick, reason=Reason.HEADERS)
+        return Choice(pick, asks, question, kv)
 
     def _unread(self, request: RouteRequest, reason: Reason) -> Pick:
         """Refuse by its headers a request of which no prompt was read; else let it go by weights."""
@@ -135,11 +150,43 @@ class Router:
         self.traffic.finished(token)
         self.pools.note_in_flight(token.address)
 
-    def served(self, pick: Pick | None, address: str) -> None:
-        """Hear who served a request, where a gateway tells: that one is warm for its prompt now."""
-        blocks = self._sent.take(0 if pick is None else pick.serial)
-        if pick is not None and blocks and address != pick.endpoints[0] and address in self.pools:
-            self.warmth.record(address, blocks)
+    def answered(self, pick: Pick | None, address: str, *, refused: bool) -> None:
+        """Hear of a response from a gateway: that it is an error, or who served it, where that is told."""
+        self._sent.wanted = True
+        if pick is not None and pick.endpoints and (refused or address != pick.endpoints[0]):
+            self.missed(Missed(pick.prompt, pick.endpoints[0], "" if refused else address))
+
+    def missed(self, missed: Missed) -> None:
+        """Take back what was noted of a request that its pick has refused, or that was served elsewhere.
+
+        It may be another worker's, of which only what that one has shared is known here.
+        """
+        prompt, picked, served = missed
+        if not prompt:
+            return
+        now = self._clock()
+        if not served:
+            self._refused.note(prompt, picked, now)
+            self.pools.put_off_trial(picked)
+        found = self._sent.take_back(prompt, picked)
+        if found is None:
+            return
+        noted, kept = found
+        # Whose leading blocks are warm all the same may have had the leading part before.
+        self.warmth.take_back(picked, noted.blocks, kept, 0 if kept else noted.mark)
+        there = served if served in self.pools else ""
+        if there:
+            self._note(Noted(0, there, noted.blocks, 0, now))
+        if noted.session:
+            self.sessions.take_back(noted.session, picked, there or noted.session_before, now)
+        if noted.kv_key and self._kv is not None:
+            self._kv.take_back(picked, noted.kv_key)
+
+    def take_remote(self, address: str, blocks: Sequence[int]) -> None:
+        """Note what another worker sent where, as far as the endpoint is known here."""
+        warm = self.warmth.add_remote(address, blocks)
+        if warm is not None and blocks:
+            self._sent.note(Noted(blocks[-1], address, blocks, warm, self._clock()))
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings; blocks of another size, or more of them, make another index."""
@@ -152,6 +199,7 @@ class Router:
         other = (pick.block_bytes, pick.forget_after_seconds) != (was.block_bytes, was.forget_after_seconds)
         if outgrown or other:
             self.warmth = _warmth(settings, self.warmth.on_added)
+            self._sent = Sent(wanted=self._sent.wanted)
         self.pools.reconfigure(settings, self.warmth)
 
     def status(self) -> dict[str, Any]:
@@ -223,6 +271,8 @@ class Router:
             key,
             warmth.had(key) if key else (),
             edges,
+            asks.prompt_digest,
+            self._refused.by(asks.prompt_digest, now),
         )
 
     def _matched(self, asks: Inquiry, kv: Asked | None) -> NDArray[np.int64]:
@@ -237,27 +287,37 @@ class Router:
                 matched[row] = min(held, len(blocks))
         return matched
 
-    def _recorded(self, pick: Pick, asks: Inquiry, question: Question, kv: Asked | None) -> Pick:
-        """Remember what a pick changes for those who come later."""
+    def book(self, choice: Choice) -> Pick:
+        """Note what a pick changes for those who come later, now that it is final, and return it."""
+        pick, asks, question, kv = choice
+        if asks is None or question is None:
+            return pick
         first, blocks, now, warmth = pick.endpoints[0], asks.blocks, question.now, self.warmth
         held = question.matched.item(asks.pool.shape.position[first])
         cold_bytes = question.text_bytes - held * self.settings.ext_proc.pick.block_bytes
         asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes)
+        noted = Noted(pick.prompt, first, blocks, 0, now)
         if blocks:
-            warmth.record(first, blocks)
             total = asks.pool.demand(asks.model).at(now)
             also = {*(question.edges or ())}
             warmth.asked(blocks, now, also, total, LOOK_BACK * question.matched.size)
-            note_leading(warmth, asks, first, held, question.leading_key)
+            noted.mark = note_leading(warmth, asks, first, held, question.leading_key)
         if kv is not None and self._kv is not None:
-            self._kv.sent(first, kv)
+            noted.kv_key = self._kv.sent(first, kv)
         # A session does not follow a trial: nobody knows yet whether that one can be relied on.
         if asks.session and not pick.trial:
+            noted.session, noted.session_before = asks.session, question.session
             self.sessions.note(asks.session, first, now)
-        if self._sent.wanted and blocks:
-            pick = replace(pick, serial=next(self._serials))
-            self._sent.note(pick.serial, blocks)
+        self._note(noted)
         return pick
+
+    def _note(self, noted: Noted) -> None:
+        """Count a prompt's blocks as warm, and remember it until its outcome can be told no more."""
+        blocks = noted.blocks
+        if blocks:
+            noted.warm = self.warmth.record(noted.address, blocks)
+        if blocks or noted.session or noted.kv_key:
+            self._sent.note(noted)
 
 
 class _Counts(NamedTuple):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ext_proc.idempotency.store import Claim
     from ext_proc.request import RouteRequest
+    from ext_proc.routing import Choice
     from ext_proc.server import ExtProcService
     from ext_proc.traffic import Token
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -60,8 +61,8 @@ class ExchangeStream:
     """One request's stream, without its transport: messages in, replies out, `close` at whatever end."""
 
     __slots__ = (
-        "_asked", "_claim", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span", "_token", "begun",
-        "waits",
+        "_asked", "_choice", "_claim", "_exchange", "_in_duty", "_pick_seconds", "_service", "_span",
+        "_token", "begun", "waits",
     )  # fmt: skip
 
     def __init__(self, service: ExtProcService) -> None:
@@ -73,6 +74,8 @@ class ExchangeStream:
         self._in_duty = False
         self._claim: Claim | None = None
         """To be the one request of its kind in flight, where duplicates are refused."""
+        self._choice: Choice | None = None
+        """A pick that is final once the other workers have confirmed the claim."""
         self.waits = False
         """Whether the transport waits for a message: everything is said then."""
         self.begun = False
@@ -95,13 +98,14 @@ class ExchangeStream:
         replies: list[pb.ProcessingResponse] | None = None
         try:
             replies = self._exchange.on_message(message)
-            if undecided and (pick := self._exchange.pick) is not None:
+            if undecided and (pick := self._exchange.pick) is not None and self._choice is None:
                 self._decided(pick)
         except Exception as error:  # noqa: BLE001 - the one edge: no fault of ours may fail a request
             self._service.faults.note(error)
         if replies is not None:
             # Also when only the counting failed: what these replies let go could not be said again.
             return replies
+        self._choice = None
         pick = self._instead()
         replies = self._exchange.on_fault(message, pick)
         if undecided:
@@ -110,16 +114,25 @@ class ExchangeStream:
         return replies
 
     async def replies(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """As `on_message`; where workers share what is in flight, the others are asked before it is said."""
-        unclaimed = self._claim is None
+        """As `on_message`; where workers share what is in flight, the others are asked before it is said.
+
+        Until they have answered, nothing is counted or noted: the pick is not final.
+        """
         replies = self.on_message(message)
-        claim, keys = self._claim, self._service.keys
-        if claim is None or not unclaimed or not keys.asks_others or await keys.confirm(claim):
+        choice, claim = self._choice, self._claim
+        if choice is None or claim is None:
             return replies
-        # Already counted as a pick, whose request ends here.
-        self._finish()
-        self._service.metrics.picks[Reason.DUPLICATE].inc()
-        return [refusal_reply(DUPLICATE)]
+        confirmed = await self._service.keys.confirm(claim)
+        self._choice = None
+        try:
+            if not confirmed:
+                self._decided(Pick.refuse(Reason.DUPLICATE, DUPLICATE))
+            elif (pick := self._exchange.pick) is not None:
+                self._service.router.book(choice)
+                self._decided(pick)
+        except Exception as error:  # noqa: BLE001 - as in on_message
+            self._service.faults.note(error)
+        return replies if confirmed else [refusal_reply(DUPLICATE)]
 
     @property
     def may_leave(self) -> bool:
@@ -166,7 +179,11 @@ class ExchangeStream:
                 self._claim = service.keys.begin(mark)
                 if self._claim is None:
                     return Pick.refuse(Reason.DUPLICATE, DUPLICATE)
-            pick = service.router.route(request)
+            if self._claim is None or not service.keys.asks_others:
+                pick = service.router.route(request)
+            else:
+                self._choice = service.router.choose(request)
+                pick = self._choice.pick
             if mark is not None:
                 pick = replace(pick, told=tuple(mark.told.items()))
             if span is not None:
@@ -199,11 +216,13 @@ class ExchangeStream:
             return pick
         return self._fulfilled(pick, request)
 
-    def _served(self, address: str) -> None:
-        """Hear who served, from a gateway that tells."""
-        self._service.metrics.served[Served.of(address, self._exchange.pick)].inc()
-        self._service.on_served(address)
-        self._service.router.served(self._exchange.pick, address)
+    def _served(self, address: str, refused: bool) -> None:  # noqa: FBT001 - as the exchange tells it
+        """Hear of the response, from a gateway that tells."""
+        pick = self._exchange.pick
+        if address:
+            self._service.metrics.served[Served.of(address, pick)].inc()
+            self._service.on_served(address)
+        self._service.router.answered(pick, address, refused=refused)
 
     def _decided(self, pick: Pick) -> None:
         # A stream that ends early would tell of an idle, fast endpoint; unknown is better than wrong.

@@ -28,6 +28,13 @@ class Sessions:
             return ""
         return address
 
+    def take_back(self, session: int, address: str, before: str, now: float) -> None:
+        """Note that its last request did not stay where it went; `before` is where the one before it was."""
+        if self.endpoint(session, now) == address != before:
+            del self._held[session]
+            if before:
+                self.note(session, before, now)
+
     def note(self, session: int, address: str, now: float) -> None:
         """Note where a request went."""
         self._held[session] = (address, now)

@@ -12,7 +12,7 @@ from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 from fleet.errors import PeerError
 from fleet.load import signal
 from fleet.pick_table import ROW_OF, PickTable, TableLoads
-from fleet.store import FleetView, Traffic
+from fleet.store import FleetView, Missed, Traffic
 from fleet.wire import control_pb2
 
 if TYPE_CHECKING:
@@ -147,6 +147,20 @@ def decode_in_flight(update: control_pb2.InFlightUpdate, membership: Membership)
     if len(update.elsewhere) != len(addresses):
         raise PeerError(f"{len(update.elsewhere)} counts for {len(addresses)} endpoints")
     return {address: count for address, count in zip(addresses, update.elsewhere, strict=True) if count}
+
+
+def encode_missed(missed: Iterable[Missed]) -> control_pb2.FleetUpdate:
+    """Requests that the first endpoint of their pick did not answer well."""
+    update = control_pb2.FleetUpdate()
+    update.missed.SetInParent()
+    for prompt, picked, served in missed:
+        update.missed.missed.add(prompt=prompt, picked=picked, served=served)
+    return update
+
+
+def decode_missed(update: control_pb2.MissedUpdate) -> list[Missed]:
+    """Read the inverse of `encode_missed`."""
+    return [Missed(entry.prompt, entry.picked, entry.served) for entry in update.missed]
 
 
 def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:

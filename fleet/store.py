@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.endpoint import Membership
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from fleet.load import Load
     from fleet.pick_table import PickTable
@@ -50,8 +50,20 @@ class Traffic:
     """Age of the oldest request in flight; None without one."""
 
 
+class Missed(NamedTuple):
+    """A request that the first endpoint of its pick did not answer well: it is not warm for the prompt."""
+
+    prompt: int
+    """64-bit digest of the prompt, as ext_proc noted it with the pick."""
+    picked: str
+    served: str
+    """Address of the endpoint that answered well in its place; empty: the client was refused."""
+
+
 class FleetStore:
     """Holds the newest view and every worker's newest traffic; wakes those who wait for a change.
+
+    Missed requests pass through: they are told to those who listen, and not kept.
 
     Single-threaded: all calls come from one event loop.
     """
@@ -62,6 +74,7 @@ class FleetStore:
         self._traffic: dict[str, dict[str, Traffic]] = {}
         self._in_flight: dict[str, int] = {}
         """Kept with each report, because every worker asks for it in every tick."""
+        self._on_missed: list[Callable[[Missed], None]] = []
 
     @property
     def view(self) -> FleetView | None:
@@ -79,6 +92,15 @@ class FleetStore:
         while self._view is None or self._view is than:
             await self._changed.wait()
         return self._view
+
+    def on_missed(self, hear: Callable[[Missed], None]) -> None:
+        """Tell `hear` of each missed request from now on; it must not raise."""
+        self._on_missed.append(hear)
+
+    def tell_missed(self, missed: Missed) -> None:
+        """Tell everybody who listens."""
+        for hear in self._on_missed:
+            hear(missed)
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:
         """Replace what `worker` reported before."""

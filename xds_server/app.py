@@ -25,6 +25,7 @@ from xds_server.exposition import ClientExposition, EndpointExposition
 from xds_server.http2.watch import Http2Watch
 from xds_server.operators import Operators
 from xds_server.sensing import Sensing
+from xds_server.signals.missed import missed_of
 from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.last_good import LastGood
@@ -290,6 +291,8 @@ class XdsServer:
         self._operators.requests.note(finished)
         self._http2.note(finished)
         self._keeper.note(finished)
+        if (missed := missed_of(finished)) is not None:
+            self._store.tell_missed(missed)
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""

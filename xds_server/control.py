@@ -5,7 +5,8 @@ fleet's view; a changed membership is told before the loads that refer to it. A 
 gets the newest view only. When its stream ends, its traffic is forgotten.
 
 The others' requests are told between two views, too, soon after they have been reported: by older counts two
-workers send to the same endpoint what one would have spread.
+workers send to the same endpoint what one would have spread. So are missed requests, to all: the worker that
+picked takes back what it noted, and the others avoid the endpoint for that prompt.
 
 Membership and loads are the same for all workers, so they are made bytes once a view, whatever the number of
 workers. What differs, the requests of the others, is a small message of its own.
@@ -16,14 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
-from fleet.codec import decode_traffic, encode_in_flight, encode_loads, encode_membership
+from fleet.codec import decode_traffic, encode_in_flight, encode_loads, encode_membership, encode_missed
 from fleet.errors import PeerError
 from fleet.pick_table import PickTable
 from fleet.serving import PERMITTED_PING
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.store import FleetStore, FleetView
+    from fleet.store import FleetStore, FleetView, Missed
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,8 @@ _LEAST_APART_SECONDS: Final = 0.05
 _MOST_APART_SECONDS: Final = 0.25
 _APART_SECONDS_PER_COUNT: Final = 0.00025
 """Telling one worker of one endpoint takes a hundredth of that or less."""
+MOST_MISSED: Final = 1024
+"""Missed requests that are told at once; of more, the newest."""
 
 
 class Broadcast:
@@ -99,12 +104,31 @@ class Broadcast:
         )
 
 
+class MissedLog:
+    """The newest missed requests, which each worker is told once; I/O-free."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._newest: deque[Missed] = deque(maxlen=MOST_MISSED)
+
+    def add(self, missed: Missed) -> None:
+        """Take in one."""
+        self.total += 1
+        self._newest.append(missed)
+
+    def since(self, total: int) -> list[Missed]:
+        """Return those that came after the first `total`, as far as they are kept."""
+        return list(islice(self._newest, max(0, len(self._newest) - (self.total - total)), None))
+
+
 class WorkerStream:
     """What one worker has been told; I/O-free."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: Broadcast, log: MissedLog) -> None:
         self.worker: str | None = None
         self._broadcast = broadcast
+        self._log = log
+        self._missed = log.total
         self._membership: Membership | None = None
         self._serial: int | None = None
         self._elsewhere: Mapping[str, int] | None = None
@@ -148,6 +172,11 @@ class WorkerStream:
             return []
         return [encode_in_flight(elsewhere, self._membership).SerializeToString()]
 
+    def missed(self) -> list[bytes]:
+        """What it must be told of missed requests."""
+        missed, self._missed = self._log.since(self._missed), self._log.total
+        return [encode_missed(missed).SerializeToString()] if missed else []
+
 
 class Pulse:
     """Wakes all streams together after reports, and not more often than is worth it."""
@@ -160,9 +189,13 @@ class Pulse:
 
     def hear(self, apart_seconds: float) -> None:
         """Beat soon, at least so many seconds after the last beat."""
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(loop.time(), self._beat_at + apart_seconds), self._beat)
+        loop = asyncio.get_running_loop()
+        at = max(loop.time(), self._beat_at + apart_seconds)
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at, self._beat)
 
     def _beat(self) -> None:
         self._timer = None
@@ -191,6 +224,8 @@ class ControlService:
         self._store = store
         self._clock = clock
         self._broadcast = Broadcast()
+        self._missed = MissedLog()
+        store.on_missed(self._take_missed)
         self._streams: set[str] = set()
         self._reported = Pulse()
         self._serial = 0
@@ -214,7 +249,7 @@ class ControlService:
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[bytes]:
         """One worker's stream; yields serialised `FleetUpdate`s."""
-        stream = WorkerStream(self._broadcast)
+        stream = WorkerStream(self._broadcast, self._missed)
         try:
             stream.on_request(await anext(request_iterator), self._store)
         except StopAsyncIteration:
@@ -251,7 +286,7 @@ class ControlService:
             view = self._store.view
             if view is not None and view is not told:
                 told, beats = view, self._reported.beats
-                for update in stream.updates(view, self._store, self._clock()):
+                for update in (*stream.updates(view, self._store, self._clock()), *stream.missed()):
                     yield update
                 continue
             change = asyncio.create_task(self._store.changed(told))
@@ -263,7 +298,7 @@ class ControlService:
                 report.cancel()
             if self._reported.beats > beats:
                 beats = self._reported.beats
-                for update in stream.in_flight(self._store):
+                for update in (*stream.in_flight(self._store), *stream.missed()):
                     yield update
 
     async def _read(self, stream: WorkerStream, requests: AsyncIterator[control_pb2.FollowRequest]) -> None:
@@ -271,6 +306,12 @@ class ControlService:
             stream.on_request(request, self._store)
             if len(self._streams) > 1:
                 self._tell_soon()
+
+    def _take_missed(self, missed: Missed) -> None:
+        """Tell the workers, if there are any, as soon as that is worth it."""
+        if self._streams:
+            self._missed.add(missed)
+            self._reported.hear(_LEAST_APART_SECONDS)
 
     def _tell_soon(self) -> None:
         """See to it that workers hear of changed counts, without waiting for a tick."""

@@ -189,9 +189,16 @@ class KvLookup:
                     merged[address] = local[address]
         return merged
 
-    def sent(self, address: str, asked: Asked) -> None:
-        """Take note that the request goes to an endpoint, which must soon tell the blocks it fills."""
-        self.view.expect(address, asked.keys)
+    def sent(self, address: str, asked: Asked) -> int:
+        """Take note that the request goes to an endpoint, which must soon tell the blocks it fills.
+
+        Return the key of the first of them, 0 where none is expected.
+        """
+        return self.view.expect(address, asked.keys)
+
+    def take_back(self, address: str, key: int) -> None:
+        """Expect nothing of a request that an endpoint did not compute."""
+        self.view.expect_no_more(address, key)
 
     def _reach(self, address: str) -> int:
         """Return the tokens that one more block would take."""

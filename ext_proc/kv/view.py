@@ -151,24 +151,35 @@ class KvView:
             found[slot.owner] = found.get(slot.owner, 0.0) + fast + SLOW_TIER_WORTH * (anywhere - fast)
         return {a: int(total / len(self._endpoints[a].trackers)) for a, total in found.items()}
 
-    def expect(self, address: str, keys: NDArray[np.uint64]) -> None:
-        """Take note of a prompt that is on its way to an endpoint, by the keys of its prefixes."""
+    def expect(self, address: str, keys: NDArray[np.uint64]) -> int:
+        """Take note of a prompt that is on its way to an endpoint, by the keys of its prefixes.
+
+        Return the key that must show up, 0 for none.
+        """
         held = self._endpoints.get(address)
         if held is None or not all(tracker.settled for tracker in held.trackers):
-            return
+            return 0
         size = max(tracker.slot.block_tokens for tracker in held.trackers)
         if not size:
-            return
-        step, ranks = step_tokens(size), 0
+            return 0
+        step, ranks, expected = step_tokens(size), 0, 0
         for tracker in held.trackers:
             ranks |= tracker.slot.bit
         for key in keys[step - 1 :: step].tolist():
             if not self.index.holders(key) & ranks:
                 # A prompt that is sent again and again is not expected again and again.
                 held.expected.setdefault(key, self._clock())
+                expected = key
                 break
         if len(held.expected) > MAX_EXPECTED:
             held.expected.popitem(last=False)
+        return expected
+
+    def expect_no_more(self, address: str, key: int) -> None:
+        """Take note that an endpoint has not computed a prompt, by what `expect` returned for it."""
+        held = self._endpoints.get(address)
+        if held is not None:
+            held.expected.pop(key, None)
 
     def trackers(self, address: str) -> Sequence[Tracker]:
         """Return an endpoint's trackers, for metrics and the admin server."""

@@ -26,6 +26,8 @@ from ext_proc.pick.pickers.offer import Offer
 from ext_proc.pick.scorers import Scores
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -38,6 +40,8 @@ DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
 NOISE_SHARE: Final = 0.1
 """Of what one request in flight adds: differences of cost below it are no reason to prefer anybody."""
+LAST_SECONDS: Final = 3600.0
+"""Of cost: more than any prompt takes."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
 """An endpoint that holds so many requests of ours gets no more to try it with: they may hang."""
 
@@ -67,11 +71,13 @@ class Composition:
             return Pick.none(Reason.NO_SIGNAL, question.prefix)
         forecast = self.forecaster.of(question)
         cost = self.scores.cost(question, forecast)
+        if question.refused_by:
+            cost = self._past_refusals(cost, question.refused_by)
         order = self.choose(self.offer(question, forecast, cost))
         considered = comparison(
             candidates.addresses, order, cost, forecast, self.scores.fixed, explain=question.explain
         )
-        if candidates.trials and (tried := self._due_trial(question.now)) is not None:
+        if candidates.trials and (tried := self._due_trial(question)) is not None:
             return self._trial(*tried, order, question, considered)
         first = order[0]
         self._note_chosen(first, question.now)
@@ -84,6 +90,7 @@ class Composition:
             reason=Reason.WARM if held else Reason.COLD,
             matched_share=held / len(question.blocks) if held else 0.0,
             prefix=question.prefix,
+            prompt=question.prompt,
             expected_seconds=forecast.queue.item(first) + forecast.load.item(first) + cold,
             cold_seconds=cold,
             candidates=len(candidates.addresses),
@@ -101,10 +108,19 @@ class Composition:
             bool(question.session) and self.candidates.place(question.session) is not None
         )
 
-    def _due_trial(self, now: float) -> tuple[int, str] | None:
+    def _past_refusals(self, cost: NDArray[np.float64], refused_by: Collection[str]) -> NDArray[np.float64]:
+        """Put those that have refused this prompt behind all others; where all have, nothing changes."""
+        places = [place for address in refused_by if (place := self.candidates.place(address)) is not None]
+        cost = cost.copy()
+        cost[places] += LAST_SECONDS
+        return cost
+
+    def _due_trial(self, question: Question) -> tuple[int, str] | None:
         """Return row and address of one that may be tried now, if there is one, and note that it is."""
-        tried_at = self._backlog.tried_at
+        tried_at, now = self._backlog.tried_at, question.now
         for row, address in self.candidates.trials:
+            if address in question.refused_by:
+                continue
             due = now - tried_at[row] >= self._trial_interval_seconds
             if due and self._backlog.in_flight[row] < MOST_TRIALS_IN_FLIGHT:
                 tried_at[row] = now
@@ -133,6 +149,7 @@ class Composition:
             reason=Reason.WARM if held else Reason.COLD,
             matched_share=held / len(question.blocks) if held else 0.0,
             prefix=question.prefix,
+            prompt=question.prompt,
             cold_seconds=cold_bytes * float(self.forecaster.seconds_per_byte.mean()),
             candidates=len(candidates.addresses),
             trial=True,

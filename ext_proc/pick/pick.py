@@ -119,8 +119,8 @@ class Pick:
     """The answer that the client gets instead; there are no endpoints then."""
     told: tuple[tuple[str, str], ...] = ()
     """What else Envoy is told of the request: key to text of our metadata namespace."""
-    serial: int = 0
-    """Counts the picks of a worker; 0: there is nothing to be remembered of it."""
+    prompt: int = 0
+    """64-bit digest of the whole prompt, by which its outcome is told; 0: no prompt was read."""
     meant: Meant | None = None
     """Without endpoints: for whoever has to name one all the same. None: nobody has looked."""
 
@@ -176,6 +176,10 @@ class Question(NamedTuple):
     """Endpoints that had that part some time ago."""
     edges: tuple[int, int] | None = None
     """The least and the most of `matched`; None: not worked out yet."""
+    prompt: int = 0
+    """64-bit digest of the whole prompt, as far as it fills blocks."""
+    refused_by: Collection[str] = ()
+    """Endpoints that have refused this very prompt within the last seconds."""
 
     @property
     def prefix(self) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 WINDOW_SECONDS: Final = 30.0
 """Over which it is counted what is asked for."""
+PUT_OFF: Final = 2
+"""Intervals more until an endpoint is tried that has refused: engines' 4xx are not tried again elsewhere."""
 _MOST_BOUND: Final = 64
 """Models and subsets that are bound in one tick; gateways may send as many subsets as they like."""
 
@@ -128,6 +130,12 @@ class PoolState:
         self.backlog.add(address, cold_seconds, now, cold_bytes)
         if adapter:
             self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
+
+    def put_off_trial(self, address: str, now: float) -> None:
+        """Let an endpoint that has just refused a request wait longer for its next trial."""
+        if self._settings is not None:
+            after = PUT_OFF * self._settings.trial_interval_seconds
+            self.backlog.tried_at[self.shape.position[address]] = now + after
 
     def forget(self, address: str) -> None:
         """Forget what an engine has loaded: it restarted."""

@@ -172,6 +172,11 @@ class PrefixIndex:
         endpoint = self._endpoints.get(address)
         return 0 if endpoint is None else endpoint.recency.held
 
+    def limit(self, address: str) -> int:
+        """Return how many blocks `address` can hold."""
+        endpoint = self._endpoints.get(address)
+        return self._blocks_per_endpoint if endpoint is None else endpoint.limit
+
     def knows(self, address: str) -> bool:
         """Whether `address` was resized or recorded and is not forgotten."""
         return address in self._endpoints

@@ -176,6 +176,12 @@ class LeadingMap:
             self._marked[mark] = part
         self._name(part, address)
 
+    def take_back(self, mark: int, address: str) -> None:
+        """Note that an endpoint did not have a part after all."""
+        part, number = self._marked.get(mark), self._numbers.get(address)
+        if part is not None and number is not None:
+            part.numbers = tuple(other for other in part.numbers if other != number)
+
     def forget(self, address: str) -> None:
         """Name an endpoint no more."""
         number = self._numbers.pop(address, None)

@@ -64,17 +64,34 @@ class Warmth:
         """Return what answers as `matched` does, as an array in the order of `addresses`."""
         return DepthColumn(self._index, addresses)
 
-    def record(self, address: str, blocks: Sequence[int]) -> None:
-        """Note that a prompt was sent to `address`, and tell `on_added` if that is news."""
-        if self._index.record(address, blocks) and self.on_added is not None:
-            self.on_added(address, list(blocks))
+    def record(self, address: str, blocks: Sequence[int]) -> int:
+        """Note that a prompt was sent to `address`, and tell `on_added` if that is news.
 
-    def add_remote(self, address: str, blocks: Sequence[int]) -> bool:
-        """Note what another worker sent where. An endpoint that this one does not know is ignored: False."""
+        Return how many of its leading blocks were held there before.
+        """
+        added = self._index.record(address, blocks)
+        if added and self.on_added is not None:
+            self.on_added(address, list(blocks))
+        return min(len(blocks), self._index.limit(address)) - added
+
+    def add_remote(self, address: str, blocks: Sequence[int]) -> int | None:
+        """Note what another worker sent where, and return how many leading blocks were held there before.
+
+        None: an endpoint that this worker does not know, which is ignored.
+        """
         if not self._index.knows(address):
-            return False
-        self._index.record(address, blocks)
-        return True
+            return None
+        added = self._index.record(address, blocks)
+        return min(len(blocks), self._index.limit(address)) - added
+
+    def take_back(self, address: str, blocks: Sequence[int], kept: int, mark: int = 0) -> None:
+        """Note that `address` did not compute a prompt: it holds no more than the `kept` leading blocks.
+
+        `mark` is that of the leading part, where that is not there either.
+        """
+        self._index.take_back(address, blocks, kept)
+        if mark:
+            self._leading.take_back(mark, address)
 
     def resize(self, address: str, blocks: int) -> None:
         """Set how many blocks fit into an endpoint's KV cache."""

@@ -38,7 +38,7 @@ _MOST_PAUSE_SECONDS: Final = 5.0
 
 
 class Share:
-    """One worker's share in the stream. `publish` is `Warmth.on_added`, `take` is `Warmth.add_remote`."""
+    """One worker's share in the stream. `publish` is `Warmth.on_added`, `take` is `Router.take_remote`."""
 
     def __init__(
         self,

@@ -43,14 +43,16 @@ class EndpointTraffic(_message.Message):
     def __init__(self, address: _Optional[str] = ..., in_flight: _Optional[int] = ..., started_total: _Optional[int] = ..., finished_total: _Optional[int] = ..., duration_p99_seconds: _Optional[float] = ..., oldest_in_flight_seconds: _Optional[float] = ...) -> None: ...
 
 class FleetUpdate(_message.Message):
-    __slots__ = ("membership", "loads", "in_flight")
+    __slots__ = ("membership", "loads", "in_flight", "missed")
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
     membership: MembershipUpdate
     loads: LoadUpdate
     in_flight: InFlightUpdate
-    def __init__(self, membership: _Optional[_Union[MembershipUpdate, _Mapping]] = ..., loads: _Optional[_Union[LoadUpdate, _Mapping]] = ..., in_flight: _Optional[_Union[InFlightUpdate, _Mapping]] = ...) -> None: ...
+    missed: MissedUpdate
+    def __init__(self, membership: _Optional[_Union[MembershipUpdate, _Mapping]] = ..., loads: _Optional[_Union[LoadUpdate, _Mapping]] = ..., in_flight: _Optional[_Union[InFlightUpdate, _Mapping]] = ..., missed: _Optional[_Union[MissedUpdate, _Mapping]] = ...) -> None: ...
 
 class MembershipUpdate(_message.Message):
     __slots__ = ("pools",)
@@ -117,6 +119,22 @@ class SignalColumn(_message.Message):
     values: bytes
     ages_seconds: bytes
     def __init__(self, name: _Optional[str] = ..., values: _Optional[bytes] = ..., ages_seconds: _Optional[bytes] = ...) -> None: ...
+
+class MissedUpdate(_message.Message):
+    __slots__ = ("missed",)
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    missed: _containers.RepeatedCompositeFieldContainer[Missed]
+    def __init__(self, missed: _Optional[_Iterable[_Union[Missed, _Mapping]]] = ...) -> None: ...
+
+class Missed(_message.Message):
+    __slots__ = ("prompt", "picked", "served")
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    PICKED_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    prompt: int
+    picked: str
+    served: str
+    def __init__(self, prompt: _Optional[int] = ..., picked: _Optional[str] = ..., served: _Optional[str] = ...) -> None: ...
 
 class InFlightUpdate(_message.Message):
     __slots__ = ("elsewhere",)

@@ -46,7 +46,8 @@ class FleetControlServicer:
 
     def Follow(self, request_iterator, context):
         """One stream a worker. Down: the membership first and on each change, then loads and the other workers'
-        requests in flight, each when it changes, looked at once a tick; requests in flight soon after reports, too.
+        requests in flight, each when it changes, looked at once a tick; requests in flight soon after reports, too,
+        and missed requests soon after Envoys have told of them.
         Up: a hello first, then reports. The server drops a worker's reports when its stream ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
 from ext_proc import admission
 from ext_proc.pools import Restarts
-from ext_proc.sent import MOST_BLOCKS, Sent
 from ext_proc.sessions import Sessions
 from fleet.settings.picks import AdmissionSettings
 
@@ -53,31 +50,6 @@ def test_a_smaller_limit_is_reached_by_and_by() -> None:
     for session in range(100, 200):
         sessions.note(session, "a:1", 0.0)
     assert len(sessions) == 10
-
-
-# Prompts of which it may be told who served them.
-
-
-def test_prompts_are_kept_only_once_somebody_has_told_who_served() -> None:
-    sent = Sent()
-    sent.note(1, [1, 2])
-    assert (sent.wanted, list(sent.take(1))) == (False, [])
-    sent.note(2, [3, 4])
-    assert list(sent.take(2)) == [3, 4]
-    assert list(sent.take(2)) == []
-
-
-def test_prompts_that_wait_are_bounded_in_all_their_blocks() -> None:
-    sent, draw = Sent(), random.Random(1)
-    sent.take(0)
-    lengths = [draw.randrange(1, 5000) for _ in range(500)]
-    for serial, length in enumerate(lengths, 1):
-        sent.note(serial, range(length))
-    kept = [len(sent.take(serial)) for serial in range(1, 501)]
-    assert kept[-1] == lengths[-1]
-    assert MOST_BLOCKS - 5000 < sum(kept) <= MOST_BLOCKS
-    first = next(place for place, length in enumerate(kept) if length)
-    assert kept[first:] == lengths[first:], "those that were sent first went first"
 
 
 # Restarts.

@@ -192,12 +192,13 @@ def test_gateways_that_send_ever_new_subsets_do_not_grow_the_tables() -> None:
 def test_who_really_served_is_warm_from_then_on() -> None:
     """A retry went elsewhere: the next turn finds its cache there, once anybody tells of such things."""
     made = world()
-    made.router.served(None, "10.0.0.1:80")
+    made.router.answered(None, "10.0.0.1:80", refused=False)
     pick = made.router.route(whole(chat(LONG)))
     other = next(address for address in ENDS if address != pick.endpoints[0])
-    made.router.served(pick, other)
-    assert made.router.warmth.held(other) == made.router.warmth.held(pick.endpoints[0]) > 0
-    made.router.served(pick, "10.9.9.9:1")
+    made.router.answered(pick, other, refused=False)
+    assert made.router.warmth.held(other) > 0
+    assert made.router.warmth.held(pick.endpoints[0]) == 0
+    made.router.answered(pick, "10.9.9.9:1", refused=False)
     assert made.router.warmth.held("10.9.9.9:1") == 0
 
 
@@ -217,7 +218,7 @@ def test_an_engine_that_restarted_is_cold_at_once(before: dict[str, float], afte
     assert made.router.warmth.held(first) > 0
     publish(made, **{name: after})
     assert made.router.route(whole(chat(LONG))).reason is Reason.COLD
-    assert made.router.warmth.add_remote(first, [1, 2]), "it is still known, only empty"
+    assert made.router.warmth.add_remote(first, [1, 2]) == 0, "it is still known, only empty"
 
 
 # KV events.

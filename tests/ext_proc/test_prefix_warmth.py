@@ -38,11 +38,20 @@ def test_what_others_tell_counts_and_is_not_told_on() -> None:
     told: list[str] = []
     warmth = Warmth(10, on_added=lambda address, _: told.append(address))
     warmth.resize(A, 5)
-    assert warmth.add_remote(A, [1, 2, 3])
+    assert warmth.add_remote(A, [1, 2, 3]) == 0
     assert warmth.matched([1, 2, 9]) == {A: 2}
-    assert not warmth.add_remote(B, [1, 2, 3]), "unknown endpoints do not grow the index"
+    assert warmth.add_remote(B, [1, 2, 3]) is None, "unknown endpoints do not grow the index"
     assert warmth.matched([1]) == {A: 1}
     assert told == []
+
+
+def test_a_record_tells_how_much_was_held_before() -> None:
+    warmth = Warmth(10)
+    warmth.resize(A, 3)
+    assert [warmth.record(A, [1, 2]), warmth.record(A, [1, 2, 3, 4, 5])] == [0, 2]
+    assert warmth.add_remote(A, [1, 2, 3, 4, 5]) == 3
+    warmth.take_back(A, [1, 2, 3, 4, 5], 2)
+    assert warmth.matched([1, 2, 3]) == {A: 2}
 
 
 def test_remote_and_own_blocks_are_one() -> None:

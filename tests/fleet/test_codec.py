@@ -41,7 +41,12 @@ def test_membership_survives_without_the_metrics_url() -> None:
 
 def test_loads_keep_their_age_and_unknown_stays_unknown() -> None:
     load = Load(queue_depth=Signal(0.0, 90.0, "scrape"), memory_used_ratio=Signal(0.5, 99.5, "scrape"))
-    view = FleetView(MEMBERSHIP, {A.address: 7}, {A.address: load}, sampling_ratio_floor=0.25)
+    view = FleetView(
+        MEMBERSHIP,
+        {A.address: 7},
+        {A.address: load},
+        sampling_ratio_floor=0.25,
+    )
     told = decode_loads(encode_loads(view, now=100.0).loads, MEMBERSHIP, now=5.0)
     assert told.weights == {A.address: 7}
     assert told.sampling_ratio_floor == 0.25

@@ -17,9 +17,9 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.load import Load, Signal
 from fleet.serving import GrpcServer, channel_options
-from fleet.store import FleetStore, FleetView, Traffic
+from fleet.store import FleetStore, FleetView, Missed, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
-from xds_server.control import Broadcast, ControlService, WorkerStream
+from xds_server.control import MOST_MISSED, Broadcast, ControlService, MissedLog, WorkerStream
 
 A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
 MEMBERSHIP = Membership((Pool("p", (A, B)),))
@@ -141,6 +141,40 @@ async def test_a_worker_hears_of_the_others_requests_between_two_views(server: S
     await second.stop()
 
 
+async def test_all_workers_hear_of_missed_requests_between_two_views(server: Server) -> None:
+    server.store.publish(VIEW)
+    server.store.tell_missed(Missed(1, A.address, ""))
+    workers = [Worker(server.address, name) for name in ("one", "two")]
+    heard: list[list[Missed]] = [[], []]
+    for worker, told in zip(workers, heard, strict=True):
+        worker.store.on_missed(told.append)
+        worker.start()
+    await until(lambda: all(worker.store.view is not None for worker in workers))
+    missed = [Missed(2**64 - 1, A.address, ""), Missed(3, B.address, A.address)]
+    for each in missed:
+        server.store.tell_missed(each)
+    await until(lambda: [len(told) for told in heard] == [2, 2])
+    assert heard == [missed, missed], "and not of what was before them"
+    assert server.store.view is VIEW, "no tick has told it"
+    for worker in workers:
+        await worker.stop()
+
+
+def test_of_too_many_missed_requests_the_newest_are_told() -> None:
+    log = MissedLog()
+    log.add(Missed(0, A.address, ""))
+    at = log.total
+    assert log.since(at) == []
+    for prompt in range(1, 2 * MOST_MISSED):
+        log.add(Missed(prompt, A.address, ""))
+    assert [missed.prompt for missed in log.since(log.total - 2)] == [
+        2 * MOST_MISSED - 2,
+        2 * MOST_MISSED - 1,
+    ]
+    assert log.since(at)[0].prompt == MOST_MISSED
+    assert len(log.since(at)) == MOST_MISSED
+
+
 async def test_when_the_server_goes_the_worker_keeps_its_view_and_comes_back(server: Server) -> None:
     worker = Worker(server.address)
     worker.start()
@@ -175,7 +209,7 @@ def kinds(messages: list[bytes]) -> list[str | None]:
 
 
 def hello(broadcast: Broadcast, store: FleetStore, name: str = "w") -> WorkerStream:
-    stream = WorkerStream(broadcast)
+    stream = WorkerStream(broadcast, MissedLog())
     stream.on_request(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=name)), store)
     return stream
 

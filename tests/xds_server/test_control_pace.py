@@ -41,6 +41,16 @@ async def test_reports_that_come_together_are_told_once() -> None:
     assert pulse.beats == 1
 
 
+async def test_what_is_urgent_is_told_sooner() -> None:
+    pulse = Pulse()
+    pulse.hear(0.0)
+    await pulse.beyond(0)
+    pulse.hear(3600.0)
+    pulse.hear(0.0)
+    pulse.hear(3600.0)
+    await asyncio.wait_for(pulse.beyond(1), 60)
+
+
 async def test_a_beat_that_came_before_anybody_waited_is_not_lost() -> None:
     pulse = Pulse()
     pulse.hear(0.0)

@@ -1,0 +1,126 @@
+"""A pick is booked once it is final: a twin that another worker has in flight leaves no trace of one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ext_proc.server_stream import ExchangeStream
+from tests.ext_proc.fake_envoy import body_message, headers_message, with_mode
+from tests.ext_proc.test_server_stream import Stage
+from tests.ext_proc.worlds import chat
+
+if TYPE_CHECKING:
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+LONG = "You are a helpful assistant. " * 200
+PATH = "/v1/chat/completions"
+
+
+class Others:
+    """What the other workers say of a key, when they are let."""
+
+    def __init__(self, free: bool | None) -> None:
+        self.free = free
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def claim(self, _key: str, _token: int) -> bool | None:
+        self.asked.set()
+        await self.may_answer.wait()
+        return self.free
+
+    def release(self, _key: str, _token: int) -> None:
+        """Nothing is kept."""
+
+
+def stage_with(others: Any) -> Stage:
+    stage = Stage(ext_proc={"idempotency": {"enabled": True, "duplicates": "reject"}})
+    stage.service.keys._shared = others
+    return stage
+
+
+async def asked(stage: Stage, stream: ExchangeStream) -> list[pb.ProcessingResponse]:
+    headers = headers_message([(":method", b"POST"), (":path", PATH.encode())])
+    await stream.replies(with_mode(headers, "BUFFERED"))
+    return await stream.replies(body_message(chat(LONG), end_of_stream=True))
+
+
+def noted(stage: Stage) -> dict[str, float]:
+    """Everything that a pick leaves behind."""
+    world = stage.world
+    pool = next(iter(world.router.pools))
+    return {
+        "picks": stage.picks("cold") + stage.picks("warm"),
+        "started": sum(entry.started_total for entry in world.router.traffic.snapshot()),
+        "in flight": stage.in_flight(),
+        "blocks": sum(world.router.warmth.held(address) for address in world.router.pools.addresses),
+        "asked for": pool.demand("m").at(world.clock.now),
+        "given": float(pool.backlog.given.sum()),
+        "cold work": pool.backlog.mean_cold_seconds or 0.0,
+        "sessions": len(world.router.sessions),
+    }
+
+
+async def test_a_twin_that_another_worker_refuses_counts_as_a_duplicate_alone() -> None:
+    others = Others(free=False)
+    stage = stage_with(others)
+    others.may_answer.set()
+    stream = ExchangeStream(stage.service)
+    (reply,) = await asked(stage, stream)
+    assert reply.immediate_response.status.code == 409
+    stream.close()
+    assert not any(noted(stage).values()), noted(stage)
+    assert stage.picks("duplicate") == stage.value("warmroute_duplicates_total") == 1
+    (span,) = stage.spans.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["warmroute.reason"] == "duplicate"
+    (decision,) = stage.service.decisions._ring
+    assert (decision.pick.reason.value, decision.pick.endpoints) == ("duplicate", ())
+
+
+@pytest.mark.parametrize("free", [True, None])
+async def test_what_the_others_do_not_refuse_is_booked_when_they_have_answered(free: bool | None) -> None:
+    """Also when nobody knows: then the request goes through."""
+    others = Others(free)
+    stage = stage_with(others)
+    stream = ExchangeStream(stage.service)
+    answering = asyncio.create_task(asked(stage, stream))
+    await asyncio.wait_for(others.asked.wait(), 60)
+    assert not any(noted(stage).values())
+    others.may_answer.set()
+    (reply,) = await asyncio.wait_for(answering, 60)
+    assert reply.WhichOneof("response") == "request_body"
+    told = noted(stage)
+    assert (told["picks"], told["started"], told["in flight"]) == (1, 1, 1)
+    assert told["blocks"] > 0
+    stream.close()
+    assert stage.in_flight() == 0
+
+
+async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
+    others = Others(free=True)
+    stage = stage_with(others)
+    stream = ExchangeStream(stage.service)
+    answering = asyncio.create_task(asked(stage, stream))
+    await asyncio.wait_for(others.asked.wait(), 60)
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    stream.close()
+    assert not any(noted(stage).values())
+    assert stage.value("warmroute_idempotency_in_flight") == 0
+
+
+async def test_a_fault_of_ours_in_the_midst_is_counted_once_and_refuses_nobody() -> None:
+    others = Others(free=True)
+    others.may_answer.set()
+    stage = stage_with(others)
+    stream = ExchangeStream(stage.service)
+    stage.world.router.book = None  # type: ignore[method-assign, assignment]
+    (reply,) = await asked(stage, stream)
+    assert reply.WhichOneof("response") == "request_body"
+    assert stage.value("warmroute_ext_proc_faults_total", kind="TypeError") == 1
+    stream.close()

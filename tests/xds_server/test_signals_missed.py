@@ -1,0 +1,34 @@
+"""What ext_proc hears of finished requests: those that the first of their pick did not answer well."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.xds_server.test_signals_refusals import A, B, answer
+from xds_server.signals.missed import missed_of
+from xds_server.signals.served import Finished
+
+
+@pytest.mark.parametrize(
+    ("finished", "missed"),
+    [
+        (answer(A), None),
+        (answer(A, 404), (255, A, "")),
+        (answer(A, 429), (255, A, "")),
+        (answer(A, 503), (255, A, "")),
+        (answer("", 503, picked=A, first_byte_seconds=None), (255, A, "")),
+        (answer(B, 200, picked=A, attempts=2), (255, A, B)),
+        (answer(B, 404, picked=A, attempts=2), (255, A, "")),
+        (answer(A, 404, flags=("DC",)), None),
+        (answer(A, 0, flags=("DR",)), None),
+        (answer(A, 404, picked=""), None),
+        (answer(A, 404, metadata={}), None),
+        (answer(A, 404, metadata={"prompt": "nonsense"}), None),
+        (answer(A, 404, metadata={"prompt": "0" * 16}), None),
+        (answer(A, 404, metadata={"prompt": "f" * 17}), None),
+        (answer(A, 404, metadata={"prompt": "-1"}), None),
+    ],
+    ids=lambda value: f"{value.status}{value.flags}{value.metadata}" if isinstance(value, Finished) else "",
+)
+def test_what_workers_hear_of_a_request(finished: Finished, missed: tuple[int, str, str] | None) -> None:
+    assert missed_of(finished) == missed
