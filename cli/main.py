@@ -35,6 +35,8 @@ VERBS: Final = {
     "engine": ("cli.engine", "run a simulated engine that stands in for vLLM"),
     "top": ("cli.top", "show endpoints, weights and health, live or once"),
     "explain": ("cli.explain", "say why an endpoint has its weight, or why a request went where it went"),
+    "weight": ("cli.weight", "give an endpoint a share of all traffic by hand, for a time"),
+    "drain": ("cli.drain", "send an endpoint no new requests, for a time; what it has begun goes on"),
     "diagnose": ("cli.diagnose", "name what is the matter with each pool and endpoint, with its evidence"),
     "doctor": ("cli.doctor", "name what in an Envoy's configuration will hurt LLM traffic, with the fix"),
     "sla": ("cli.sla", "print what follows from an SLA: Envoy's numbers, and why"),

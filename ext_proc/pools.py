@@ -172,7 +172,7 @@ class Pools:
         for pool in self._pools.values():
             end = begin + len(pool.shape.addresses)
             columns = LoadColumns.of(
-                pool.shape, signals[:, begin:end], view.weights, view.in_flight_elsewhere
+                pool.shape, signals[:, begin:end], view.weights, view.in_flight_elsewhere, view.overridden
             )
             pool.refresh(columns, pick, now, shared=shared)
             begin = end

@@ -84,6 +84,7 @@ def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
     loads.SetInParent()
     loads.weights.extend([view.weights.get(address, 0) for address in addresses])
     loads.sampling_ratio_floor = view.sampling_ratio_floor
+    loads.overridden.extend([n for n, address in enumerate(addresses) if address in view.overridden])
     table = view.table or PickTable.of(addresses, view.loads)
     ages = np.maximum(now - table.observed_at, 0.0).astype(_WIRE, copy=False)
     values = table.values.astype(_WIRE, copy=False)
@@ -97,7 +98,8 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
     """Read the inverse of `encode_loads` for the membership that came before it.
 
     Raises:
-        PeerError: a column has not one number for each of the membership's endpoints.
+        PeerError: a column has not one number for each of the membership's endpoints, or an overridden one
+            is none of them.
     """
     addresses = membership.addresses
     if len(update.weights) != len(addresses):
@@ -114,12 +116,15 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
             observed_at[row] = np.where(known, now - np.maximum(ages, 0.0), np.nan)
     table = PickTable(values, observed_at)
     floor = update.sampling_ratio_floor
+    if any(place >= len(addresses) for place in update.overridden):
+        raise PeerError(f"overridden endpoints {list(update.overridden)[:10]} of {len(addresses)}")
     return FleetView(
         membership,
         {address: weight for address, weight in zip(addresses, update.weights, strict=True) if weight},
         TableLoads(addresses, table),
         sampling_ratio_floor=min(floor, 1.0) if isfinite(floor) and floor > 0 else 0.0,
         table=table,
+        overridden=frozenset(addresses[place] for place in update.overridden),
     )
 
 

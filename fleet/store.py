@@ -34,6 +34,8 @@ class FleetView:
     """At least this share of the requests is traced, whatever the settings say, 0 to 1."""
     table: PickTable | None = None
     """The loads as columns, where they came as such."""
+    overridden: frozenset[str] = frozenset()
+    """Whose weight an operator has set: picks follow it too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,10 @@ class XdsServer:
                 self._operators.published(times, update, loads, now)
             self._served = wanted
         floor = self._sampling_ratio_floor
-        self._store.publish(FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor))
+        overridden = frozenset(overrides) & roster.active.by_address.keys()
+        self._store.publish(
+            FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor, overridden=overridden)
+        )
         # Last, so that a fault in what only looks on costs no weights.
         self._sampling_ratio_floor = self._sensing.observe(roster.active, loads, now)
 
@@ -301,17 +304,21 @@ class XdsServer:
         before = self._roster
         leaving, oldest = self._keeper.leaving(), self._clock() - self._settings.signals.stale_after_seconds
         asleep = self._sleepers.update(found, leaving, self._sensing.scraper.loads(), oldest)
-        roster = assemble(self._settings, found, leaving | asleep, unknown, before)
+        drained = self._operators.drained()
+        roster = assemble(self._settings, found, leaving | asleep, unknown, before, drained)
         if roster is not None and (before is None or roster.membership is not before.membership):
             self._sensing.update(roster.membership)
         self._roster = roster
         return roster
 
     def _listed(self) -> list[Listed]:
-        """Everybody who is found, served or not."""
-        asleep = self._sleepers.now
+        """Every endpoint of the keeper's, served or not, with the state of those that get nothing new."""
+        leaving = frozenset[str]() if self._roster is None else self._roster.leaving
+        state = dict.fromkeys(self._sleepers.now, "asleep") | dict.fromkeys(
+            self._operators.drained() & leaving, "drained"
+        )
         return [
-            replace(entry, state="asleep") if entry.endpoint.address in asleep else entry
+            replace(entry, state=state.get(entry.endpoint.address, entry.state))
             for entry in self._keeper.listed()
         ]
 

@@ -100,6 +100,7 @@ class Broadcast:
             and told.membership is view.membership
             and told.sampling_ratio_floor == view.sampling_ratio_floor
             and told.weights == view.weights
+            and told.overridden == view.overridden
             and told.table.same_as(table)
         )
 

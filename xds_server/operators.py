@@ -78,6 +78,10 @@ class Operators:
         """Address to weight of those that an operator has set."""
         return self._book.active(self._wall())
 
+    def drained(self) -> frozenset[str]:
+        """Who is to get no new requests, by an operator's word."""
+        return self._book.drained(self._wall())
+
     def tick(self) -> TickTimes:
         """Begin to measure a tick."""
         return self.traces.tick()

@@ -2,7 +2,8 @@
 
     {"overrides": {"10.0.0.1:8000": {"weight": 100, "expires_at": 1790000000.0}}}
 
-It stands beside the last good state. Without it, or when it is damaged, there are no overrides.
+A weight of 0 is a drain: the endpoint gets no new requests, by weight or by pick. The file stands beside the
+last good state. Without it, or when it is damaged, there are no overrides.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from fleet.cause import cause_of
 from xds_server.snapshot.whole_file import read_whole, write_whole
-from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
+from xds_server.weights.border import MAX_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DRAINED: Final = 0
+"""The weight that stands for a drain. No Envoy is ever told it: who drains has a health status instead."""
 MAX_SECONDS: Final = 86_400.0
 """What is to last longer belongs into the settings."""
 MAX_OVERRIDES: Final = 10_000
@@ -36,7 +39,7 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 class Override(msgspec.Struct, frozen=True):
     """One endpoint's weight by an operator's word."""
 
-    weight: Annotated[int, msgspec.Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT)]
+    weight: Annotated[int, msgspec.Meta(ge=DRAINED, le=MAX_WEIGHT)]
     expires_at: float
     """Unix seconds."""
 
@@ -51,13 +54,14 @@ class OverrideBook:
     def __init__(self) -> None:
         self._held: dict[str, Override] = {}
         self._active: Mapping[str, int] = _NONE
+        self._drained: frozenset[str] = frozenset()
         self._next_expiry = float("inf")
 
     def __len__(self) -> int:
         return len(self._held)
 
     def set(self, weights: Mapping[str, int], expires_at: float) -> None:
-        """Set weights in [1, 10000] until a moment."""
+        """Set weights in [0, 10000] until a moment; 0 drains."""
         for address, weight in weights.items():
             self._held[address] = Override(weight, expires_at)
         if weights:
@@ -74,14 +78,22 @@ class OverrideBook:
         self._lay_out()
 
     def active(self, now: float) -> Mapping[str, int]:
-        """Address to weight of all that have not expired; the same object as long as nothing changes."""
+        """Address to weight of all that are not drained; the same object as long as nothing changes."""
+        self._expire(now)
+        return self._active
+
+    def drained(self, now: float) -> frozenset[str]:
+        """Who gets no new requests; the same object as long as nothing changes."""
+        self._expire(now)
+        return self._drained
+
+    def _expire(self, now: float) -> None:
         if now >= self._next_expiry:
             expired = [address for address, held in self._held.items() if held.expires_at <= now]
             logger.info("overridden weights have expired: %s", ", ".join(sorted(expired)))
             for address in expired:
                 del self._held[address]
             self._lay_out()
-        return self._active
 
     def until(self, address: str) -> float | None:
         """When an endpoint's override ends, in Unix seconds; None without one."""
@@ -108,7 +120,10 @@ class OverrideBook:
 
     def _lay_out(self) -> None:
         held = self._held
-        self._active = MappingProxyType({address: entry.weight for address, entry in held.items()})
+        self._active = MappingProxyType(
+            {address: entry.weight for address, entry in held.items() if entry.weight != DRAINED}
+        )
+        self._drained = frozenset(address for address, entry in held.items() if entry.weight == DRAINED)
         self._next_expiry = min((entry.expires_at for entry in held.values()), default=float("inf"))
 
 
@@ -137,7 +152,8 @@ class OverrideFile:
             logger.warning("%s: overridden weights from before are lost: %s", self._path, cause_of(error))
         if len(self._book):
             logger.warning(
-                "weights are overridden by an operator: %s", ", ".join(sorted(self._book.active(now)))
+                "weights are overridden by an operator: %s",
+                ", ".join(sorted(self._book.active(now).keys() | self._book.drained(now))),
             )
 
     async def save(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleet.admin import ApiError
 from xds_server.decisions import moment, shown_verdict
-from xds_server.override import MAX_OVERRIDES, MAX_SECONDS
+from xds_server.override import DRAINED, MAX_OVERRIDES, MAX_SECONDS
 from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
 from xds_server.weights.topology import Places, Topology
 
@@ -59,7 +59,11 @@ class WeightsApi:
         return {"/api/v1/update_weights": self.update}
 
     def weights(self) -> dict[str, Any]:
-        """Every endpoint with its verdict; overridden ones with the end of that, near ones with factors."""
+        """Every endpoint with its verdict; overridden ones with the end of that, near ones with factors.
+
+        A drained endpoint is not weighed. Where all others of its pool are drained too, the drain is not in
+        force.
+        """
         near = self._factors()
         shown: dict[str, Any] = {}
         for address, verdict in self._sources.verdicts().items():
@@ -69,15 +73,27 @@ class WeightsApi:
                 "overridden_until": None if until is None else moment(until),
                 "by_place": near.get(address, {}),
             }
-        return {"version": self._sources.version(), "weights": shown}
+        drained = [
+            {
+                "endpoint": address,
+                "until": None if (until := self._book.until(address)) is None else moment(until),
+                "in_force": address not in shown,
+            }
+            for address in sorted(self._book.drained(self._wall()))
+        ]
+        return {"version": self._sources.version(), "weights": shown, "drained": drained}
 
     async def update(self, body: Any) -> dict[str, Any]:
-        """Recompute now; with `weights`, override first: a number sets, null clears, null for all clears all.
+        """Recompute now; with `weights`, override first.
+
+        A number sets, 0 drains, null clears, null for all clears all.
 
         Raises:
             ApiError: the body is wrong; nothing has changed.
         """
-        known = self._sources.verdicts().keys()
+        now = self._wall()
+        overridden = self._book.active(now).keys() | self._book.drained(now)
+        known = self._sources.verdicts().keys() | self._book.drained(now)
         if self._sources.version() is None or not known:
             raise ApiError("no weights are served yet", status=503)
         if not isinstance(body, dict):
@@ -87,9 +103,9 @@ class WeightsApi:
                 raise ApiError("unknown; allowed: weights, expires_seconds", path=str(field)[:100])
         saved: bool | None = None
         if "weights" in body:
-            wanted = _wanted(body["weights"], known, self._book.active(self._wall()).keys())
+            wanted = _wanted(body["weights"], known, overridden)
             sets = {address: weight for address, weight in wanted.items() if weight is not None}
-            expires_at = self._wall() + _lifetime(body, needed=bool(sets))
+            expires_at = now + _lifetime(body, needed=bool(sets))
             if len(self._book) + len(sets) > MAX_OVERRIDES:
                 raise ApiError(f"more than {MAX_OVERRIDES} overrides at once", path="weights")
             self._book.clear(address for address, weight in wanted.items() if weight is None)
@@ -130,8 +146,9 @@ def _wanted(given: Any, known: Any, overridden: Any) -> dict[str, int | None]:
         if weight is None:
             continue
         # A JSON true is an int to Python.
-        if type(weight) is not int or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-            raise ApiError(f"allowed: {MIN_WEIGHT} to {MAX_WEIGHT}, or null to clear it", path=path)
+        if type(weight) is not int or not DRAINED <= weight <= MAX_WEIGHT:
+            allowed = f"{MIN_WEIGHT} to {MAX_WEIGHT}, {DRAINED} to drain it, or null to clear it"
+            raise ApiError(f"allowed: {allowed}", path=path)
     return dict(given)
 
 

@@ -57,10 +57,22 @@ class AdminClient:
             NotThereError: the server answers 404.
             AdminError: it does not answer in time, or with something else.
         """
+        return await self._ask("GET", path, params=query)
+
+    async def post(self, path: str, document: Any) -> Any:
+        """Post a JSON document and return the answer.
+
+        Raises:
+            NotThereError: the server answers 404.
+            AdminError: it refuses, does not answer in time, or answers with something else.
+        """
+        return await self._ask("POST", path, json=document)
+
+    async def _ask(self, method: str, path: str, **more: Any) -> Any:
         assert self._session is not None
         try:
-            async with self._session.get(
-                f"{self.url}{path}", params=query, ssl=self._ssl, server_hostname=self._server_name
+            async with self._session.request(
+                method, f"{self.url}{path}", ssl=self._ssl, server_hostname=self._server_name, **more
             ) as response:
                 body = await response.read()
         except TimeoutError:
@@ -74,6 +86,8 @@ class AdminClient:
         if response.status in _REFUSED:
             which = "another" if self._headers else "a"
             raise AdminError(f"{self.url} wants {which} token: name its file by --token-file")
+        if response.status != 200 and method == "POST":
+            raise AdminError(f"{self.url} refuses: {_told(body)}")
         if response.status != 200:
             raise AdminError(f"{self.url}{path} answers with status {response.status}")
         try:
@@ -116,6 +130,15 @@ def read_token(path: Path | None) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise AdminError(f"{path} holds no token")
     return token
+
+
+def _told(body: bytes) -> str:
+    """Return the words of an answer that refuses."""
+    try:
+        told = msgspec.json.decode(body, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "it does not say why"
+    return ": ".join(told[key] for key in ("path", "error") if key in told)
 
 
 def _base(url: str, scheme: str) -> str:

@@ -15,7 +15,7 @@ from ext_proc.subset import by_host
 from fleet.pick_table import ROW_OF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -131,6 +131,8 @@ class LoadColumns:
     """NaN where there is none."""
     in_flight_elsewhere: NDArray[np.float64]
     """Requests in flight by other workers; 0 where none is told of."""
+    overridden: NDArray[np.bool_]
+    """Whose weight an operator has set."""
 
     @classmethod
     def of(
@@ -139,6 +141,7 @@ class LoadColumns:
         signals: NDArray[np.float64],
         weights: Mapping[str, int],
         elsewhere: Mapping[str, int],
+        overridden: Collection[str] = (),
     ) -> LoadColumns:
         """Put a pool's part of a `PickTable` beside what is told by address."""
         nan, addresses = float("nan"), shape.addresses
@@ -149,6 +152,11 @@ class LoadColumns:
                 np.array([elsewhere.get(address, 0) for address in addresses], np.float64)
                 if elsewhere
                 else np.zeros(len(addresses))
+            ),
+            overridden=(
+                np.array([address in overridden for address in addresses], np.bool_)
+                if overridden
+                else np.zeros(len(addresses), np.bool_)
             ),
         )
 

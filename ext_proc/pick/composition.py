@@ -56,6 +56,7 @@ class Composition:
         self.forecaster = Forecaster(scene)
         self._backlog = scene.backlog
         self._apart_share = scene.apart_share
+        self._quota = scene.quota
         self._least_slack = NOISE_SHARE * _load_weight(settings) * settings.cost.in_flight_seconds
         self._first = PICKERS[settings.picker]
         self._wanted = settings.fallbacks + 1
@@ -71,6 +72,8 @@ class Composition:
             return Pick.none(Reason.NO_SIGNAL, question.prefix)
         forecast = self.forecaster.of(question)
         cost = self.scores.cost(question, forecast)
+        if self._quota is not None:
+            cost = cost + self._quota.seconds(candidates.rows)
         if question.refused_by:
             cost = self._past_refusals(cost, question.refused_by)
         order = self.choose(self.offer(question, forecast, cost))

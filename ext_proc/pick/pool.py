@@ -12,6 +12,7 @@ from ext_proc.pick.candidates import PoolShape
 from ext_proc.pick.composition import Composition
 from ext_proc.pick.demand import Demand
 from ext_proc.pick.filters import filtered
+from ext_proc.pick.quota import Quota
 from ext_proc.pick.scene import Fleet, Scene
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class PoolState:
         size = len(self.shape.addresses)
         self.backlog = Backlog(self.shape.addresses)
         self.adapters = Adapters(size, WINDOW_SECONDS)
+        self._quota = Quota(size)
         self._demands: dict[str, Demand] = {}
         self._columns: LoadColumns | None = None
         self._settings: PickSettings | None = None
@@ -53,6 +55,7 @@ class PoolState:
         moved.backlog = self.backlog.carried_to(moved.shape.addresses, in_flight)
         sources = [self.shape.position.get(address) for address in moved.shape.addresses]
         moved.adapters = self.adapters.carried_to(sources)
+        moved._quota.moved_from(self._quota, sources)
         moved._demands = {name: self._demands[name] for name in self._demands if moved.shape.names(name)}
         return moved
 
@@ -62,6 +65,7 @@ class PoolState:
         """Take over a tick's loads; `shared` is whether other workers tell what they send where."""
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
+        self._quota.follow(columns.overridden, columns.weights)
         backlog.forget_given(now)
         backlog.learn_rates(columns.signal("prefill_tokens_per_second"), now)
         told = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
@@ -98,6 +102,7 @@ class PoolState:
                     self._paces,
                     settings,
                     0.0 if self._shared else self.backlog.elsewhere_share,
+                    self._quota if self._quota.active else None,
                 )
             )
         )
@@ -128,6 +133,7 @@ class PoolState:
         demand = self.demand(model)
         demand.add(now)
         self.backlog.add(address, cold_seconds, now, cold_bytes)
+        self._quota.note(self.shape.rows(model), self.shape.position[address])
         if adapter:
             self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
 

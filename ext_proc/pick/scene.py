@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.candidates import Candidates, LoadColumns, PoolShape
     from ext_proc.pick.demand import Demand
     from ext_proc.pick.pace import Judgement
+    from ext_proc.pick.quota import Quota
     from ext_proc.subset import Subset
     from fleet.settings.picks import PickSettings
 
@@ -38,3 +39,5 @@ class Scene(NamedTuple):
     settings: PickSettings
     apart_share: float = 0.0
     """Share of the pool's requests that other workers send without telling where, 0 to 1."""
+    quota: Quota | None = None
+    """What overridden endpoints are owed, by the pool's rows; None: no weight is overridden."""

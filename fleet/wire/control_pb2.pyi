@@ -101,14 +101,16 @@ class KvEventSource(_message.Message):
     def __init__(self, port: _Optional[int] = ..., replay_port: _Optional[int] = ..., topic: _Optional[str] = ..., ranks: _Optional[int] = ...) -> None: ...
 
 class LoadUpdate(_message.Message):
-    __slots__ = ("weights", "signals", "sampling_ratio_floor")
+    __slots__ = ("weights", "signals", "sampling_ratio_floor", "overridden")
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_RATIO_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
     weights: _containers.RepeatedScalarFieldContainer[int]
     signals: _containers.RepeatedCompositeFieldContainer[SignalColumn]
     sampling_ratio_floor: float
-    def __init__(self, weights: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[_Union[SignalColumn, _Mapping]]] = ..., sampling_ratio_floor: _Optional[float] = ...) -> None: ...
+    overridden: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, weights: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[_Union[SignalColumn, _Mapping]]] = ..., sampling_ratio_floor: _Optional[float] = ..., overridden: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SignalColumn(_message.Message):
     __slots__ = ("name", "values", "ages_seconds")

@@ -13,7 +13,7 @@ from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat
 
 if TYPE_CHECKING:
-    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 LONG = "You are a helpful assistant. " * 200
 PATH = "/v1/chat/completions"

@@ -46,10 +46,12 @@ def test_loads_keep_their_age_and_unknown_stays_unknown() -> None:
         {A.address: 7},
         {A.address: load},
         sampling_ratio_floor=0.25,
+        overridden=frozenset({B.address}),
     )
     told = decode_loads(encode_loads(view, now=100.0).loads, MEMBERSHIP, now=5.0)
     assert told.weights == {A.address: 7}
     assert told.sampling_ratio_floor == 0.25
+    assert told.overridden == {B.address}
     held = told.loads[A.address]
     assert held.queue_depth is not None
     assert held.queue_depth[:2] == (0.0, -5.0)
@@ -179,3 +181,10 @@ def test_loads_that_say_the_same_differ_in_age_only() -> None:
     assert same_values(one, later)
     assert not same_values(one, Load(running=Signal(2.0, 1.0, "x")))
     assert not same_values(one, Load(queue_depth=Signal(0.0, 1.0, "x"), running=Signal(3.0, 1.0, "x")))
+
+
+def test_overridden_endpoints_that_are_not_there_are_the_peers_fault() -> None:
+    update = encode_loads(FleetView(MEMBERSHIP), 0.0)
+    update.loads.overridden.append(2)
+    with pytest.raises(PeerError):
+        decode_loads(update.loads, MEMBERSHIP, 0.0)

@@ -100,3 +100,18 @@ def test_it_is_the_same_object_while_nothing_differs() -> None:
     again = assemble(settings("p"), members(p="ac"), NOBODY, NOBODY, gone)
     assert again is not None
     assert again.membership is gone.membership
+
+
+def test_who_is_drained_leaves_but_never_the_last_one_of_a_pool() -> None:
+    given = settings("p", "q")
+    drained = frozenset("abc")
+    roster = assemble(given, members(p="abd", q="c"), NOBODY, NOBODY, None, drained)
+    assert roster is not None
+    assert shown(roster.membership) == {"p": "abd", "q": "c"}
+    assert shown(roster.active) == {"p": "d", "q": "c"}
+    assert roster.leaving == frozenset("ab")
+    # The one that is not drained leaves by itself: as if nobody was drained.
+    left = assemble(given, members(p="abd", q="c"), frozenset("d"), NOBODY, roster, drained)
+    assert left is not None
+    assert (shown(left.active), left.leaving) == ({"p": "ab", "q": "c"}, frozenset("d"))
+    assert assemble(given, members(p="abd", q="c"), frozenset("d"), NOBODY, left, drained) is left

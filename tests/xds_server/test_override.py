@@ -29,6 +29,26 @@ def test_an_override_holds_until_its_moment() -> None:
     assert len(book) == 0
 
 
+def test_a_weight_of_0_is_a_drain_until_its_moment() -> None:
+    book = OverrideBook()
+    book.set({"a": 0, "b": 5}, NOW + 10)
+    assert (book.active(NOW), book.drained(NOW)) == ({"b": 5}, {"a"})
+    assert book.drained(NOW) is book.drained(NOW + 5)
+    assert book.until("a") == NOW + 10
+    book.set({"a": 5}, NOW + 20)
+    assert (book.active(NOW), book.drained(NOW)) == ({"a": 5, "b": 5}, frozenset())
+    book.set({"a": 0}, NOW + 20)
+    assert book.drained(NOW + 20) == frozenset()
+
+
+async def test_a_restart_loses_no_drain(tmp_path: Path) -> None:
+    path, before, after = tmp_path / "x.overrides", OverrideBook(), OverrideBook()
+    before.set({"a": 0}, NOW + 1000)
+    assert await OverrideFile(before, path).save()
+    await OverrideFile(after, path).load(NOW + 500)
+    assert (after.drained(NOW + 999), after.drained(NOW + 1000)) == ({"a"}, frozenset())
+
+
 def test_clearing_is_at_once_and_of_those_named() -> None:
     book = OverrideBook()
     book.set({"a": 1, "b": 2}, NOW + 10)
@@ -74,7 +94,7 @@ async def test_a_restart_loses_neither_weight_nor_time(tmp_path: Path) -> None:
         b"{",
         b"[]",
         b"\xff",
-        b'{"overrides":{"a":{"weight":0,"expires_at":1}}}',
+        b'{"overrides":{"a":{"weight":-1,"expires_at":1}}}',
         b'{"overrides":{"a":{"weight":true,"expires_at":1}}}',
         b'{"overrides":{"a":{"weight":10001,"expires_at":9e9}}}',
         b'{"overrides":{"a":{"weight":1}}}',

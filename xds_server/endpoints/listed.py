@@ -17,7 +17,7 @@ class Listed:
 
     endpoint: Endpoint
     state: str
-    """`probing`, `admitted`, `ramp`, `asleep` or `leaving`."""
+    """`probing`, `admitted`, `ramp`, `asleep`, `leaving`, or `drained` by an operator."""
     source: str
     """`static`, `file PATH`, `dns NAME` or `last good`."""
     not_ready: str | None = None

@@ -22,7 +22,7 @@ class Roster:
     active: Membership
     """Who gets new requests: who is weighed and picked."""
     leaving: frozenset[str]
-    """The others, who leave or sleep: they finish what they have begun."""
+    """The others, who leave, sleep or are drained by an operator: they finish what they have begun."""
     unheard: frozenset[str] = frozenset()
     """Pools of which nothing has been known since the start: they stand in no membership."""
 
@@ -33,12 +33,15 @@ def assemble(
     leaving: frozenset[str],
     unknown: frozenset[str],
     before: Roster | None,
+    drained: frozenset[str] = frozenset(),
 ) -> Roster | None:
     """Make the roster; `before` itself when nothing differs, None while there is none that could be served.
 
     A pool of which nothing is known keeps whom it had. One that never had anybody holds up no other pool:
     a new one keeps the settings from before in force; one that is unknown from the start on is unheard, and
     its Envoys keep what an earlier xds_server told them.
+
+    Those in `drained` leave too, unless nobody else of their pool would be left.
     """
     told = {pool.name: pool for pool in membership.pools if pool.name not in unknown}
     kept = {pool.name: pool for pool in before.active.pools} if before is not None else {}
@@ -51,7 +54,7 @@ def assemble(
         return None
     taken = {endpoint.address for name in names if name in told for endpoint in told[name].endpoints}
     pools = tuple(told[name] if name in told else _without(kept[name], taken) for name in names)
-    leaving = leaving & taken
+    leaving = (leaving & taken) | _drained(pools, leaving, drained)
     if (
         before is not None
         and before.settings is settings
@@ -67,6 +70,16 @@ def assemble(
         whole = before.membership if before.membership == whole else whole
         active = before.active if before.active == active else active
     return Roster(settings, whole, active, leaving, unheard)
+
+
+def _drained(pools: tuple[Pool, ...], leaving: frozenset[str], drained: frozenset[str]) -> frozenset[str]:
+    """Return whom an operator has drained, in pools in which somebody stays."""
+    chosen: set[str] = set()
+    for pool in pools if drained else ():
+        addresses = {endpoint.address for endpoint in pool.endpoints} - leaving
+        if addresses - drained:
+            chosen |= addresses & drained
+    return frozenset(chosen)
 
 
 def _without(pool: Pool, addresses: frozenset[str] | set[str]) -> Pool:

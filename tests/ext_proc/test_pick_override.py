@@ -1,0 +1,169 @@
+"""An operator's weight binds picks: the share of an overridden endpoint follows it, whoever is warm."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ext_proc.pick import Reason
+from ext_proc.pick.quota import CLOSED_SECONDS, MOST_CREDIT, OWED_SECONDS, Quota
+from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LONG = "You are a helpful assistant. " * 200
+ENDS = [f"10.0.0.{n}:80" for n in range(4)]
+
+
+def override(made: World, weights: Mapping[str, int], overridden: Mapping[str, int] | None = None) -> None:
+    """Publish weights of 1,000 but for these."""
+    view = made.store.view
+    assert view is not None
+    told = dict.fromkeys(ENDS[: len(view.membership.addresses)], 1000) | dict(weights)
+    by_hand = weights if overridden is None else overridden
+    made.store.publish(replace(view, weights=told, overridden=frozenset(by_hand)))
+
+
+def ask(made: World, text: str, seconds: float = 0.05) -> str:
+    """One request that has ended before the next one comes."""
+    made.clock.now += seconds
+    view = made.store.view
+    assert view is not None
+    loads = view_of(pool_of(), now=made.clock.now).loads
+    made.store.publish(replace(view, loads=loads))
+    pick = made.router.route(whole(chat(text)))
+    token = made.router.started(pick)
+    made.router.finished(token)
+    return pick.endpoints[0]
+
+
+def shares(made: World, texts: list[str]) -> dict[str, float]:
+    counts = Counter(ask(made, text) for text in texts)
+    return {address: counts[address] / len(texts) for address in ENDS}
+
+
+def conversations(count: int, turns: int) -> list[str]:
+    """Turns of some conversations, mixed; each begins with the turns before it."""
+    draw = random.Random(7)
+    texts = {number: f"conversation {number} " * 100 for number in range(count)}
+    asked: list[str] = []
+    for _ in range(count * turns):
+        number = draw.randrange(count)
+        texts[number] += f" turn {len(texts[number])} " * 30
+        asked.append(texts[number])
+    return asked
+
+
+def test_at_weight_1_nothing_goes_there_that_is_warm_there() -> None:
+    """What a newcomer tried: six warm requests after an override."""
+    made = World(view_of(pool_of()))
+    home = ask(made, LONG)
+    assert ask(made, LONG) == home
+    override(made, {home: 1})
+    later = [ask(made, LONG + f" {number}" * 100) for number in range(6)]
+    assert home not in later
+    assert len(set(later)) == 1, "the conversation has a new home"
+
+
+def test_the_fallbacks_name_it_still() -> None:
+    made = World(view_of(pool_of(count=2)))
+    home = ask(made, LONG)
+    override(made, {home: 1})
+    pick = made.router.route(whole(chat(LONG)))
+    assert pick.endpoints[-1] == home
+    assert pick.reason is Reason.COLD
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(1, 0.0), (500, 0.5 / 3.5), (1000, 0.25), (3000, 0.5)])
+@pytest.mark.parametrize("warm", [True, False])
+def test_its_share_of_the_picks_is_its_share_of_the_weights(weight: int, expected: float, warm: bool) -> None:
+    texts = conversations(16, 30) if warm else [f"prompt {number} " * 200 for number in range(480)]
+    made = World(view_of(pool_of()))
+    for text in texts[:64]:
+        ask(made, text)
+    override(made, {ENDS[0]: weight})
+    assert shares(made, texts)[ENDS[0]] == pytest.approx(expected, abs=0.03)
+
+
+def test_a_computed_weight_binds_no_pick() -> None:
+    made = World(view_of(pool_of()))
+    home = ask(made, LONG)
+    override(made, {home: 1}, overridden={})
+    assert [ask(made, LONG) for _ in range(6)] == [home] * 6
+
+
+def test_when_it_ends_what_is_warm_there_goes_there_again() -> None:
+    made = World(view_of(pool_of()))
+    home = ask(made, LONG)
+    override(made, {home: 1})
+    assert ask(made, "anything") != home
+    override(made, {})
+    assert ask(made, LONG) == home
+
+
+def test_where_everybody_is_overridden_the_weights_share_everything_out() -> None:
+    made = World(view_of(pool_of()))
+    texts = [f"prompt {number} " * 200 for number in range(400)]
+    override(made, {ENDS[0]: 100, ENDS[1]: 100, ENDS[2]: 400, ENDS[3]: 400})
+    told = shares(made, texts)
+    assert [told[address] for address in ENDS] == pytest.approx([0.1, 0.1, 0.4, 0.4], abs=0.03)
+
+
+def test_the_only_one_that_may_be_picked_is_picked_at_any_weight() -> None:
+    made = World(view_of(pool_of(count=1)))
+    override(made, {ENDS[0]: 1})
+    for number in range(5):
+        assert made.router.route(whole(chat(f"{LONG} {number}"))).endpoints == (ENDS[0],)
+
+
+# The account behind it.
+
+
+def quota(*weights: float, overridden: tuple[int, ...] = (0,)) -> Quota:
+    made = Quota(len(weights))
+    made.follow(np.isin(np.arange(len(weights)), overridden), np.array(weights))
+    return made
+
+
+def test_what_is_owed_is_bounded_and_makes_it_cheaper() -> None:
+    made, rows = quota(1000.0, 1000.0), np.arange(2)
+    assert made.seconds(rows).tolist() == [CLOSED_SECONDS, 0.0]
+    for _ in range(1000):
+        made.note(rows, 1)
+    assert made.seconds(rows).tolist() == [-OWED_SECONDS * (MOST_CREDIT - 0.5), 0.0]
+
+
+def test_an_override_that_is_told_again_goes_on_and_another_one_begins_anew() -> None:
+    made, rows, both = quota(1000.0, 1000.0), np.arange(2), np.array([1000.0, 1000.0])
+    for _ in range(4):
+        made.note(rows, 1)
+    before = made.seconds(rows).tolist()
+    made.follow(np.array([True, False]), both)
+    assert made.seconds(rows).tolist() == before
+    made.follow(np.array([True, False]), np.array([999.0, 1000.0]))
+    assert made.seconds(rows).tolist() == [CLOSED_SECONDS, 0.0]
+    made.follow(np.array([False, False]), both)
+    assert not made.active
+
+
+def test_who_stays_keeps_its_account() -> None:
+    made, rows = quota(1000.0, 1000.0), np.arange(2)
+    for _ in range(8):
+        made.note(rows, 1)
+    moved = Quota(3)
+    moved.moved_from(made, [None, 0, 1])
+    moved.follow(np.array([False, True, False]), np.array([1000.0, 1000.0, 1000.0]))
+    assert moved.seconds(np.arange(3)).tolist() == [0.0, made.seconds(rows)[0], 0.0]
+
+
+def test_weights_that_are_not_known_count_as_their_peers() -> None:
+    made = quota(float("nan"), 500.0, 0.0)
+    for _ in range(3):
+        made.note(np.arange(3), 1)
+    assert made.seconds(slice(None))[0] == pytest.approx(-OWED_SECONDS * 0.5)
