@@ -102,6 +102,7 @@ async def test_when_the_attempt_that_was_answered_was_sent_is_told(logged):
     world, log = logged
     dead, second, _ = world.pools["mixed"]
     world.ext_proc.reset()
+    world.ext_proc.pick = second
     once = await log.of(await world.post(listener="mixed"))
     world.engines.delays[second] = 0.3
     world.ext_proc.pick = f"{dead},{second}"
