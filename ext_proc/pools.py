@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from ext_proc.pick import LoadColumns, PoolState
+from fleet.memory import memory_that_counts
 from fleet.pick_table import ROW_OF, PickTable
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 RESTARTED_BELOW: Final = 0.5
 """An engine whose counters fell below this share of what they were has begun anew."""
+_MEMORY, _GPU_MEMORY = ROW_OF["memory_used_ratio"], ROW_OF["gpu_memory_used_ratio"]
 
 
 class ViewSource(Protocol):
@@ -110,7 +112,10 @@ class Pools:
             self._take_membership(view.membership, now)
         if view is not self._view or self._table is None:
             self._table = view.table or PickTable.of(view.membership.addresses, view.loads)
-        self._take_loads(view, self._table.fresh(now, stale_after), now)
+        signals = self._table.fresh(now, stale_after)
+        kv, gpu = signals[_MEMORY], signals[_GPU_MEMORY]
+        signals[_MEMORY] = memory_that_counts(self._settings.weights.memory, kv, gpu)
+        self._take_loads(view, signals, now)
         self._view, self._refreshed_at = view, now
         return True
 

@@ -31,7 +31,7 @@ class CostSettings(Strict):
     in_flight_seconds: NotNegative = 0.01
     """What each request in flight adds to the wait."""
     memory_pressure_from: Share = 0.85
-    """Memory in use above this adds to the cost: the KV cache's where it is told, else the GPU's."""
+    """Memory in use above this adds to the cost: the memory that `weights.memory` chooses."""
     memory_pressure_full: Share = 0.92
     """From here on it adds `memory_pressure_seconds`: the engine is about to preempt or to fail."""
     memory_pressure_seconds: NotNegative = 3.0

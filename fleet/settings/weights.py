@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fleet.memory import Memory
 from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
 from fleet.settings.topology import TopologySettings
 
@@ -110,7 +111,7 @@ class WeightSettings(Strict):
     """How loads become weights."""
 
     strategy: Literal["headroom", "p99", "predictive", "balanced"] = "headroom"
-    memory: Literal["kv", "gpu", "highest"] = "kv"
+    memory: Memory = "kv"
     """Which memory counts: the KV cache's share in use, the GPU's, or the higher of the two. Engines reserve
     the GPU's memory ahead, so how full it is says nothing about their load."""
     headroom: HeadroomSettings = HeadroomSettings()

@@ -167,14 +167,6 @@ def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
     assert seen == pytest.approx([0.0, 1.0, 2.0, 2.0])
 
 
-def test_the_gpus_memory_counts_where_the_kv_caches_is_unknown() -> None:
-    told = load(memory_used_ratio=0.1, gpu_memory_used_ratio=0.99, queue_depth=0)
-    untold = load(gpu_memory_used_ratio=0.99, queue_depth=0)
-    settings = PickSettings(filters=UNFILTERED)
-    pick = choose(state_of({0: untold, 1: told}, count=2, settings=settings), ask())
-    assert [number(address) for address in pick.endpoints] == [1, 0]
-
-
 def test_unknown_counts_as_the_peers_mean_not_best_not_worst() -> None:
     state = state_of({0: load(queue_depth=4), 1: Load(), 2: load(queue_depth=8)}, count=3)
     state.backlog.mean_cold_seconds = 1.0

@@ -113,7 +113,6 @@ def test_every_part_in_the_settings_is_registered_and_part_of_the_default() -> N
         ("working", {"stalled": 1.0}, {"stalled": 0.0}),
         ("trusted", {"trust_ratio": 0.49}, {"trust_ratio": 0.5}),
         ("memory", {"memory_used_ratio": 0.92}, {"memory_used_ratio": 0.91}),
-        ("memory", {"gpu_memory_used_ratio": 0.92}, {"gpu_memory_used_ratio": 0.91}),
     ],
 )
 def test_a_filter_leaves_out_what_it_is_for_and_nobody_of_whom_it_knows_nothing(
@@ -121,11 +120,6 @@ def test_a_filter_leaves_out_what_it_is_for_and_nobody_of_whom_it_knows_nothing(
 ) -> None:
     assert passing(name, [told(**bad), told(**good), Load()]) == [1, 2]
     assert passing(name, [told(**bad), told(**bad)]) == [0, 1], "passed over when nobody would be left"
-
-
-def test_the_kv_cache_says_more_about_memory_than_the_gpu() -> None:
-    full_gpu = told(memory_used_ratio=0.2, gpu_memory_used_ratio=0.99)
-    assert passing("memory", [full_gpu, told(memory_used_ratio=0.95)]) == [0]
 
 
 def test_memory_is_passed_over_when_most_endpoints_are_full() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf, nan
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from fleet.memory import Memory, memory_that_counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +21,6 @@ FloatArray = npt.NDArray[np.float64]
 """One number an endpoint, in the order of the pool."""
 BoolArray = npt.NDArray[np.bool_]
 
-Memory = Literal["kv", "gpu", "highest"]
-"""Values of `weights.memory`."""
 
 _FIELDS: Final = (
     "memory_used_ratio",
@@ -69,7 +69,7 @@ class Columns:
             for column in zip(*map(_read, loads), strict=True)
         ]
         table = np.minimum(np.array([*rows, rows[_QUEUE], rows[_QUEUE]], dtype=np.float64), _MOST)
-        table[_MEMORY] = _chosen(memory, table[_MEMORY], table[_GPU_MEMORY])
+        table[_MEMORY] = memory_that_counts(memory, table[_MEMORY], table[_GPU_MEMORY])
         # NaN where one of the three is unknown: then nothing is known to be on its way.
         unseen = table[_IN_FLIGHT] - table[_QUEUE] - table[_RUNNING]
         table[_WAITING] += np.where(unseen > 0, unseen, 0.0)
@@ -209,11 +209,3 @@ def as_strategies_see(load: Load, memory: Memory) -> Load:
 def _lower_median(column: FloatArray) -> float:
     known = np.sort(column[np.isfinite(column)])
     return float(known[(known.size - 1) // 2]) if known.size else nan
-
-
-def _chosen(memory: Memory, kv: FloatArray, gpu: FloatArray) -> FloatArray:
-    if memory == "kv":
-        return kv
-    if memory == "gpu":
-        return gpu
-    return np.fmax(kv, gpu)

@@ -1,15 +1,14 @@
 """Those that are not in the silent zone: memory so full that an engine is about to preempt or to fail.
 
-Its probes still answer then, so nothing else tells. The KV cache counts where it is told, else the GPU.
+Its probes still answer then, so nothing else tells. Which memory counts is said by `weights.memory`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ext_proc.pick.scene import Fleet
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
     """Return who has memory left, as far as is known."""
-    kv, gpu = fleet.columns.signal("memory_used_ratio"), fleet.columns.signal("gpu_memory_used_ratio")
-    used = np.where(np.isnan(kv), gpu, kv)
+    used = fleet.columns.signal("memory_used_ratio")
     result: NDArray[np.bool_] = ~(used >= fleet.settings.cost.memory_pressure_full)
     return result

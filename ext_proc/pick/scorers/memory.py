@@ -1,4 +1,4 @@
-"""Little memory left: the KV cache's where it is told, else the GPU's.
+"""Little memory left, of the kind that `weights.memory` chooses.
 
 memory_pressure_seconds * clip((used - from) / (full - from), 0, 1)
 """
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def score(scene: Scene) -> Scored:
     """Bind to a tick. Unknown counts as the known peers' mean."""
     candidates, cost = scene.candidates, scene.settings.cost
-    kv, gpu = candidates.signal("memory_used_ratio"), candidates.signal("gpu_memory_used_ratio")
-    used = neutral(np.where(np.isnan(kv), gpu, kv), 0.0)
+    used = neutral(candidates.signal("memory_used_ratio"), 0.0)
     start, full = cost.memory_pressure_from, cost.memory_pressure_full
     if full <= start:
         return Scored(np.where(used >= full, cost.memory_pressure_seconds, 0.0))
