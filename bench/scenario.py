@@ -88,10 +88,8 @@ def _llama(seconds: float, engines: int | None, seed: int, rate: float | None) -
         max_tokens=Span(4, 8),
     )
     overrides = {
-        # llama.cpp tells no loads that Warmroute reads yet; rendezvous keeps cold prefixes apart.
         "ext_proc": {
             "pick": {
-                "cold_without_load": "rendezvous",
                 "block_bytes": 64,
                 "cost": {"prefill_tokens_per_second": 150.0, "in_flight_seconds": 0.5},
             }

@@ -110,8 +110,6 @@ class Router:
         kv = self._asked_of_kv(asks, told.body)
         question = self.question(asks, kv, explain=request.explain)
         pick = picks.pick(question)
-        if not pick.endpoints:
-            return Choice(replace(pick, meant=Meant(pool.shape.name, model)))
         if request.headers_only:
             pick = replace(pick, reason=Reason.HEADERS)
         return Choice(pick, asks, question, kv)

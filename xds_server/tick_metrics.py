@@ -27,7 +27,7 @@ class TickMetrics:
             Counter("warmroute_tick_faults_total", "Ticks that failed by our fault", registry=registry),
             Gauge(
                 "warmroute_blind_pools",
-                "Pools without any fresh signal, whose weights are therefore equal",
+                "Pools of which no endpoint tells memory, queue or running",
                 registry=registry,
             ),
         )

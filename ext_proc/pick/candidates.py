@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_APART: Final = 16
 """Sets of endpoints that are asked for one after the other, where it is not known which one is meant."""
-_LOAD_ROWS: Final = [ROW_OF[name] for name in ("memory_used_ratio", "queue_depth", "running")]
 
 
 @dataclass(frozen=True)
@@ -179,8 +178,6 @@ class Candidates:
     """Above 0; where there is none, the peers' mean."""
     signals: NDArray[np.float64]
     in_flight_elsewhere: NDArray[np.float64]
-    load_known: bool
-    """Whether memory, queue or running is known for any of them."""
     domains: tuple[int, ...]
     """As in `PoolShape`."""
     trials: tuple[tuple[int, str], ...] = ()
@@ -207,7 +204,6 @@ class Candidates:
         whole = chosen.size == len(shape.addresses)
         rows = slice(None) if whole else chosen
         positions = chosen.tolist()
-        signals = columns.signals[:, rows]
         weights = columns.weights[rows]
         return cls(
             addresses=shape.addresses if whole else tuple(shape.addresses[row] for row in positions),
@@ -215,9 +211,8 @@ class Candidates:
             shape=shape,
             hashes=shape.hashes[rows],
             weights=neutral(np.where(weights > 0, weights, np.nan), 1.0),
-            signals=signals,
+            signals=columns.signals[:, rows],
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
-            load_known=not np.isnan(signals[_LOAD_ROWS]).all(),
             domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
             trials=tuple((row, shape.addresses[row]) for row in (*distrusted.tolist(), *doubted.tolist())),
             spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, distrusted)),

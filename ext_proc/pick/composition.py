@@ -61,15 +61,12 @@ class Composition:
         self._first = PICKERS[settings.picker]
         self._wanted = settings.fallbacks + 1
         self._block_bytes = settings.block_bytes
-        self._may_pick_blind = settings.cold_without_load == "rendezvous"
         self._trial_interval_seconds = settings.trial_interval_seconds
         self._other_domain_seconds = settings.other_domain_seconds
 
     def pick(self, question: Question) -> Pick:
-        """Choose; no endpoints when nothing is warm and no load is known."""
+        """Choose. Where no load is known all are alike, and new prefixes go by weights."""
         candidates = self.candidates
-        if not candidates.load_known and not self._may_pick_blind and not self._knows(question):
-            return Pick.none(Reason.NO_SIGNAL, question.prefix)
         forecast = self.forecaster.of(question)
         cost = self.scores.cost(question, forecast)
         if self._quota is not None:
@@ -104,12 +101,6 @@ class Composition:
         """Return for each candidate the predicted wait in seconds and the engine's queue, NaN if unknown."""
         wait = self.forecaster.queue(now) + self.forecaster.load()
         return wait, self.candidates.signal("queue_depth")
-
-    def _knows(self, question: Question) -> bool:
-        """Whether a prompt finds something warm, without any load to go by."""
-        return bool(question.matched[self.candidates.rows].any()) or (
-            bool(question.session) and self.candidates.place(question.session) is not None
-        )
 
     def _past_refusals(self, cost: NDArray[np.float64], refused_by: Collection[str]) -> NDArray[np.float64]:
         """Put those that have refused this prompt behind all others; where all have, nothing changes."""

@@ -40,8 +40,6 @@ class Reason(StrEnum):
     """The cluster is not ours, or several pools could be meant."""
     NO_ENDPOINT = "no_endpoint"
     UNKNOWN_MODEL = "unknown_model"
-    NO_SIGNAL = "no_signal"
-    """Nothing is warm and no load is known."""
     OVER_LIMIT = "over_limit"
     FAULT = "fault"
 

@@ -134,8 +134,6 @@ class PickSettings(Strict):
     """A fallback from another fault domain goes before cheaper ones, up to so much above the cheapest."""
     trial_interval_seconds: Seconds = 0.7
     """An endpoint that is not trusted gets at most one request in this time, of each worker."""
-    cold_without_load: Literal["weights", "rendezvous"] = "weights"
-    """Who decides when nothing is warm and no load is known."""
     forget_after_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """What is known of an endpoint that left is kept this long, in case it returns."""
 

@@ -216,10 +216,9 @@ def service_of(engines: Sequence[str], **ext_proc: Any) -> ExtProcService:
     pools = Membership((Pool("pool", tuple(Endpoint(engine, "pool", ()) for engine in engines)),))
     store = FleetStore()
     store.publish(FleetView(pools, dict.fromkeys(engines, 100)))
-    pick = {"cold_without_load": "rendezvous", **ext_proc.pop("pick", {})}
     settings = parse_settings(
         "pools: [{name: pool}]\nlisteners: [{name: l, address: '127.0.0.1:1', pool: pool}]\n"
-        f"ext_proc: {json.dumps({**ext_proc, 'pick': pick})}"
+        f"ext_proc: {json.dumps(ext_proc)}"
     )
     registry, loop = CollectorRegistry(), asyncio.get_running_loop()
     router = Router(store, settings, registry, loop.time)

@@ -245,7 +245,7 @@ def test_headers_that_tell_enough_for_no_pick_say_why() -> None:
     """And what they lack where they tell nothing."""
     for told, upgrade, shown in (
         (Reason.UNKNOWN_MODEL, True, Reason.UNKNOWN_MODEL),
-        (Reason.NO_SIGNAL, True, Reason.NO_SIGNAL),
+        (Reason.NO_ENDPOINT, True, Reason.NO_ENDPOINT),
         (Reason.NO_PROMPT, True, Reason.NO_SESSION),
         (Reason.NO_PROMPT, False, Reason.NO_BODY),
     ):

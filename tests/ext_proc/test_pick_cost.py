@@ -181,31 +181,17 @@ def test_neutral_fills_with_the_mean_of_the_known(column: list[float], filled: l
     assert neutral(np.array(column), 9.0).tolist() == filled
 
 
-def test_a_faster_engine_is_preferred_for_long_cold_prompts() -> None:
-    fast = load(queue_depth=0, prefill_tokens_per_second=40_000)
-    slow = load(queue_depth=0, prefill_tokens_per_second=4_000)
-    assert number(choose(state_of({0: slow, 1: fast, 2: slow}, count=3), ask()).endpoints[0]) == 1
-
-
-def test_a_rate_of_zero_is_unknown() -> None:
-    pick = choose(state_of({0: load(queue_depth=0, prefill_tokens_per_second=0)}, count=1), ask())
-    assert pick.cold_seconds == pytest.approx(32 * 256 / 4 / 20_000)
-
-
-def test_nothing_warm_and_no_load_known_is_no_pick() -> None:
-    pick = choose(state_of({}), ask())
-    assert (pick.endpoints, pick.reason) == ((), Reason.NO_SIGNAL)
-
-
 def test_a_match_is_enough_without_any_load() -> None:
     assert number(choose(state_of({}), ask({3: 1})).endpoints[0]) == 3
 
 
-def test_rendezvous_may_decide_without_load_when_told() -> None:
-    settings = PickSettings(cold_without_load="rendezvous")
-    pick = choose(state_of({}, settings=settings), ask())
-    assert pick.reason is Reason.COLD
-    assert len(pick.endpoints) == 3
+def test_without_any_load_new_prefixes_go_by_weights() -> None:
+    weights = {"10.0.0.0:8000": 3000, "10.0.0.1:8000": 1000}
+    state, rng = state_of({}, count=2, weights=weights), random.Random(3)
+    picks = [choose(state, ask(leading=rng.getrandbits(64))) for _ in range(4000)]
+    assert {pick.reason for pick in picks} == {Reason.COLD}
+    chosen = Counter(pick.endpoints[0] for pick in picks)
+    assert chosen["10.0.0.0:8000"] / 4000 == pytest.approx(0.75, abs=0.03)
 
 
 def test_two_replicas_agree_on_cold_prefixes_whatever_their_small_differences() -> None:

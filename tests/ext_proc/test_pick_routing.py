@@ -231,11 +231,11 @@ def test_an_endpoint_that_leaves_and_returns_with_requests_in_flight_counts_them
 
 
 def test_signals_age_when_nobody_publishes_any_more() -> None:
-    """Nothing warm, and the last load is too old to count: weights decide again."""
+    """The last load is too old to count: weights place what is new, and what is warm stays."""
     world = World(view_of(pool_of()))
     assert world.router.route(whole(chat(LONG))).reason is Reason.COLD
     world.clock.now += 11
-    assert world.router.route(whole(chat("something else " * 50))).reason is Reason.NO_SIGNAL
+    assert world.router.route(whole(chat("something else " * 50))).reason is Reason.COLD
     assert world.router.route(whole(chat(LONG))).reason is Reason.WARM
 
 
@@ -260,7 +260,7 @@ def test_no_more_blocks_of_a_prompt_are_looked_up_than_the_limit_says() -> None:
 def test_settings_are_taken_over_at_once() -> None:
     world = World(view_of(pool_of()))
     world.router.route(whole(chat(LONG)))
-    pick = {"block_bytes": 512, "fallbacks": 0, "cold_without_load": "rendezvous"}
+    pick = {"block_bytes": 512, "fallbacks": 0}
     world.router.reconfigure(settings_with(ext_proc={"pick": pick}))
     after = world.router.route(whole(chat(LONG)))
     assert (after.reason, len(after.endpoints)) == (Reason.COLD, 1), "blocks of another size match nothing"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.pick import Meant, Pick, Reason, Refusal
 from ext_proc.request import RouteRequest, model_in_path
 from ext_proc.server_duty import NOT_READY, Duty
 from ext_proc.server_stream import ExchangeStream
@@ -171,15 +171,15 @@ def two_models(*, loaded: bool) -> dict[str, Stage]:
 
 @pytest.mark.parametrize("pools", ["one pool", "two pools"])
 @pytest.mark.parametrize("allowed", [None, ALL[1:], ("10.0.0.1", "10.0.0.2")])
-@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
-def test_who_is_named_serves_the_model(pools: str, allowed: tuple[str, ...] | None, mode: str) -> None:
-    """As with picks, where the body tells the model and no load is known: others would answer 404."""
-    stage = two_models(loaded=False)[pools]
-    hint = None if allowed is None else list(allowed)
+def test_who_is_named_serves_the_model(pools: str, allowed: tuple[str, ...] | None) -> None:
+    """As with picks, where the model is known and nothing is picked: others would answer 404."""
+    duty = two_models(loaded=False)[pools].service.duty
+    request = RouteRequest(b"", complete=True, subset=allowed)
     for model, serving in (("ma", {*ALL[:2]}), ("mb", {*ALL[2:]})):
-        for number in range(10):
-            seen = play(stage, chat(f"{number} hi", model=model), mode, allowed=hint)
-            assert (seen.reason, {*named(seen)} <= serving) == ("named", True), seen.destination
+        for _ in range(10):
+            named_instead = duty.fulfil(Pick.none(Reason.FAULT, meant=Meant(model=model)), request, 0)
+            assert named_instead.reason is Reason.NAMED
+            assert {*named_instead.endpoints} <= serving
 
 
 def test_a_path_tells_the_model_as_well() -> None:
@@ -208,8 +208,13 @@ def test_whoever_serves_the_model_and_gets_no_requests_is_not_replaced_by_others
     view = stage.world.store.view
     assert view is not None
     stage.world.store.publish(replace(view, weights={ALL[0]: 0, ALL[1]: 0, ALL[2]: 9, ALL[3]: 9}))
-    assert play(stage, chat("hi", model="ma")).refusal is not None
-    assert play(stage, chat("hi", model="mb")).refusal is None
+    request = RouteRequest(b"", complete=True)
+    instead = {
+        model: stage.service.duty.fulfil(Pick.none(Reason.FAULT, meant=Meant(model=model)), request, 0)
+        for model in ("ma", "mb")
+    }
+    assert instead["ma"].refusal is not None
+    assert instead["mb"].refusal is None
 
 
 def test_models_that_clients_invent_are_kept_as_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,16 @@ def test_no_fresh_signal_at_all_is_equal_weights_and_everyone_stays() -> None:
     assert not update.unhealthy
     direct = Weigher(DIRECT, SIGNALS).weigh(members(p="abc"), loads, 100.0)
     assert set(direct.weights.values()) == {1000}
+
+
+def test_a_pool_is_blind_where_no_engine_tells_memory_queue_or_running() -> None:
+    """Whatever Envoys and workers see of its requests: its pages are missing or not understood."""
+    seen = {"in_flight": 3.0, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.2, "trust_ratio": 1.0}
+    loads = {address: Load(**{name: Signal(v, 0.0, "x") for name, v in seen.items()}) for address in "abc"}
+    weigher = Weigher(WeightSettings(), SIGNALS)
+    assert weigher.weigh(members(p="ab", q="c"), loads, 0.0).blind_pools == {"p", "q"}
+    loads["b"] = replace(loads["b"], running=Signal(0.0, 0.0, "x"))
+    assert weigher.weigh(members(p="ab", q="c"), loads, 0.0).blind_pools == {"q"}
 
 
 @pytest.mark.parametrize("loads", [{}, {"a": load(0, 1.0, 500)}, {"a": load(0, 1.0, up=False)}])

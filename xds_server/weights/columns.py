@@ -154,8 +154,8 @@ class Columns:
         return bool(self._row(_FAULTY).any())
 
     def blind(self) -> bool:
-        """Whether no endpoint has any signal that strategies look at."""
-        return bool(np.isnan(self.table[:7]).all())
+        """Whether no engine tells memory, queue or running; what Envoys and workers see is no page."""
+        return bool(np.isnan(self.table[: _RUNNING + 1]).all())
 
     def idle(self) -> BoolArray:
         """Which engines say that they hold nothing at all and nothing of ours is known to be there.
