@@ -1,11 +1,13 @@
-"""A fleet that is not alike, and one that is full: who is picked, and whom that costs anything.
+"""A fleet that is not alike, one that is full, and one that is alike: who is picked, and whom that costs.
 
 Through the real Envoy onto simulated engines:
 
 - slow: one of four engines is four times as slow as the others, under prompts with nothing in common. Its
   share of the requests and its times, beside least_request of Envoy alone, which evens out who is in flight;
 - admission: more requests than two small engines can take, every third one of a low priority. Where the
-  settings say so, those are refused while both are past their limit, with 429, and nobody else is.
+  settings say so, those are refused while both are past their limit, with 429, and nobody else is;
+- alike: three engines that have served six short prompts and a long one, under six system prompts: at little
+  load, and at half of what they can answer. How many requests the busiest gets, against the mean.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import asyncio
 import sys
 from dataclasses import asdict, dataclass
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import processes, report
@@ -23,6 +26,7 @@ from bench.fault_cases import STRUCK, tell
 from bench.load import LoadRun
 from bench.prompts import prompts
 from bench.stats import percentile
+from simulator.workload import Message, Turn, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +46,13 @@ LOW_RATE: Final = 3.0
 _SHARE_OVER: Final = 1.5
 _NO_WORSE: Final = 1.1
 _REFUSED: Final = "status 429"
+ALIKE_ENGINES: Final = 3
+ALIKE_SYSTEMS: Final = 6
+LITTLE_RATE: Final = 8.0
+HALF_RATE: Final = 24.0
+HALF_ENGINE: Final = EngineSettings(blocks=43_750, max_num_seqs=64, speed_up=0.25)
+_LITTLE_MOST: Final = 1.5
+_HALF_MOST: Final = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,41 @@ def slow_of(router: str, outcomes: Sequence[Outcome], seen: Sequence[Mapping[str
     )
 
 
+def first_prompts(random: Random) -> list[Turn]:
+    """What a new user types first: six short prompts and a long one, in three seconds."""
+    short = [Turn(n * 0.4, 0, f"hi {n}", (Message("user", "hi"),), 16) for n in range(6)]
+    return [*short, Turn(2.4, 0, "long", (Message("user", words(random, 3_000)),), 32)]
+
+
+def system_prompts(random: Random, rate: float, seconds: float) -> list[Turn]:
+    """Requests behind one of a few system prompts each, from the sixth second on."""
+    systems = [Message("system", words(random, 900)) for _ in range(ALIKE_SYSTEMS)]
+    turns, at = list[Turn](), 5.0
+    while (at := at + random.expovariate(rate)) < 5.0 + seconds:
+        question = Message("user", words(random, random.randint(10, 40)))
+        turns.append(Turn(at, 0, f"{len(turns)}", (random.choice(systems), question), random.randint(16, 96)))
+    return turns
+
+
+async def alike(engine: EngineSettings, rate: float, seconds: float, seed: int) -> list[int]:
+    """Return how many requests each engine got.
+
+    Raises:
+        BenchError: a part did not start.
+    """
+    random = Random(seed)
+    turns = [*first_prompts(random), *system_prompts(random, rate, seconds)]
+    async with running_cluster(ClusterSettings("serve", ALIKE_ENGINES, engine, OVERRIDES)) as cluster:
+        await LoadRun(cluster.address, engine.model).run(turns)
+        seen = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
+    return [engine_seen.get("requests", 0) for engine_seen in seen]
+
+
+def busiest_over_mean(counts: Sequence[int]) -> float | None:
+    """Return how many times the mean the busiest got; None of nothing."""
+    return report.ratio(max(counts) * len(counts), sum(counts))
+
+
 async def admission(seconds: float, seed: int) -> Refused:
     """Run more than the engines can take, of two priorities.
 
@@ -133,7 +179,9 @@ def refused_of(usual: Sequence[Outcome], low: Sequence[Outcome]) -> Refused:
     )
 
 
-def wanted_of(alone: Slow, ours: Slow, full: Refused) -> list[Wanted]:
+def wanted_of(
+    alone: Slow, ours: Slow, full: Refused, little: Sequence[int], half: Sequence[int]
+) -> list[Wanted]:
     """Hold the figures against their targets."""
     share = report.ratio(ours.slow_share, alone.slow_share)
     ttft = report.ratio(ours.ttft_p90_seconds, alone.ttft_p90_seconds)
@@ -146,10 +194,12 @@ def wanted_of(alone: Slow, ours: Slow, full: Refused) -> list[Wanted]:
         report.exactly("admission_usual_failures", full.usual_failures, 0),
         report.exactly("admission_low_failures", full.low_failures, 0),
         report.at_least("admission_low_refused", full.low_refused, 1),
+        report.at_most("alike_busiest_over_mean_at_little_load", busiest_over_mean(little), _LITTLE_MOST),
+        report.at_most("alike_busiest_over_mean_at_half_load", busiest_over_mean(half), _HALF_MOST),
     ]
 
 
-async def compare(seconds: float, seed: int) -> tuple[Slow, Slow, Refused]:
+async def compare(seconds: float, seed: int) -> tuple[Slow, Slow, Refused, list[int], list[int]]:
     """Run everything.
 
     Raises:
@@ -161,7 +211,11 @@ async def compare(seconds: float, seed: int) -> tuple[Slow, Slow, Refused]:
     report.progress(f"slow       {ours}")
     full = await admission(seconds, seed)
     report.progress(f"admission  {full}")
-    return alone, ours, full
+    little = await alike(ENGINE, LITTLE_RATE, seconds, seed)
+    report.progress(f"alike      {little} at little load")
+    half = await alike(HALF_ENGINE, HALF_RATE, 2 * seconds, seed)
+    report.progress(f"alike      {half} at half load")
+    return alone, ours, full, little, half
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -180,9 +234,13 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     arguments(parser)
     args = parser.parse_args(given)
-    alone, ours, full = processes.run(compare(args.seconds, args.seed))
-    result: dict[str, Any] = {"slow": [asdict(alone), asdict(ours)], "admission": asdict(full)}
-    return report.finish(result, wanted_of(alone, ours, full), as_json=args.json)
+    alone, ours, full, little, half = processes.run(compare(args.seconds, args.seed))
+    result: dict[str, Any] = {
+        "slow": [asdict(alone), asdict(ours)],
+        "admission": asdict(full),
+        "alike": {"little_load": little, "half_load": half},
+    }
+    return report.finish(result, wanted_of(alone, ours, full, little, half), as_json=args.json)
 
 
 if __name__ == "__main__":

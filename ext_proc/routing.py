@@ -293,7 +293,8 @@ class Router:
         first, blocks, now, warmth = pick.endpoints[0], asks.blocks, question.now, self.warmth
         held = question.matched.item(asks.pool.shape.position[first])
         cold_bytes = question.text_bytes - held * self.settings.ext_proc.pick.block_bytes
-        asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes)
+        cold_share = 1.0 - pick.matched_share if blocks else 0.0
+        asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes, cold_share)
         noted = Noted(pick.prompt, first, blocks, 0, now)
         if blocks:
             total = asks.pool.demand(asks.model).at(now)

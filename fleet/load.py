@@ -72,6 +72,8 @@ class Load:
     """Tokens that the KV cache holds."""
     prefill_tokens_per_second: Signal | None = None
     """Prefill rate seen over the window, cached tokens not counted."""
+    prefilling_mean: Signal | None = None
+    """Requests in prefill at once, in the mean over the window: the work behind the rate."""
     prompt_tokens_per_second: Signal | None = None
     """Prompt tokens taken in over the window, cached ones included."""
     generation_tokens_per_second: Signal | None = None
@@ -144,6 +146,7 @@ PICK_FIELDS: tuple[str, ...] = (
     "prefix_hit_ratio",
     "kv_capacity_tokens",
     "prefill_tokens_per_second",
+    "prefilling_mean",
     "generation_tokens_per_second",
     "batch_limit",
     "gpu_memory_used_ratio",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Memory = Literal["kv", "gpu", "highest"]
+    from fleet.settings.weights import Memory
 
 
 def memory_that_counts(

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ext_proc.pick.candidates import neutral
 from ext_proc.pick.pace import Pace
+from ext_proc.pick.prefill import Prefill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-RATE_MEMORY_SECONDS: Final = 60.0
-"""Time constant with which a remembered prefill rate falls to what the engine tells."""
 OTHERS_SECONDS: Final = 5.0
 """Over about this time is averaged what others send: gauges and other workers' counts lag."""
 UNCERTAIN: Final = 0.5
@@ -28,9 +26,6 @@ MOST_ELSEWHERE: Final = 63 / 64
 """As with the most workers that there can be."""
 RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
-EVIDENT_BYTES: Final = 2048.0
-"""Cold work of a request from which on an engine's prefill rate is its own: the time of less is a step's."""
-_LEAST_EVIDENCE: Final = 0.01
 GIVEN_SECONDS: Final = 10.0
 """Time constant with which it is forgotten who got how many requests."""
 
@@ -50,13 +45,11 @@ class Backlog:
         """Seconds on the caller's clock."""
         self.mean_cold_seconds: float | None = None
         """Running mean over recent picks; None before the first."""
-        self.rates: NDArray[np.float64] = np.full(len(addresses), np.nan)
-        """Prefill tokens a second that each endpoint is capable of, see `learn_rates`; NaN is unknown."""
-        self._rates_at = -np.inf
+        self.prefill = Prefill(len(addresses))
         self.given: NDArray[np.float64] = np.zeros(len(addresses))
         """Requests that each got lately: what ties are shared out by."""
-        self._cold_bytes: NDArray[np.float64] = np.zeros(len(addresses))
-        """Of these requests together, what was not held there."""
+        self.placed: NDArray[np.float64] = np.zeros(len(addresses))
+        """Shares of the prompts of these requests that were not held there, summed up: new prefixes."""
         self._given_at = -np.inf
         self._beyond: NDArray[np.float64] = np.zeros(len(addresses))
         self._ours = self._theirs = 0.0
@@ -71,36 +64,23 @@ class Backlog:
         moved.mean_cold_seconds = self.mean_cold_seconds
         sources = [self._position.get(address) for address in addresses]
         moved.pace.moved_from(self.pace, sources)
-        moved._rates_at = self._rates_at
+        moved.prefill.moved_from(self.prefill, sources)
         moved._others_at = self._others_at
         moved._ours, moved._theirs = self._ours, self._theirs
         moved._given_at = self._given_at
         # Who is new owes nothing: it is not to catch up with what the others got before it was there.
         moved.given[:] = self.given.mean() if self.given.size else 0.0
-        moved._cold_bytes[:] = self._cold_bytes.mean() if self.given.size else 0.0
+        moved.placed[:] = self.placed.mean() if self.given.size else 0.0
         for position, (address, source) in enumerate(zip(addresses, sources, strict=True)):
             moved.in_flight[position] = count = in_flight(address)
             if source is not None:
-                moved.rates[position] = self.rates[source]
                 moved.tried_at[position] = self.tried_at[source]
                 moved._beyond[position] = self._beyond[source]
                 moved.given[position] = self.given[source]
-                moved._cold_bytes[position] = self._cold_bytes[source]
+                moved.placed[position] = self.placed[source]
                 if count:
                     moved.free_at[position] = self.free_at[source]
         return moved
-
-    def learn_rates(self, told: NDArray[np.float64], now: float) -> None:
-        """Take over the prefill rates that engines tell: higher ones at once, lower ones by and by.
-
-        A rate is a mean over the engine's window. After a bad time it stays low until the window has passed,
-        and on an engine that is given little work for that very reason, for longer. How slow an engine is now
-        is for `Pace` to say; this is what it can do. Unknown or 0 changes nothing.
-        """
-        kept = exp(-max(0.0, now - self._rates_at) / RATE_MEMORY_SECONDS)
-        self._rates_at = now
-        told = np.where(told > 0, told, self.rates)
-        self.rates = np.fmax(told, told + (self.rates - told) * kept)
 
     def learn_others(self, told: NDArray[np.float64], elsewhere: NDArray[np.float64], now: float) -> None:
         """Learn what others send: from other workers' requests in flight, and what engines tell beyond.
@@ -116,34 +96,11 @@ class Backlog:
         self._ours = ours + (self._ours - ours) * kept
         self._theirs = others + (self._theirs - others) * kept
 
-    def evident_rates(self, rows: NDArray[np.intp] | slice, default: float) -> NDArray[np.float64]:
-        """Return the prefill rate of each row, as far as it is told by more than steps that compute little.
-
-        An engine that has almost all of its prompts in its cache computes some tokens in each step, and tells
-        a rate that is the step's overhead and chance. So a rate counts by the cold work that it rests on, up
-        to `EVIDENT_BYTES` a request, against the mean rate of the peers. Unknown counts as that mean, or as
-        `default` when all is unknown. As long as we have sent nothing, all that is told counts in full.
-        """
-        rates, sent = self.rates[rows], self.given.sum()
-        if not sent:
-            return neutral(rates, default)
-        usual = self._cold_bytes.sum() / sent
-        cold = (self._cold_bytes[rows] + usual) / (self.given[rows] + 1.0)
-        if cold.min() >= EVIDENT_BYTES:
-            return neutral(rates, default)
-        known = ~np.isnan(rates)
-        if not known.any():
-            return np.full(rates.size, default)
-        evidence = np.clip(cold / EVIDENT_BYTES, _LEAST_EVIDENCE, 1.0)
-        mean = np.average(rates[known], weights=evidence[known] ** 2)
-        result: NDArray[np.float64] = np.where(known, mean + (rates - mean) * evidence, mean)
-        return result
-
     def forget_given(self, now: float) -> None:
         """Let what was given fade: once a tick."""
         kept = exp(-max(0.0, now - self._given_at) / GIVEN_SECONDS)
         self.given *= kept
-        self._cold_bytes *= kept
+        self.placed *= kept
         self._given_at = now
 
     @property
@@ -158,11 +115,14 @@ class Backlog:
         both = self._ours + self._theirs
         return min(self._theirs / both, MOST_ELSEWHERE) if both > 0 else 0.0
 
-    def add(self, address: str, cold_seconds: float, now: float, cold_bytes: float = EVIDENT_BYTES) -> None:
-        """Note a pick; `cold_bytes` is the text that is not held there."""
+    def add(
+        self, address: str, cold_seconds: float, now: float, cold_bytes: float = 0.0, cold_share: float = 0.0
+    ) -> None:
+        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not held there."""
         position = self._position[address]
         self.given[position] += 1.0
-        self._cold_bytes[position] += cold_bytes
+        self.placed[position] += cold_share
+        self.prefill.note(position, cold_bytes)
         self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
         mean = self.mean_cold_seconds
         self.mean_cold_seconds = cold_seconds if mean is None else mean + RECENT_SHARE * (cold_seconds - mean)

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
-NOISE_SHARE: Final = 0.1
-"""Of what one request in flight adds: differences of cost below it are no reason to prefer anybody."""
 LAST_SECONDS: Final = 3600.0
 """Of cost: more than any prompt takes."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
@@ -57,7 +55,7 @@ class Composition:
         self._backlog = scene.backlog
         self._apart_share = scene.apart_share
         self._quota = scene.quota
-        self._least_slack = NOISE_SHARE * _load_weight(settings) * settings.cost.in_flight_seconds
+        self._request_seconds = _load_weight(settings) * settings.cost.in_flight_seconds
         self._first = PICKERS[settings.picker]
         self._wanted = settings.fallbacks + 1
         self._block_bytes = settings.block_bytes
@@ -169,8 +167,16 @@ class Composition:
 
     def offer(self, question: Question, forecast: Forecast, cost: NDArray[np.float64]) -> Offer:
         """Put before a picker what it chooses from."""
-        given = self._backlog.given[self.candidates.rows]
-        return Offer(question, forecast, cost, self._apart_share, self._least_slack, given)
+        rows, backlog = self.candidates.rows, self._backlog
+        return Offer(
+            question,
+            forecast,
+            cost,
+            self._apart_share,
+            self._request_seconds,
+            backlog.given[rows],
+            None if backlog.elsewhere_share else backlog.placed[rows],
+        )
 
     def choose(self, offer: Offer) -> list[int]:
         """Positions, best first, with fallbacks in other fault domains."""

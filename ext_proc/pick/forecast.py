@@ -11,8 +11,9 @@ as what `Pace` takes it for, `queue_depth` and all others' requests at least as 
 
 The predicted time to first token is the sum of the three. `free_at` is our own estimate (see `Backlog`),
 `queue_depth` the engine's gauge; the larger of the two holds, because each misses what the other sees. The
-prefill rate is what an engine has lately been capable of (see `Backlog.learn_rates`). Unknown signals count
-as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see `demand`).
+prefill rate is the pool's, and an engine's own as far as that is evident (see `prefill`). Unknown signals
+count as the known peers' mean. `priced` is `cold` with the price of cold work on each of its blocks (see
+`demand`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Forecaster:
         self._block_bytes = scene.settings.block_bytes
         self._cold_price = cost.cold_price
         self._in_flight_seconds = cost.in_flight_seconds
-        rates = backlog.evident_rates(rows, cost.prefill_tokens_per_second)
+        rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._seconds_per_block = self.seconds_per_byte * self._block_bytes
         depth = neutral(candidates.signal("queue_depth"), 0.0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick.adapters import Adapters
-from ext_proc.pick.backlog import EVIDENT_BYTES, Backlog
+from ext_proc.pick.backlog import Backlog
 from ext_proc.pick.candidates import PoolShape
 from ext_proc.pick.composition import Composition
 from ext_proc.pick.demand import Demand
@@ -67,7 +67,8 @@ class PoolState:
         backlog, cost = self.backlog, settings.cost
         self._quota.follow(columns.overridden, columns.weights)
         backlog.forget_given(now)
-        backlog.learn_rates(columns.signal("prefill_tokens_per_second"), now)
+        rates, prefilling = columns.signal("prefill_tokens_per_second"), columns.signal("prefilling_mean")
+        backlog.prefill.learn(rates, prefilling, now)
         told = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
         backlog.learn_others(told, columns.in_flight_elsewhere, now)
         self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
@@ -127,12 +128,13 @@ class PoolState:
         cold_seconds: float,
         adapter: str,
         now: float,
-        cold_bytes: float = EVIDENT_BYTES,
+        cold_bytes: float = 0.0,
+        cold_share: float = 0.0,
     ) -> None:
-        """Note a pick; `cold_bytes` is the text that is not held there."""
+        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not held there."""
         demand = self.demand(model)
         demand.add(now)
-        self.backlog.add(address, cold_seconds, now, cold_bytes)
+        self.backlog.add(address, cold_seconds, now, cold_bytes, cold_share)
         self._quota.note(self.shape.rows(model), self.shape.position[address])
         if adapter:
             self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
@@ -145,7 +147,9 @@ class PoolState:
 
     def forget(self, address: str) -> None:
         """Forget what an engine has loaded: it restarted."""
-        self.adapters.forget(self.shape.position[address])
+        position = self.shape.position[address]
+        self.adapters.forget(position)
+        self.backlog.prefill.forget(position)
 
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.

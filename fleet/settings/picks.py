@@ -26,7 +26,7 @@ class CostSettings(Strict):
     cold_price: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Cold work counts this many times its own time, because it delays those who come later."""
     prefill_tokens_per_second: Positive = 20_000.0
-    """Used where the engine's own rate is unknown."""
+    """Used as long as the pool's own rate is not evident."""
     bytes_per_token: Positive = 4.0
     in_flight_seconds: NotNegative = 0.01
     """What each request in flight adds to the wait."""

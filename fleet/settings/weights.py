@@ -6,9 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fleet.memory import Memory
 from fleet.settings.strict import NotNegative, Positive, Seconds, Share, Strict
 from fleet.settings.topology import TopologySettings
+
+Memory = Literal["kv", "gpu", "highest"]
 
 
 class HeadroomSettings(Strict):

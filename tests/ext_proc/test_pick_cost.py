@@ -283,22 +283,6 @@ def test_backlog_of_one_that_left_and_came_back_is_that_of_its_requests() -> Non
     assert kept.free_at[1] == NOW + 3
 
 
-def test_a_prefill_rate_rises_at_once_and_falls_by_and_by() -> None:
-    """Else an engine that was slow for ten seconds would be shunned until its window has passed."""
-    backlog = Backlog(("a:1", "b:1"))
-    backlog.learn_rates(np.array([20_000.0, np.nan]), NOW)
-    backlog.learn_rates(np.array([2_000.0, 10_000.0]), NOW + 6)
-    assert backlog.rates.tolist() == pytest.approx([2_000 + 18_000 * np.exp(-0.1), 10_000])
-    backlog.learn_rates(np.array([30_000.0, np.nan]), NOW + 7)
-    assert backlog.rates.tolist() == [30_000, 10_000]
-    for seconds in range(300):
-        backlog.learn_rates(np.array([5_000.0, 0.0]), NOW + 8 + seconds)
-    assert backlog.rates.tolist() == pytest.approx([5_000, 10_000], rel=0.05)
-    moved = backlog.carried_to(("b:1", "c:1"), lambda _: 0)
-    assert moved.rates[0] == 10_000
-    assert np.isnan(moved.rates[1])
-
-
 def test_other_workers_requests_in_flight_count_like_ours() -> None:
     """A worker that has sent nothing yet still avoids the endpoint that its neighbours have loaded."""
     elsewhere = {"10.0.0.0:8000": 500}

@@ -206,12 +206,10 @@ BLOCK_SECONDS = 256 / 4 / 20_000
 
 
 def test_first_token_is_queue_ahead_and_cold_prefill_at_its_price() -> None:
-    slow = told(queue_depth=0, prefill_tokens_per_second=10_000.0)
-    loads = [told(queue_depth=3, prefill_tokens_per_second=20_000.0), slow]
-    state = state_of(loads, ONLY["first_token"])
+    state = state_of([told(queue_depth=3), told(queue_depth=0)], ONLY["first_token"])
     state.backlog.mean_cold_seconds = 0.5
     assert scored(state, question(2, {1: 6})) == pytest.approx(
-        [1.5 + 3 * 8 * BLOCK_SECONDS, 3 * 2 * 2 * BLOCK_SECONDS]
+        [1.5 + 3 * 8 * BLOCK_SECONDS, 3 * 2 * BLOCK_SECONDS]
     )
 
 

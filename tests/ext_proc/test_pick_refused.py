@@ -53,10 +53,10 @@ def test_the_next_turn_goes_where_the_repeat_was_answered() -> None:
 def test_a_burst_goes_together_until_it_is_refused() -> None:
     """All of it counts as warm from the first pick on, and nothing of it once all of it was refused."""
     made = world()
-    burst = [ask(made, LONG + f" question {number} " * 60) for number in range(5)]
+    burst = [ask(made, LONG + f" question {number} " * 60) for number in range(3)]
     assert len({pick.endpoints[0] for pick in burst}) == 1
     home = burst[0].endpoints[0]
-    for left, pick in zip(range(4, -1, -1), burst, strict=True):
+    for left, pick in zip(range(2, -1, -1), burst, strict=True):
         refuse(made, pick)
         assert (made.router.warmth.held(home) > 0) == (left > 0)
 
@@ -110,16 +110,23 @@ def test_where_all_have_refused_somebody_is_picked_all_the_same() -> None:
 
 def test_an_endpoint_is_avoided_for_seconds_and_by_this_prompt_alone() -> None:
     made = world()
+
+    def endpoints_of_cold_repeats() -> set[str]:
+        chosen = set()
+        for _ in range(12):
+            chosen.add(endpoint := ask(made, LONG).endpoints[0])
+            made.router.warmth.forget(endpoint)
+        return chosen
+
     first = ask(made, LONG)
     refuse(made, first)
     made.clock.now += AVOIDED_SECONDS / 2
     others = {ask(made, f"another {number}").endpoints[0] for number in range(40)}
     assert first.endpoints[0] in others
-    assert ask(made, LONG).endpoints[0] != first.endpoints[0]
+    assert first.endpoints[0] not in endpoints_of_cold_repeats()
     made.clock.now += AVOIDED_SECONDS
     made.store.publish(view_of(pool_of(), now=made.clock.now))
-    made.router.warmth.forget(ask(made, LONG).endpoints[0])
-    assert ask(made, LONG).endpoints[0] == first.endpoints[0]
+    assert first.endpoints[0] in endpoints_of_cold_repeats()
 
 
 def test_another_worker_avoids_it_too() -> None:

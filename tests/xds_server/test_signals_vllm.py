@@ -67,6 +67,7 @@ def test_counters_tell_of_the_window() -> None:
     load = vllm.read(counters(0, 1100, 925, 9000, 10.5, 100, 110).encode(), 1.0)
     assert value(load.prefix_hit_ratio) == pytest.approx(0.25)
     assert value(load.prefill_tokens_per_second) == pytest.approx(8000)
+    assert value(load.prefilling_mean) == pytest.approx(0.5), "half a second of prefill in a second"
     assert value(load.latency_p50_seconds) == pytest.approx(0.1 + 1.9 * 0.5)
     assert value(load.latency_p99_seconds) == pytest.approx(0.1 + 1.9 * 0.99)
 

@@ -71,6 +71,7 @@ LLAMA_CPP: Final = Table(
         "running": Total(metric("llamacpp:requests_processing")),
         "prefix_hit_ratio": Ratio(_CACHED, _CACHED, _COMPUTED, most=1.0),
         "prefill_tokens_per_second": Ratio(_COMPUTED, _PREFILLING),
+        "prefilling_mean": Rate(_PREFILLING),
         "prompt_tokens_per_second": Rate(_COMPUTED, _CACHED),
         "generation_tokens_per_second": Rate(_GENERATED),
         "progress_total": Moving(_COMPUTED, _CACHED, _GENERATED, metric("llamacpp:n_decode_total")),

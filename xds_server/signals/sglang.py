@@ -40,6 +40,7 @@ SGLANG: Final = Table(
         "prefix_hit_ratio": Either(Ratio(_CACHED, _PROMPT, most=1.0), Highest(_sglang("cache_hit_rate"))),
         "kv_capacity_tokens": Total(_sglang("max_total_num_tokens")),
         "prefill_tokens_per_second": Ratio(_PREFILLED, _PREFILLING),
+        "prefilling_mean": Rate(_PREFILLING),
         "prompt_tokens_per_second": Rate(_PROMPT),
         "generation_tokens_per_second": Either(Rate(_DECODED), Rate(_GENERATED)),
         "prompt_tokens_mean": Ratio(_PROMPT, _FINISHED),
@@ -56,6 +57,7 @@ SGLANG: Final = Table(
         (
             "kv_capacity_tokens",
             "prefill_tokens_per_second",
+            "prefilling_mean",
             "prompt_tokens_variance",
             "preemptions_per_second",
             "batch_limit",

@@ -54,6 +54,7 @@ VLLM: Final = Table(
         "prefix_hit_ratio": Ratio(_HITS, _QUERIES, most=1.0),
         "kv_capacity_tokens": Told(metric("vllm:cache_config_info"), capacity),
         "prefill_tokens_per_second": Ratio(_PREFILLED, _PREFILLING),
+        "prefilling_mean": Rate(_PREFILLING),
         "prompt_tokens_per_second": Rate(_PROMPT),
         "generation_tokens_per_second": Rate(_GENERATED),
         "prompt_tokens_mean": Ratio(_PROMPT_SUM, _PROMPT_COUNT),

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.memory import Memory, memory_that_counts
+from fleet.memory import memory_that_counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleet.load import Load, Signal
+    from fleet.settings.weights import Memory
 
 FloatArray = npt.NDArray[np.float64]
 """One number an endpoint, in the order of the pool."""

@@ -26,10 +26,12 @@ class Offer(NamedTuple):
     cost: NDArray[np.float64]
     apart_share: float = 0.0
     """Share of the pool's requests that other workers send without telling where, 0 to 1."""
-    least_slack: float = 0.0
-    """Seconds of cost below which a difference means nothing."""
+    request_seconds: float = 0.0
+    """What one request in flight adds to the cost."""
     given: NDArray[np.float64] | None = None
     """Requests that each candidate got lately; None: nothing is known of that."""
+    placed: NDArray[np.float64] | None = None
+    """New prefixes among them, by shares of prompts; None: other workers place new prefixes too."""
 
 
 def smallest(column: NDArray[np.float64], count: int) -> NDArray[np.intp]:

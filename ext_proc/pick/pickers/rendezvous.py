@@ -2,9 +2,10 @@
 
 Almost equal is what holds as much of the prompt as the cheapest, and costs no more than a slack above it:
 
-    max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill, least_slack)
+    max(TIE_SHARE * cost, (COLD_SLACK + APART_SLACK * apart_share) * priced cold prefill,
+        NOISE_REQUESTS * request_seconds)
 
-of the cheapest. `least_slack` is what no estimate can tell apart: a part of one step of an engine.
+of the cheapest. The last is what no estimate can tell apart: a part of one step of an engine.
 
 Placing what is new the same way in every worker is worth a wait that is short against computing it twice. It
 is worth more the more of the pool's requests go through workers that do not tell what they send where
@@ -12,6 +13,13 @@ is worth more the more of the pool's requests go through workers that do not tel
 
 What is hashed is the first block that the cheapest one does not hold. So a prompt that nobody holds goes by
 its leading block, and prompts that share a system prompt, which many hold, are spread by what follows it.
+
+A hash spreads many prefixes evenly, and few of them by luck: of six over three endpoints, one gets four or
+more in three cases of ten, and keeps them for as long as they are asked for. So where nobody holds any of a
+prompt, a worker that places alone passes over those that got more than their share of what was new lately, as
+long as others are as good. And one more request in flight makes nobody worse then: it ends soon, and a prefix
+stays. Source: Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads" (2018), with the
+bound at the mean.
 
 Where nothing is left to compute that could be kept, there is nothing to agree on: of a prompt that all of
 them hold, or one shorter than a block. Such requests go in turn, in proportion to weights: to whom got the
@@ -34,24 +42,34 @@ CHANCE: Final = 1 / 16
 """Of a request: who goes first among those that got as many."""
 APART_SLACK: Final = 1.5
 """Above 1, because a worker that knows little takes its own queues for longer than they are."""
+NOISE_REQUESTS: Final = 0.1
+"""Requests in flight: a difference of cost below what so many add is no reason to prefer anybody."""
+PLACING_REQUESTS: Final = 1.5
+"""The same where a new prefix is placed by a worker that places alone."""
 
 
 def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
     """Return so many positions, best first."""
-    cost, forecast = offer.cost, offer.forecast
+    cost, forecast, blocks = offer.cost, offer.forecast, offer.question.blocks
     best = int(cost.argmin())
-    lowest = cost.item(best)
+    lowest, held = cost.item(best), forecast.matched.item(best)
+    placed = offer.placed if blocks and not held else None
     cold_slack = (COLD_SLACK + APART_SLACK * offer.apart_share) * forecast.priced.item(best)
-    slack = max(TIE_SHARE * abs(lowest), cold_slack, offer.least_slack)
+    noise = NOISE_REQUESTS if placed is None else PLACING_REQUESTS
+    slack = max(TIE_SHARE * abs(lowest), cold_slack, noise * offer.request_seconds)
     near = (cost <= lowest + slack).nonzero()[0]
     if near.size > 1:
-        near = near[forecast.matched[near] >= forecast.matched[best]]
+        near = near[forecast.matched[near] >= held]
     order: list[int]
     if near.size > 1:
-        held, weights = forecast.matched.item(best), candidates.weights[near]
+        weights = candidates.weights[near]
         drawn = scores(offer.question.next_hash(held), candidates.hashes[near], weights)
-        if held >= len(offer.question.blocks) and offer.given is not None:
+        if held >= len(blocks) and offer.given is not None:
             drawn = offer.given[near] / weights + CHANCE * drawn
+        elif placed is not None:
+            share = placed[near].sum() / weights.sum()
+            # Behind all the others, and among themselves as they were drawn.
+            drawn[placed[near] > share * weights] += drawn.max()
         order = near[smallest(drawn, count)].tolist()
     else:
         order = [best]

@@ -1,0 +1,109 @@
+"""How fast a pool's engines prefill: one rate for all of them, and an engine's own as far as it is evident.
+
+An engine tells how many tokens it computed in how many seconds of prefill. Over little work the quotient is
+chance, and over short prompts it is the fixed time of a step: whichever engine had the last long prompt looks
+fast, would get all new ones, and the others' rates would never be measured again. So the engines' own sums
+are kept for minutes, and an engine differs from its pool only by what noise does not explain:
+
+    r_i = tokens_i / seconds_i            both summed up over about `MEMORY_SECONDS`
+    v_i = NOISE^2 * (1 + EVIDENT_TOKENS / tokens_i) + (FIXED_SECONDS * max(r) / mean_i)^2
+    R   = median of all r_i, weighted by 1 / v_i, and of the settings' rate, weighted by 1 / PRIOR
+    d_i = ln(r_i / R)                     rate_i = R * exp(d_i * max(0, 1 - v_i / d_i^2))
+
+`v_i` is the variance of `ln(r_i)` between equal engines: of equal work, which falls with the tokens behind
+it, and of unequal prompts, `mean_i` cold tokens each, beside which a request's fixed time counts more the
+shorter they are. `R` is the pool's rate; a median, so that an engine that is slow does not make the others
+look fast. The last line is the positive-part James-Stein estimator, each component by itself: what is within
+the noise becomes 0, what is far beyond it stays nearly whole. Source: Efron and Morris, "Stein's estimation
+rule and its competitors" (1973); by component it is Breiman's garrote (1995).
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MEMORY_SECONDS: Final = 300.0
+EVIDENT_TOKENS: Final = 50_000.0
+"""Tokens by which the variance of an engine's own rate has fallen to twice what it is over endless work."""
+NOISE: Final = 0.15
+"""Standard deviation of `ln(rate)` between equal engines over endless work: some share their steps more."""
+FIXED_SECONDS: Final = 0.01
+"""Of each request, however short: its part in a step."""
+PRIOR: Final = 1.0
+"""Variance of `ln(rate)` by which the settings' rate counts."""
+_MOST_GAP_SECONDS: Final = 10.0
+"""A tick that comes later counts no more work than this."""
+
+
+class Prefill:
+    """Columns over a pool's endpoints, in the pool's order. All sums fade with `MEMORY_SECONDS`."""
+
+    def __init__(self, size: int) -> None:
+        self._sums: NDArray[np.float64] = np.zeros((4, size))
+        """Tokens and seconds of prefill, as engines tell; requests of ours and their cold bytes."""
+        self._at: float | None = None
+
+    def moved_from(self, other: Prefill, sources: Sequence[int | None]) -> None:
+        """Take over what another one knew; `sources` names its position for each of ours, None for new."""
+        self._at = other._at
+        for position, source in enumerate(sources):
+            if source is not None:
+                self._sums[:, position] = other._sums[:, source]
+
+    def learn(self, rates: NDArray[np.float64], prefilling: NDArray[np.float64], now: float) -> None:
+        """Add what engines computed since the last tick.
+
+        `rates` are tokens by second of prefill, `prefilling` is how many requests are in prefill at once in
+        the mean, both over the engines' windows; NaN is unknown and adds nothing.
+        """
+        gap = 0.0 if self._at is None else max(0.0, now - self._at)
+        self._at = now
+        self._sums *= exp(-gap / MEMORY_SECONDS)
+        seconds = np.nan_to_num(prefilling) * min(gap, _MOST_GAP_SECONDS)
+        tokens = np.nan_to_num(rates) * seconds
+        self._sums[0] += tokens
+        self._sums[1] += np.where(tokens > 0, seconds, 0.0)
+
+    def note(self, position: int, cold_bytes: float) -> None:
+        """Note a request and what of its text is not held there."""
+        self._sums[2, position] += 1.0
+        self._sums[3, position] += cold_bytes
+
+    def forget(self, position: int) -> None:
+        """Forget an engine's own rate: another process may be another engine."""
+        self._sums[:, position] = 0.0
+
+    def rates(
+        self, rows: NDArray[np.intp] | slice, default: float, bytes_per_token: float
+    ) -> NDArray[np.float64]:
+        """Return tokens a second by the module's formula, all above 0; among `rows` only."""
+        tokens, seconds, requests, nbytes = self._sums[:, rows]
+        if not tokens.any():
+            return np.full(tokens.size, default)
+        known = tokens > 0
+        told = np.log(np.where(known, tokens, default) / np.where(known, seconds, 1.0))
+        # Where nothing of ours went, the others' prompts say how long they are.
+        usual = self._sums[3, rows].sum() / max(requests.sum(), 1.0)
+        mean = (nbytes + usual) / (requests + 1.0) / bytes_per_token
+        fixed = FIXED_SECONDS * exp(float(told[known].max())) / np.maximum(mean, 1.0)
+        variance = NOISE**2 * (1.0 + EVIDENT_TOKENS / np.maximum(tokens, 1.0)) + fixed**2
+        pool = _median(np.append(told[known], log(default)), np.append(1.0 / variance[known], 1.0 / PRIOR))
+        apart = np.where(known, told - pool, 0.0)
+        kept = np.maximum(0.0, 1.0 - variance / np.maximum(apart**2, 1e-12))
+        result: NDArray[np.float64] = np.exp(pool + apart * kept)
+        return result
+
+
+def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the first of the ascending values up to which, itself included, is more than half the weight."""
+    order = values.argsort()
+    upto = weights[order].cumsum()
+    return float(values[order[int(upto.searchsorted(upto[-1] / 2, side="right"))]])
