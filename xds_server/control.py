@@ -186,6 +186,8 @@ class Pulse:
         self.beats = 0
         self._event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = float("inf")
+        """When the timer fires. uvloop's handle of a moment that has come has no `when`."""
         self._beat_at = float("-inf")
 
     def hear(self, apart_seconds: float) -> None:
@@ -193,9 +195,10 @@ class Pulse:
         loop = asyncio.get_running_loop()
         at = max(loop.time(), self._beat_at + apart_seconds)
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._due_at <= at:
                 return
             self._timer.cancel()
+        self._due_at = at
         self._timer = loop.call_at(at, self._beat)
 
     def _beat(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import uvloop
+
 from ext_proc.follower import REPORT_INTERVAL_SECONDS, Reports, pause_seconds
 from fleet.store import Traffic
 from xds_server.control import Pulse, apart_seconds
@@ -59,3 +61,17 @@ async def test_a_beat_that_came_before_anybody_waited_is_not_lost() -> None:
     pulse.hear(0.0)
     await pulse.beyond(1)
     assert pulse.beats == 2
+
+
+def test_reports_together_are_told_once_on_the_services_own_loop() -> None:
+    """Uvloop's handle of a moment that has come is none of a timer's."""
+
+    async def beats() -> int:
+        pulse = Pulse()
+        pulse.hear(0.0)
+        pulse.hear(0.0)
+        await asyncio.wait_for(pulse.beyond(0), 60)
+        return pulse.beats
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(beats()) == 1
