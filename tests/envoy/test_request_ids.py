@@ -76,3 +76,10 @@ async def test_responses_that_no_engine_gave_name_their_request_too(cluster: Clu
         async with client.get(url, headers={"upgrade": "websocket", "connection": "upgrade"}) as response:
             assert response.status == 400
             assert response.headers["x-request-id"]
+
+
+async def test_a_long_id_comes_back_cut(cluster: Cluster) -> None:
+    """A client may be able to send a header that it cannot take back."""
+    sent = "x" * 4_000
+    request_id, _, _ = await asked(cluster, *CALLS[0], x_request_id=sent)
+    assert request_id == sent[:256]

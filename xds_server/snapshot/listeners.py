@@ -126,8 +126,6 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         # A WebSocket may last for days; that an engine has taken it says something of the engine now.
         access_log_options=_TOLD_OF_UPGRADES if settings.signals.access_log else None,
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
-        # By it a client, and whoever helps it, finds its request in picks, logs and traces.
-        always_set_request_id_in_response=True,
     )
 
 

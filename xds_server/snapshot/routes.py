@@ -52,6 +52,11 @@ NOBODY_MOVED: Final = Ways()
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
 
 
+_REQUEST_ID: Final = overwriting("x-request-id", "%REQ(X-REQUEST-ID):256%")
+"""A client finds its request by it in picks, logs and traces. Cut, unlike by Envoy's
+`always_set_request_id_in_response`: a client may send an id longer than it can take back."""
+
+
 def routes(settings: Settings, ways: Ways = NOBODY_MOVED) -> list[Resource]:
     """One route configuration a listener; it has the listener's name.
 
@@ -76,7 +81,7 @@ def _route_configuration(
         request_headers_to_add=[
             overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
-        response_headers_to_add=_decision(listener),
+        response_headers_to_add=[_REQUEST_ID, *_decision(listener)],
     )
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
 
