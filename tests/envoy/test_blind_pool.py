@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from fleet.names import HEADER_ENDPOINT
 from simulator.workload import words
 from tests.envoy.site import site
 
@@ -31,7 +32,8 @@ async def silent_engine() -> AsyncIterator[str]:
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()
-        return web.json_response({"address": address})
+        picked = request.headers.get(HEADER_ENDPOINT) is not None
+        return web.json_response({"address": address, "picked": picked})
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text="process_open_fds 12\n")
@@ -50,13 +52,14 @@ async def silent_engine() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def served(world: Site, *texts: str) -> str:
-    """Send a conversation of so many messages; return who served it."""
+async def served(world: Site, *texts: str) -> tuple[str, bool]:
+    """Send a conversation of so many messages; return who served it, and whether there was a pick."""
     messages = [{"role": "user", "content": text} for text in texts]
     url = f"http://{world.addresses['chat']}/v1/chat/completions"
     async with world.client.post(url, json={"messages": messages}) as response:
         assert response.status == 200
-        return str((await response.json())["address"])
+        told = await response.json()
+        return told["address"], told["picked"]
 
 
 async def test_conversations_stay_and_new_prompts_spread_without_any_signal(tmp_path: Path) -> None:
@@ -66,13 +69,15 @@ async def test_conversations_stay_and_new_prompts_spread_without_any_signal(tmp_
         engines = [await stack.enter_async_context(silent_engine()) for _ in range(ENGINES)]
         world = await stack.enter_async_context(site(tmp_path, {"chat": ("http1", engines)}))
         talks = [[words(random, 400)] for _ in range(CONVERSATIONS)]
-        seen: list[list[str]] = [[] for _ in talks]
+        seen: list[list[tuple[str, bool]]] = [[] for _ in talks]
         for _ in range(TURNS):
             for talk, where in zip(talks, seen, strict=True):
                 where.append(await served(world, *talk))
                 talk += [words(random, 40), words(random, 20)]
-        moved = sum(one != other for where in seen for one, other in pairwise(where))
-        assert moved == 0, f"of {CONVERSATIONS * (TURNS - 1)} turns"
-        counts = Counter([await served(world, words(random, 200)) for _ in range(COLD)])
+        # A worker that answers too late on a busy host leaves a turn to Envoy, which goes by weights.
+        pairs = [pair for where in seen for pair in pairwise(where) if pair[0][1] and pair[1][1]]
+        assert len(pairs) > CONVERSATIONS * (TURNS - 1) / 2, "too few turns had a pick"
+        assert not [pair for pair in pairs if pair[0][0] != pair[1][0]]
+        counts = Counter([(await served(world, words(random, 200)))[0] for _ in range(COLD)])
         fair = COLD / ENGINES
         assert all(0.5 * fair < counts[address] < 1.6 * fair for address in engines), counts
