@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ext_proc.kv.lookup import Asked, KvLookup
     from ext_proc.pick import Composition, PoolState, Refusal
+    from ext_proc.pick.candidates import Candidates
     from ext_proc.pools import ViewSource
     from ext_proc.request import RouteRequest
     from ext_proc.subset import Subset
@@ -45,6 +46,7 @@ class Choice(NamedTuple):
     """None: there is nothing to note."""
     question: Question | None = None
     kv: Asked | None = None
+    candidates: Candidates | None = None
 
 
 class Router:
@@ -112,7 +114,7 @@ class Router:
         pick = picks.pick(question)
         if request.headers_only:
             pick = replace(pick, reason=Reason.HEADERS)
-        return Choice(pick, asks, question, kv)
+        return Choice(pick, asks, question, kv, picks.candidates)
 
     def _unread(self, request: RouteRequest, reason: Reason) -> Pick:
         """Refuse by its headers a request of which no prompt was read; else let it go by weights."""
@@ -287,14 +289,16 @@ class Router:
 
     def book(self, choice: Choice) -> Pick:
         """Note what a pick changes for those who come later, now that it is final, and return it."""
-        pick, asks, question, kv = choice
+        pick, asks, question, kv, candidates = choice
         if asks is None or question is None:
             return pick
         first, blocks, now, warmth = pick.endpoints[0], asks.blocks, question.now, self.warmth
         held = question.matched.item(asks.pool.shape.position[first])
         cold_bytes = question.text_bytes - held * self.settings.ext_proc.pick.block_bytes
         cold_share = 1.0 - pick.matched_share if blocks else 0.0
-        asks.pool.note(asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes, cold_share)
+        asks.pool.note(
+            asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes, cold_share, candidates
+        )
         noted = Noted(pick.prompt, first, blocks, 0, now)
         if blocks:
             total = asks.pool.demand(asks.model).at(now)

@@ -180,6 +180,8 @@ class Candidates:
     in_flight_elsewhere: NDArray[np.float64]
     domains: tuple[int, ...]
     """As in `PoolShape`."""
+    distrusted: NDArray[np.intp]
+    """Rows in the pool of those that are left out because they are not trusted: they are only tried."""
     trials: tuple[tuple[int, str], ...] = ()
     """Row in the pool and address of those whose trust is not whole, those that are left out for it first:
     one may be tried at times."""
@@ -214,6 +216,7 @@ class Candidates:
             signals=columns.signals[:, rows],
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
             domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
+            distrusted=distrusted,
             trials=tuple((row, shape.addresses[row]) for row in (*distrusted.tolist(), *doubted.tolist())),
             spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, distrusted)),
         )

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ext_proc.pick.considered import comparison
 from ext_proc.pick.forecast import Forecaster
 from ext_proc.pick.pick import Pick, Reason
@@ -26,9 +28,6 @@ from ext_proc.pick.pickers.offer import Offer
 from ext_proc.pick.scorers import Scores
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    import numpy as np
     from numpy.typing import NDArray
 
     from ext_proc.pick.forecast import Forecast
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
-LAST_SECONDS: Final = 3600.0
-"""Of cost: more than any prompt takes."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
 """An endpoint that holds so many requests of ours gets no more to try it with: they may hang."""
 
@@ -69,9 +66,7 @@ class Composition:
         cost = self.scores.cost(question, forecast)
         if self._quota is not None:
             cost = cost + self._quota.seconds(candidates.rows)
-        if question.refused_by:
-            cost = self._past_refusals(cost, question.refused_by)
-        order = self.choose(self.offer(question, forecast, cost))
+        order = self.choose(self.offer(question, forecast, cost), self._tiers(question))
         considered = comparison(
             candidates.addresses, order, cost, forecast, self.scores.fixed, explain=question.explain
         )
@@ -100,12 +95,22 @@ class Composition:
         wait = self.forecaster.queue(now) + self.forecaster.load()
         return wait, self.candidates.signal("queue_depth")
 
-    def _past_refusals(self, cost: NDArray[np.float64], refused_by: Collection[str]) -> NDArray[np.float64]:
-        """Put those that have refused this prompt behind all others; where all have, nothing changes."""
-        places = [place for address in refused_by if (place := self.candidates.place(address)) is not None]
-        cost = cost.copy()
-        cost[places] += LAST_SECONDS
-        return cost
+    def _tiers(self, question: Question) -> NDArray[np.int8] | None:
+        """Return who goes first, whatever it costs, the lowest first; None: all are alike.
+
+        Behind are those that have had the share that an operator has set; behind these, those that have
+        refused this very request.
+        """
+        candidates = self.candidates
+        closed = None if self._quota is None else self._quota.closed(candidates.rows)
+        places = [
+            place for address in question.refused_by if (place := candidates.place(address)) is not None
+        ]
+        if not places and (closed is None or not closed.any()):
+            return None
+        tiers = np.zeros(len(candidates.addresses), np.int8) if closed is None else closed.astype(np.int8)
+        tiers[places] += 2
+        return None if (tiers == tiers[0]).all() else tiers
 
     def _due_trial(self, question: Question) -> tuple[int, str] | None:
         """Return row and address of one that may be tried now, if there is one, and note that it is."""
@@ -178,12 +183,28 @@ class Composition:
             None if backlog.elsewhere_share else backlog.placed[rows],
         )
 
-    def choose(self, offer: Offer) -> list[int]:
+    def choose(self, offer: Offer, tiers: NDArray[np.int8] | None = None) -> list[int]:
         """Positions, best first, with fallbacks in other fault domains."""
-        order = self._first(offer, self.candidates, self._wanted)
+        order = self._by_tier(offer, tiers, self._wanted)
         if not self.candidates.domains or self._apart(order):
             return order
-        return self._spread(self._first(offer, self.candidates, self._wanted + DOMAIN_DEPTH), offer.cost)
+        return self._spread(self._by_tier(offer, tiers, self._wanted + DOMAIN_DEPTH), offer.cost, tiers)
+
+    def _by_tier(self, offer: Offer, tiers: NDArray[np.int8] | None, count: int) -> list[int]:
+        """Positions as the picker orders them, tier by tier."""
+        if tiers is None:
+            return self._first(offer, self.candidates, count)
+        order: list[int] = []
+        for tier in np.unique(tiers):
+            among = tiers == tier
+            # Of what costs infinitely much the picker is asked for nothing.
+            left = min(count - len(order), int(np.count_nonzero(among)))
+            order += self._first(
+                offer._replace(cost=np.where(among, offer.cost, np.inf)), self.candidates, left
+            )
+            if len(order) >= count:
+                break
+        return order
 
     def _apart(self, order: list[int]) -> bool:
         """Whether no two of them share a fault domain."""
@@ -194,17 +215,21 @@ class Composition:
             used |= domains[position]
         return True
 
-    def _spread(self, order: list[int], cost: NDArray[np.float64]) -> list[int]:
-        """Take fallbacks from other fault domains first, as far as they are not much dearer."""
+    def _spread(
+        self, order: list[int], cost: NDArray[np.float64], tiers: NDArray[np.int8] | None
+    ) -> list[int]:
+        """Take fallbacks of one tier from other fault domains first, as far as they are not much dearer."""
         domains, allowed = self.candidates.domains, self._other_domain_seconds
         taken, rest = order[:1], order[1:]
         used = domains[order[0]]
         while rest and len(taken) < self._wanted:
-            limit = float(cost[rest].min()) + allowed
+            # Tiers stand in their order.
+            alike = rest if tiers is None else [place for place in rest if tiers[place] == tiers[rest[0]]]
+            limit = float(cost[alike].min()) + allowed
             chosen = next(
                 (
                     place
-                    for place, position in enumerate(rest)
+                    for place, position in enumerate(alike)
                     if not domains[position] & used and cost[position] <= limit
                 ),
                 0,

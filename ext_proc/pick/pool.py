@@ -18,7 +18,7 @@ from ext_proc.pick.scene import Fleet, Scene
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ext_proc.pick.candidates import LoadColumns
+    from ext_proc.pick.candidates import Candidates, LoadColumns
     from ext_proc.pick.pace import Judgement
     from ext_proc.subset import Subset
     from fleet.endpoint import Pool
@@ -130,12 +130,17 @@ class PoolState:
         now: float,
         cold_bytes: float = 0.0,
         cold_share: float = 0.0,
+        candidates: Candidates | None = None,
     ) -> None:
-        """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not held there."""
+        """Note a pick among `candidates`; None: whose it is counts for nobody's share.
+
+        `cold_bytes` of its text and `cold_share` of its blocks are not held there.
+        """
         demand = self.demand(model)
         demand.add(now)
         self.backlog.add(address, cold_seconds, now, cold_bytes, cold_share)
-        self._quota.note(self.shape.rows(model), self.shape.position[address])
+        if candidates is not None:
+            self._quota.note(candidates, self.shape.position[address])
         if adapter:
             self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
 

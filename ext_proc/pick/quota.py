@@ -8,7 +8,8 @@ that could have been picked with its share of their weights, and debits the one 
 
 Below half a request of credit an endpoint is closed: others go first, whoever is warm. What it is owed beyond
 makes it cheaper by `OWED_SECONDS` a request, so that those requests come that lose least by it. So its share
-of the picks is its share of the weights, over some tens of requests, at any rate.
+of the picks is its share of the weights, over some tens of requests, at any rate. Both credit and debt
+have a bound: an endpoint that served while others were away is not left out for long.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ext_proc.pick.candidates import Candidates
+
 LEAST_CREDIT: Final = 0.5
 MOST_CREDIT: Final = 32.0
-"""Requests that may be owed: an endpoint that was away does not catch up with more."""
+"""Requests of credit, and of debt."""
 OWED_SECONDS: Final = 0.1
-CLOSED_SECONDS: Final = 1800.0
-"""Of cost: more than any prompt takes, less than where that very prompt was refused."""
 
 
 class Quota:
@@ -59,17 +60,25 @@ class Quota:
         self._overridden, self._weights = overridden, weights
         self.active = bool(overridden.any())
 
-    def note(self, rows: NDArray[np.intp], picked: int) -> None:
-        """Note a pick; `rows` are those who could have been picked."""
+    def note(self, candidates: Candidates, picked: int) -> None:
+        """Note a pick of a row among these."""
         if not self.active:
             return
-        self._credit[rows] += self._weights[rows] / self._weights[rows].sum()
+        rows, tried, weights = candidates.rows, candidates.distrusted, self._weights
+        total = weights[rows].sum()
+        self._credit[rows] += weights[rows] / total
+        # Of those that are only tried the others' shares know nothing.
+        self._credit[tried] += weights[tried] / (total + weights[tried])
         self._credit[picked] -= 1.0
-        np.minimum(self._credit, MOST_CREDIT, out=self._credit)
+        np.clip(self._credit, -MOST_CREDIT, MOST_CREDIT, out=self._credit)
+
+    def closed(self, rows: NDArray[np.intp] | slice) -> NDArray[np.bool_]:
+        """Return which rows have had their share: others go first."""
+        result: NDArray[np.bool_] = self._overridden[rows] & (self._credit[rows] < LEAST_CREDIT)
+        return result
 
     def seconds(self, rows: NDArray[np.intp] | slice) -> NDArray[np.float64]:
-        """Return what speaks against a pick of each row, below 0 for it."""
-        credit = self._credit[rows]
-        price = np.where(credit < LEAST_CREDIT, CLOSED_SECONDS, -OWED_SECONDS * (credit - LEAST_CREDIT))
-        result: NDArray[np.float64] = np.where(self._overridden[rows], price, 0.0)
+        """Return what each row costs less for what it is owed, 0 or below."""
+        owed = np.maximum(self._credit[rows] - LEAST_CREDIT, 0.0)
+        result: NDArray[np.float64] = np.where(self._overridden[rows], -OWED_SECONDS * owed, 0.0)
         return result

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ext_proc.pick import Reason
-from ext_proc.pick.quota import CLOSED_SECONDS, MOST_CREDIT, OWED_SECONDS, Quota
+from ext_proc.pick import LoadColumns, Reason
+from ext_proc.pick.candidates import Candidates, PoolShape
+from ext_proc.pick.quota import MOST_CREDIT, OWED_SECONDS, Quota
+from fleet.load import Signal
+from fleet.pick_table import PICK_FIELDS
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 LONG = "You are a helpful assistant. " * 200
 ENDS = [f"10.0.0.{n}:80" for n in range(4)]
@@ -30,12 +33,23 @@ def override(made: World, weights: Mapping[str, int], overridden: Mapping[str, i
     made.store.publish(replace(view, weights=told, overridden=frozenset(by_hand)))
 
 
-def ask(made: World, text: str, seconds: float = 0.05) -> str:
+def ask(
+    made: World,
+    text: str,
+    seconds: float = 0.05,
+    away: Collection[str] = (),
+    trust: Mapping[str, float] | None = None,
+) -> str:
     """One request that has ended before the next one comes."""
     made.clock.now += seconds
     view = made.store.view
     assert view is not None
-    loads = view_of(pool_of(), now=made.clock.now).loads
+    now = made.clock.now
+    loads = dict(view_of(pool_of(), now=now).loads)
+    for address in away:
+        loads[address] = replace(loads[address], reachable=Signal(0.0, now, "x"))
+    for address, ratio in (trust or {}).items():
+        loads[address] = replace(loads[address], trust_ratio=Signal(ratio, now, "x"))
     made.store.publish(replace(view, loads=loads))
     pick = made.router.route(whole(chat(text)))
     token = made.router.started(pick)
@@ -122,7 +136,35 @@ def test_the_only_one_that_may_be_picked_is_picked_at_any_weight() -> None:
         assert made.router.route(whole(chat(f"{LONG} {number}"))).endpoints == (ENDS[0],)
 
 
+def test_what_served_while_its_peers_were_away_has_its_share_when_they_are_back() -> None:
+    """Of the next 1,000 picks after 1,000 alone it got none: shares counted those who were away."""
+    made = World(view_of(pool_of()))
+    override(made, {ENDS[0]: 1000})
+    for number in range(300):
+        assert ask(made, f"alone {number} " * 100, away=ENDS[1:]) == ENDS[0]
+    texts = [f"together {number} " * 100 for number in range(200)]
+    assert shares(made, texts)[ENDS[0]] == pytest.approx(0.25, abs=0.05)
+
+
+def test_its_debt_is_bounded() -> None:
+    made, rows = quota(1000.0, 1000.0), candidates(2)
+    for _ in range(1000):
+        made.note(rows, 0)
+    left = 0
+    while made.closed(rows.rows)[0]:
+        made.note(rows, 1)
+        left += 1
+    assert left <= 2 * (MOST_CREDIT + 1)
+
+
 # The account behind it.
+
+
+def candidates(count: int) -> Candidates:
+    pool = pool_of(count=count)
+    shape, rows, none = PoolShape.of(pool), np.arange(count), np.zeros(0, np.intp)
+    signals = np.full((len(PICK_FIELDS), count), np.nan)
+    return Candidates.of(shape, LoadColumns.of(shape, signals, {}, {}), rows, none, none, none)
 
 
 def quota(*weights: float, overridden: tuple[int, ...] = (0,)) -> Quota:
@@ -132,38 +174,39 @@ def quota(*weights: float, overridden: tuple[int, ...] = (0,)) -> Quota:
 
 
 def test_what_is_owed_is_bounded_and_makes_it_cheaper() -> None:
-    made, rows = quota(1000.0, 1000.0), np.arange(2)
-    assert made.seconds(rows).tolist() == [CLOSED_SECONDS, 0.0]
+    made, rows = quota(1000.0, 1000.0), candidates(2)
+    assert made.closed(rows.rows).tolist() == [True, False]
     for _ in range(1000):
         made.note(rows, 1)
-    assert made.seconds(rows).tolist() == [-OWED_SECONDS * (MOST_CREDIT - 0.5), 0.0]
+    assert made.seconds(rows.rows).tolist() == [-OWED_SECONDS * (MOST_CREDIT - 0.5), 0.0]
+    assert not made.closed(rows.rows).any()
 
 
 def test_an_override_that_is_told_again_goes_on_and_another_one_begins_anew() -> None:
-    made, rows, both = quota(1000.0, 1000.0), np.arange(2), np.array([1000.0, 1000.0])
+    made, rows, both = quota(1000.0, 1000.0), candidates(2), np.array([1000.0, 1000.0])
     for _ in range(4):
         made.note(rows, 1)
-    before = made.seconds(rows).tolist()
+    before = made.seconds(rows.rows).tolist()
     made.follow(np.array([True, False]), both)
-    assert made.seconds(rows).tolist() == before
+    assert made.seconds(rows.rows).tolist() == before
     made.follow(np.array([True, False]), np.array([999.0, 1000.0]))
-    assert made.seconds(rows).tolist() == [CLOSED_SECONDS, 0.0]
+    assert made.closed(rows.rows).tolist() == [True, False]
     made.follow(np.array([False, False]), both)
     assert not made.active
 
 
 def test_who_stays_keeps_its_account() -> None:
-    made, rows = quota(1000.0, 1000.0), np.arange(2)
+    made, rows = quota(1000.0, 1000.0), candidates(2)
     for _ in range(8):
         made.note(rows, 1)
     moved = Quota(3)
     moved.moved_from(made, [None, 0, 1])
     moved.follow(np.array([False, True, False]), np.array([1000.0, 1000.0, 1000.0]))
-    assert moved.seconds(np.arange(3)).tolist() == [0.0, made.seconds(rows)[0], 0.0]
+    assert moved.seconds(np.arange(3)).tolist() == [0.0, made.seconds(rows.rows)[0], 0.0]
 
 
 def test_weights_that_are_not_known_count_as_their_peers() -> None:
     made = quota(float("nan"), 500.0, 0.0)
     for _ in range(3):
-        made.note(np.arange(3), 1)
+        made.note(candidates(3), 1)
     assert made.seconds(slice(None))[0] == pytest.approx(-OWED_SECONDS * 0.5)

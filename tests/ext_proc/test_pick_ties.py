@@ -11,6 +11,7 @@ from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
 from fleet.pick_table import PickTable
 from fleet.settings.picks import PickSettings
+from tests.ext_proc.test_pick_cost import ask, bound, load, state_of
 
 SETTINGS = PickSettings()
 NOW = 100.0
@@ -94,3 +95,21 @@ def test_what_was_given_fades_and_who_is_new_has_nothing_to_catch_up_with() -> N
     assert moved.given.tolist() == [8, 0, 4]
     moved.forget_given(NOW + GIVEN_SECONDS)
     assert moved.given.tolist() == pytest.approx([8 / np.e, 0, 4 / np.e])
+
+
+def test_where_all_have_refused_a_request_or_had_their_share_load_decides_as_ever() -> None:
+    """An hour of cost at each made ties 36 s wide: most requests went to the two that had 4 s of queue."""
+    loads = {0: load(queue_depth=0), 1: load(queue_depth=40), 2: load(queue_depth=40)}
+    state = state_of(loads, count=3)
+    state.backlog.mean_cold_seconds = 0.1
+    everybody = state.shape.addresses
+    for leading in range(60):
+        question = ask(leading=leading << 40).of(state)
+        assert bound(state).pick(question._replace(refused_by=everybody)).endpoints[0] == everybody[0]
+
+
+def test_behind_those_who_have_not_refused_it_stand_the_others_each_once() -> None:
+    state = state_of({0: load(queue_depth=5), 1: load(queue_depth=9), 2: load(queue_depth=0)}, count=3)
+    addresses = state.shape.addresses
+    pick = bound(state).pick(ask().of(state)._replace(refused_by=addresses[2:]))
+    assert pick.endpoints == (addresses[0], addresses[1], addresses[2])
