@@ -28,6 +28,8 @@ RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
 GIVEN_SECONDS: Final = 10.0
 """Time constant with which it is forgotten who got how many requests."""
+MOST_TRIALS_LEFT: Final = 2.0
+"""Trials that may be caught up with."""
 
 
 class Backlog:
@@ -57,11 +59,14 @@ class Backlog:
         self.pace = Pace(len(addresses))
         self.tried_at: NDArray[np.float64] = np.full(len(addresses), -np.inf)
         """When an endpoint that is not trusted was last tried, on the caller's clock."""
+        self.trials_left = MOST_TRIALS_LEFT
+        """Picks that may try somebody now: each pick adds the share of picks that may."""
 
     def carried_to(self, addresses: tuple[str, ...], in_flight: Callable[[str], int]) -> Backlog:
         """Return the same backlog over other endpoints: who stays keeps what was sent there."""
         moved = Backlog(addresses)
         moved.mean_cold_seconds = self.mean_cold_seconds
+        moved.trials_left = self.trials_left
         sources = [self._position.get(address) for address in addresses]
         moved.pace.moved_from(self.pace, sources)
         moved.prefill.moved_from(self.prefill, sources)

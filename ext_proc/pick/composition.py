@@ -10,6 +10,11 @@ An endpoint that is left out because it is not trusted is tried with one request
 order as its fallbacks, so that its recovery is seen. It is tried on until its trust is whole: the last tenth
 of distrust may cost more than all load does, and of what gets nothing, nothing is heard.
 
+Trials are bounded by time, which counts at high load, and by their share of the picks, which counts at low
+load: half the fair share of each endpoint in doubt, and all of them together a quarter. Requests that nobody
+holds go first; of those that are warm somewhere, half as many are tried. Where an operator has set a weight,
+it bounds trials too.
+
 Where candidates are fewer than are to be named, those that are left out for memory or trust stand behind
 them: past the end of the list Envoy draws by weight, and whoever has refused a request may be drawn again.
 """
@@ -20,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ext_proc.pick.backlog import MOST_TRIALS_LEFT
 from ext_proc.pick.considered import comparison
 from ext_proc.pick.forecast import Forecaster
 from ext_proc.pick.pick import Pick, Reason
@@ -30,6 +36,7 @@ from ext_proc.pick.scorers import Scores
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ext_proc.pick.candidates import Candidates
     from ext_proc.pick.forecast import Forecast
     from ext_proc.pick.pick import Considered, Question
     from ext_proc.pick.scene import Scene
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
 
 DOMAIN_DEPTH: Final = 8
 """So many more than wanted are looked at for fallbacks in other fault domains."""
+MOST_TRIALS_SHARE: Final = 0.25
+"""Of the picks, over all endpoints in doubt; one of two may get half its fair share."""
 MOST_TRIALS_IN_FLIGHT: Final = 4
 """An endpoint that holds so many requests of ours gets no more to try it with: they may hang."""
 
@@ -57,6 +66,7 @@ class Composition:
         self._wanted = settings.fallbacks + 1
         self._block_bytes = settings.block_bytes
         self._trial_interval_seconds = settings.trial_interval_seconds
+        self._trials_share = _trials_share(scene.candidates)
         self._other_domain_seconds = settings.other_domain_seconds
 
     def pick(self, question: Question) -> Pick:
@@ -114,21 +124,35 @@ class Composition:
 
     def _due_trial(self, question: Question) -> tuple[int, str] | None:
         """Return row and address of one that may be tried now, if there is one, and note that it is."""
-        tried_at, now = self._backlog.tried_at, question.now
-        for row, address in self.candidates.trials:
-            if address in question.refused_by:
-                continue
-            due = now - tried_at[row] >= self._trial_interval_seconds
-            if due and self._backlog.in_flight[row] < MOST_TRIALS_IN_FLIGHT:
-                tried_at[row] = now
-                return row, address
-        return None
+        backlog, trials, now = self._backlog, self.candidates.trials, question.now
+        backlog.trials_left = min(backlog.trials_left + self._trials_share, MOST_TRIALS_LEFT)
+        # A prompt that is warm somewhere has more to lose: it counts twice.
+        price = 2.0 if question.matched.any() else 1.0
+        if backlog.trials_left < price:
+            return None
+        due = [
+            (row, address)
+            for row, address in trials
+            if now - backlog.tried_at[row] >= self._trial_interval_seconds
+            and backlog.in_flight[row] < MOST_TRIALS_IN_FLIGHT
+            and address not in question.refused_by
+            and not (self._quota is not None and self._quota.closed(slice(row, row + 1)).item())
+        ]
+        if not due:
+            return None
+        # Who has waited for longest; before the first trial, those that are left out.
+        chosen = min(due, key=lambda trial: backlog.tried_at[trial[0]])
+        backlog.tried_at[chosen[0]] = now
+        backlog.trials_left -= price
+        return chosen
 
     def _note_chosen(self, first: int, now: float) -> None:
         """An endpoint in doubt that is chosen all the same needs no trial."""
+        backlog = self._backlog
         for row, address in self.candidates.trials:
             if address == self.candidates.addresses[first]:
-                self._backlog.tried_at[row] = now
+                backlog.tried_at[row] = now
+                backlog.trials_left = max(backlog.trials_left - 1.0, 0.0)
 
     def _trial(
         self, row: int, address: str, order: list[int], question: Question, considered: tuple[Considered, ...]
@@ -237,6 +261,12 @@ class Composition:
             taken.append(rest.pop(chosen))
             used |= domains[taken[-1]]
         return taken
+
+
+def _trials_share(candidates: Candidates) -> float:
+    """Return the share of picks that may try somebody."""
+    endpoints = len(candidates.addresses) + candidates.distrusted.size
+    return min(MOST_TRIALS_SHARE, 0.5 * len(candidates.trials) / endpoints)
 
 
 def _load_weight(settings: PickSettings) -> float:

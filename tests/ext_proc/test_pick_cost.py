@@ -387,7 +387,8 @@ def test_enough_that_are_trusted_need_nobody_else_behind() -> None:
 def test_one_that_keeps_what_it_is_tried_with_gets_no_more() -> None:
     state = state_of({0: IDLE, 1: load(queue_depth=0, trust_ratio=0.1)}, count=2)
     for count in range(1, 10):
-        if not choose(state, ask(now=NOW + 10 * count)).trial:
+        # A quarter of the picks may be trials.
+        if not any(choose(state, ask(now=NOW + 10 * count)).trial for _ in range(4)):
             break
         state.backlog.set_in_flight("10.0.0.1:8000", count, NOW)
     assert count == 5

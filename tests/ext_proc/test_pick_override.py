@@ -157,6 +157,17 @@ def test_its_debt_is_bounded() -> None:
     assert left <= 2 * (MOST_CREDIT + 1)
 
 
+@pytest.mark.parametrize("weight", [1, 1000])
+@pytest.mark.parametrize("trust", [0.1, 0.9])
+def test_trials_keep_to_the_weight(weight: int, trust: float) -> None:
+    """All requests of a light load went to an endpoint that an operator had set to 1."""
+    made = World(view_of(pool_of()))
+    override(made, {ENDS[0]: weight})
+    asked = [ask(made, f"prompt {n} " * 200, seconds=1.0, trust={ENDS[0]: trust}) for n in range(200)]
+    assert asked.count(ENDS[0]) <= 200 * weight / (3000 + weight) + 1
+    assert (ENDS[0] in asked) == (weight > 1)
+
+
 # The account behind it.
 
 
