@@ -127,7 +127,7 @@ class World:
         note_leading(self.router.warmth, asks, address, held, question.leading_key)
 
     def _asks(self, request: RouteRequest) -> Inquiry:
-        return inquiry(request, self.settings, self.pool, "m", self.read(request).prompt)
+        return inquiry(request, self.settings, self.pool, "m", self.read(request))
 
     def _load(self) -> Load:
         told = {
@@ -208,7 +208,7 @@ def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> 
     watch.lap("route")
     told = world.read(request)
     watch.lap("decode")
-    asks = inquiry(request, world.settings, world.pool, "m", told.prompt)
+    asks = inquiry(request, world.settings, world.pool, "m", told)
     watch.lap("hash")
     question = world.router.question(asks)
     watch.lap("look_up")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
+from ext_proc.pick.pool import WINDOW_SECONDS
 from ext_proc.pick.scorers.leading import LEADING_BYTES
 from ext_proc.prefix.leading import leading_key, leading_mark
 from ext_proc.prompt.blocks import block_hashes, identity_of
@@ -15,7 +16,10 @@ from ext_proc.prompt.unreadable import Unreadable
 from ext_proc.request import METHOD, UPGRADE, model_in_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ext_proc.pick import PoolState
     from ext_proc.prefix.warmth import Warmth
@@ -49,6 +53,8 @@ class Inquiry(NamedTuple):
     adapter: str
     """What an engine may have to load for it; empty: nothing."""
     block_bytes: int
+    request_digest: int
+    """64-bit digest of the whole request, parameters and all, with its identity."""
 
     @property
     def prompt_digest(self) -> int:
@@ -58,6 +64,26 @@ class Inquiry(NamedTuple):
     def leading_key(self) -> bytes:
         """Digest of the leading part."""
         return leading_key(self.prompt.text, self.identity, LEADING_BYTES)
+
+
+class AskedLately(NamedTuple):
+    """What was asked for lately, as a question carries it along."""
+
+    warmth: Warmth
+    now: float
+
+    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
+        """Return how many requests shared the run up to the block at `depth`, and of how many of `total`."""
+        rate, among = self.warmth.compared_at(blocks, depth, self.now, total)
+        return rate * WINDOW_SECONDS, among
+
+    def runs(
+        self, blocks: Sequence[int], also: Collection[int], total: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return both for each block."""
+        rates, totals = self.warmth.compared(blocks, self.now, also, total)
+        rates *= WINDOW_SECONDS
+        return rates, totals
 
 
 def read(request: RouteRequest, settings: Settings, clock: Callable[[], float]) -> Read | Unreadable:
@@ -89,9 +115,10 @@ def inquiry(
     settings: Settings,
     pool: PoolState,
     model: str,
-    prompt: Prompt,
+    told: Read,
 ) -> Inquiry:
     """Make the question to a pool of which the model is known."""
+    prompt, body = told
     pick, tenant = settings.ext_proc.pick, tenant_of(request.headers, settings)
     identity = identity_of(model, prompt.salt, prompt.adapter, tenant if pick.tenants_apart else "")
     blocks = block_hashes(
@@ -101,16 +128,18 @@ def inquiry(
         max_blocks=settings.limits.prompt_blocks,
     )
     whole = prompt.text or request.request_id.encode("utf-8", "surrogatepass")
+    leading_hash = blocks[0] if blocks else xxh3_64_intdigest(identity + whole)
     return Inquiry(
         pool,
         model,
         prompt,
         identity,
         blocks,
-        blocks[0] if blocks else xxh3_64_intdigest(identity + whole),
+        leading_hash,
         _session(_told_session(request.headers, settings) or prompt.session, pool, tenant),
         _adapter(pool, model, prompt.adapter),
         pick.block_bytes,
+        xxh3_64_intdigest(body, xxh3_64_intdigest(identity)) if body else leading_hash,
     )
 
 

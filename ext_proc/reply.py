@@ -28,6 +28,8 @@ from fleet.names import (
     METADATA_PREFIX,
     METADATA_PROMPT,
     METADATA_REASON,
+    METADATA_REQUEST,
+    METADATA_SERIAL,
     METADATA_TRACE,
     REMOVED_REQUEST_HEADERS,
 )
@@ -258,6 +260,8 @@ def _set_metadata(reply: pb.ProcessingResponse, pick: Pick, *, crowded: bool = F
         ours[METADATA_EXPECTED].string_value = f"{pick.expected_seconds:.6f}"
     if pick.prompt and pick.endpoints:
         ours[METADATA_PROMPT].string_value = f"{pick.prompt:016x}"
+        ours[METADATA_REQUEST].string_value = f"{pick.request:016x}"
+        ours[METADATA_SERIAL].string_value = f"{pick.serial:016x}"
     if crowded:
         return
     ours[METADATA_REASON].string_value = pick.reason.value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from prometheus_client import Gauge
 
 from ext_proc import admission
-from ext_proc.inquiry import Inquiry, gives_work, inquiry, note_leading, read, tenant_of
+from ext_proc.inquiry import AskedLately, Inquiry, gives_work, inquiry, note_leading, read, tenant_of
 from ext_proc.pick import Meant, Pick, Question, Reason
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.pool import WINDOW_SECONDS
@@ -24,7 +26,7 @@ from ext_proc.traffic import Token, TrafficCounter
 from fleet.store import Missed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry
@@ -74,6 +76,8 @@ class Router:
         self.pools = Pools(source, settings, self.warmth, self.traffic, clock)
         self._sent = Sent(wanted=settings.signals.access_log)
         self._refused = Refused()
+        # Where it begins no client knows, and no other worker is near.
+        self._serials = count(1 + secrets.randbits(63))
         blocks = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
         blocks.set_function(lambda: sum(self.warmth.held(address) for address in self.pools.addresses))
         nbytes = Gauge("warmroute_prefix_index_bytes", "Memory of the prefix index", registry=registry)
@@ -108,7 +112,7 @@ class Router:
         if model is None or picks is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
             return Choice(Pick.none(reason, meant=Meant(pool.shape.name, model)))
-        asks = inquiry(request, self.settings, pool, model, prompt)
+        asks = inquiry(request, self.settings, pool, model, told)
         kv = self._asked_of_kv(asks, told.body)
         question = self.question(asks, kv, explain=request.explain)
         pick = picks.pick(question)
@@ -154,21 +158,23 @@ class Router:
         """Hear of a response from a gateway: that it is an error, or who served it, where that is told."""
         self._sent.wanted = True
         if pick is not None and pick.endpoints and (refused or address != pick.endpoints[0]):
-            self.missed(Missed(pick.prompt, pick.endpoints[0], "" if refused else address))
+            served = "" if refused else address
+            self.missed(Missed(pick.prompt, pick.endpoints[0], served, pick.serial, pick.request))
 
     def missed(self, missed: Missed) -> None:
         """Take back what was noted of a request that its pick has refused, or that was served elsewhere.
 
         It may be another worker's, of which only what that one has shared is known here.
         """
-        prompt, picked, served = missed
+        prompt, picked, served, serial, request = missed
         if not prompt:
             return
         now = self._clock()
         if not served:
-            self._refused.note(prompt, picked, now)
+            if request:
+                self._refused.note(request, picked, now)
             self.pools.put_off_trial(picked)
-        found = self._sent.take_back(prompt, picked)
+        found = self._sent.take_back(serial, prompt, picked)
         if found is None:
             return
         noted, kept = found
@@ -176,7 +182,7 @@ class Router:
         self.warmth.take_back(picked, noted.blocks, kept, 0 if kept else noted.mark)
         there = served if served in self.pools else ""
         if there:
-            self._note(Noted(0, there, noted.blocks, 0, now))
+            self._note(Noted(there, noted.blocks, 0, now))
         if noted.session:
             self.sessions.take_back(noted.session, picked, there or noted.session_before, now)
         if noted.kv_key and self._kv is not None:
@@ -186,7 +192,7 @@ class Router:
         """Note what another worker sent where, as far as the endpoint is known here."""
         warm = self.warmth.add_remote(address, blocks)
         if warm is not None and blocks:
-            self._sent.note(Noted(blocks[-1], address, blocks, warm, self._clock()))
+            self._sent.note(Noted(address, blocks, warm, self._clock()), shared=True)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings; blocks of another size, or more of them, make another index."""
@@ -265,14 +271,16 @@ class Router:
             matched,
             now,
             explain,
-            _Counts(warmth, now),
+            AskedLately(warmth, now),
             self.sessions.endpoint(asks.session, now) if asks.session else "",
             asks.adapter,
             key,
             warmth.had(key) if key else (),
             edges,
             asks.prompt_digest,
-            self._refused.by(asks.prompt_digest, now),
+            self._refused.by(asks.request_digest, now),
+            asks.request_digest,
+            next(self._serials),
         )
 
     def _matched(self, asks: Inquiry, kv: Asked | None) -> NDArray[np.int64]:
@@ -299,7 +307,7 @@ class Router:
         asks.pool.note(
             asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes, cold_share, candidates
         )
-        noted = Noted(pick.prompt, first, blocks, 0, now)
+        noted = Noted(first, blocks, 0, now, serial=pick.serial)
         if blocks:
             total = asks.pool.demand(asks.model).at(now)
             also = {*(question.edges or ())}
@@ -321,26 +329,6 @@ class Router:
             noted.warm = self.warmth.record(noted.address, blocks)
         if blocks or noted.session or noted.kv_key:
             self._sent.note(noted)
-
-
-class _Counts(NamedTuple):
-    """What was asked for lately, as a question carries it along."""
-
-    warmth: Warmth
-    now: float
-
-    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
-        """Return how many requests shared the run up to the block at `depth`, and of how many of `total`."""
-        rate, among = self.warmth.compared_at(blocks, depth, self.now, total)
-        return rate * WINDOW_SECONDS, among
-
-    def runs(
-        self, blocks: Sequence[int], also: Collection[int], total: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return both for each block."""
-        rates, totals = self.warmth.compared(blocks, self.now, also, total)
-        rates *= WINDOW_SECONDS
-        return rates, totals
 
 
 def _warmth(settings: Settings, on_added: Callable[[str, list[int]], None] | None) -> Warmth:

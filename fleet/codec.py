@@ -158,14 +158,17 @@ def encode_missed(missed: Iterable[Missed]) -> control_pb2.FleetUpdate:
     """Requests that the first endpoint of their pick did not answer well."""
     update = control_pb2.FleetUpdate()
     update.missed.SetInParent()
-    for prompt, picked, served in missed:
-        update.missed.missed.add(prompt=prompt, picked=picked, served=served)
+    for each in missed:
+        update.missed.missed.add(**each._asdict())
     return update
 
 
 def decode_missed(update: control_pb2.MissedUpdate) -> list[Missed]:
     """Read the inverse of `encode_missed`."""
-    return [Missed(entry.prompt, entry.picked, entry.served) for entry in update.missed]
+    return [
+        Missed(entry.prompt, entry.picked, entry.served, entry.serial, entry.request)
+        for entry in update.missed
+    ]
 
 
 def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:

@@ -22,7 +22,10 @@ METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
 # Of these, the ones that name an endpoint; with all others weights decide, or the request is answered.
 PICKED_REASONS: Final = frozenset({"warm", "cold", "headers", "named"})
 METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
-METADATA_PROMPT: Final = "prompt"  # fixed-length hex digest of the whole prompt, for xds_server alone
+# By these xds_server tells workers what became of a request; each is 16 hex digits.
+METADATA_SERIAL: Final = "serial"  # of the pick, unique over all workers
+METADATA_REQUEST: Final = "request"  # digest of the whole request
+METADATA_PROMPT: Final = "prompt"  # digest of the prompt, as far as it fills blocks
 METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "0.012345"
 METADATA_IDEMPOTENCY: Final = "idempotency"  # key of a request that may be repeated
 METADATA_RETRY_ON: Final = "retry_on"  # what else may be tried again, in Envoy's words

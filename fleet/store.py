@@ -56,10 +56,14 @@ class Missed(NamedTuple):
     """A request that the first endpoint of its pick did not answer well: it is not warm for the prompt."""
 
     prompt: int
-    """64-bit digest of the prompt, as ext_proc noted it with the pick."""
+    """64-bit digest of the prompt's blocks, for what workers have shared of it."""
     picked: str
     served: str
     """Address of the endpoint that answered well in its place; empty: the client was refused."""
+    serial: int = 0
+    """Of the pick, by which the worker that made it knows it; 0: not told."""
+    request: int = 0
+    """64-bit digest of the whole request: what repeats it goes elsewhere; 0: not told."""
 
 
 class FleetStore:

@@ -118,7 +118,11 @@ class Pick:
     told: tuple[tuple[str, str], ...] = ()
     """What else Envoy is told of the request: key to text of our metadata namespace."""
     prompt: int = 0
-    """64-bit digest of the whole prompt, by which its outcome is told; 0: no prompt was read."""
+    """64-bit digest of the prompt as far as it fills blocks; 0: no prompt was read."""
+    request: int = 0
+    """64-bit digest of the whole request."""
+    serial: int = 0
+    """By which its outcome is told: no other pick has it, of whichever worker, and no client can know it."""
     meant: Meant | None = None
     """Without endpoints: for whoever has to name one all the same. None: nobody has looked."""
 
@@ -177,7 +181,11 @@ class Question(NamedTuple):
     prompt: int = 0
     """64-bit digest of the whole prompt, as far as it fills blocks."""
     refused_by: Collection[str] = ()
-    """Endpoints that have refused this very prompt within the last seconds."""
+    """Endpoints that have refused this very request within the last seconds."""
+    request: int = 0
+    """64-bit digest of the whole request."""
+    serial: int = 0
+    """Of the pick; see `Pick`."""
 
     @property
     def prefix(self) -> str:

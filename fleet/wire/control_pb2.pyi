@@ -129,14 +129,18 @@ class MissedUpdate(_message.Message):
     def __init__(self, missed: _Optional[_Iterable[_Union[Missed, _Mapping]]] = ...) -> None: ...
 
 class Missed(_message.Message):
-    __slots__ = ("prompt", "picked", "served")
+    __slots__ = ("prompt", "picked", "served", "serial", "request")
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PICKED_FIELD_NUMBER: _ClassVar[int]
     SERVED_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     prompt: int
     picked: str
     served: str
-    def __init__(self, prompt: _Optional[int] = ..., picked: _Optional[str] = ..., served: _Optional[str] = ...) -> None: ...
+    serial: int
+    request: int
+    def __init__(self, prompt: _Optional[int] = ..., picked: _Optional[str] = ..., served: _Optional[str] = ..., serial: _Optional[int] = ..., request: _Optional[int] = ...) -> None: ...
 
 class InFlightUpdate(_message.Message):
     __slots__ = ("elsewhere",)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import random
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +14,9 @@ from ext_proc.sent import AVOIDED_SECONDS, KEPT_SECONDS, MOST_BLOCKS, MOST_REFUS
 from fleet.load import Signal
 from fleet.store import Missed
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LONG = "You are a helpful assistant. " * 200
 ENDS = [f"10.0.0.{n}:80" for n in range(4)]
@@ -26,7 +31,11 @@ def ask(made: World, text: str, **more: Any) -> Pick:
 
 
 def refuse(made: World, pick: Pick, served: str = "") -> None:
-    made.router.missed(Missed(pick.prompt, pick.endpoints[0], served))
+    made.router.missed(miss_of(pick, served))
+
+
+def miss_of(pick: Pick, served: str = "") -> Missed:
+    return Missed(pick.prompt, pick.endpoints[0], served, pick.serial, pick.request)
 
 
 def test_what_was_refused_is_not_warm_there_and_its_repeat_goes_elsewhere() -> None:
@@ -133,7 +142,7 @@ def test_another_worker_avoids_it_too() -> None:
     """Which has not seen the prompt: rendezvous hashing would lead it to the same endpoint."""
     one, other = world(), world()
     pick = ask(one, LONG)
-    other.router.missed(Missed(pick.prompt, pick.endpoints[0], ""))
+    other.router.missed(miss_of(pick))
     assert ask(other, LONG).endpoints[0] != pick.endpoints[0]
 
 
@@ -143,7 +152,7 @@ def test_what_another_worker_has_shared_is_taken_back_as_well() -> None:
     one.router.warmth.on_added = other.router.take_remote
     pick = ask(one, LONG)
     assert other.router.warmth.held(pick.endpoints[0])
-    other.router.missed(Missed(pick.prompt, pick.endpoints[0], ""))
+    other.router.missed(miss_of(pick))
     assert not other.router.warmth.held(pick.endpoints[0])
 
 
@@ -202,11 +211,13 @@ def test_unknown_prompts_and_endpoints_change_nothing() -> None:
     made = world()
     pick = ask(made, LONG)
     held = made.router.warmth.held(pick.endpoints[0])
+    other = ENDS[0] if pick.endpoints[0] != ENDS[0] else ENDS[1]
     for missed in (
         Missed(0, pick.endpoints[0], ""),
-        Missed(7, pick.endpoints[0], ""),
-        Missed(pick.prompt, "10.9.9.9:1", ENDS[0]),
-        Missed(pick.prompt, ENDS[0] if pick.endpoints[0] != ENDS[0] else ENDS[1], "10.9.9.9:1"),
+        Missed(pick.prompt, pick.endpoints[0], ""),
+        Missed(pick.prompt, pick.endpoints[0], "", pick.serial + 1, pick.request),
+        Missed(pick.prompt, "10.9.9.9:1", ENDS[0], pick.serial, pick.request),
+        Missed(pick.prompt, other, "10.9.9.9:1", pick.serial, pick.request),
     ):
         made.router.missed(missed)
     assert made.router.warmth.held(pick.endpoints[0]) == held
@@ -252,41 +263,146 @@ def test_who_has_just_refused_is_tried_later_and_with_another_prompt() -> None:
     assert ask(made, "another prompt").trial
 
 
+def test_of_equal_prompts_the_refused_one_loses_its_session() -> None:
+    made = world()
+    first = ask(made, LONG, headers={"x-session-id": "first"})
+    second = ask(made, LONG, headers={"x-session-id": "second"})
+    assert first.endpoints[0] == second.endpoints[0]
+    named = list(made.router.sessions._held)
+    refuse(made, second)
+    assert list(made.router.sessions._held) == named[:1]
+    assert made.router.warmth.held(first.endpoints[0]), "the first one has been computed"
+
+
+def test_what_is_told_twice_is_taken_back_once() -> None:
+    """A gateway tells of a response, and the access log tells it again."""
+    made = world()
+    picks = [ask(made, LONG) for _ in range(3)]
+    for _ in range(3):
+        refuse(made, picks[0])
+    assert made.router.warmth.held(picks[0].endpoints[0]) > 0
+    refuse(made, picks[1])
+    refuse(made, picks[2])
+    assert made.router.warmth.held(picks[0].endpoints[0]) == 0
+
+
+def test_another_workers_refusal_takes_nothing_from_an_equal_prompt_of_ours() -> None:
+    ours, theirs = world(), world()
+    pick = ask(ours, LONG, headers={"x-session-id": "s1"})
+    ours.router.missed(miss_of(ask(theirs, LONG)))
+    assert ours.router.warmth.held(pick.endpoints[0]) > 0
+    assert len(ours.router.sessions) == 1
+
+
+@pytest.mark.parametrize("bad", [{"max_tokens": 10**9}, {"messages": "Why?"}])
+def test_one_bad_request_moves_nobody_else_with_the_same_system_prompt(bad: dict[str, Any]) -> None:
+    """Short questions fill no block of their own, and parameters none at all."""
+
+    def asked(made: World, question: str, more: Mapping[str, Any]) -> Pick:
+        messages = [{"role": "system", "content": LONG}, {"role": "user", "content": question}]
+        return made.router.route(whole(json.dumps({"model": "m", "messages": messages, **more}).encode()))
+
+    worlds, homes = (world(), world()), []
+    for made in worlds:
+        asked(made, "Who?", {})
+        question = str(bad.get("messages", "Who?"))
+        more = {key: value for key, value in bad.items() if key != "messages"}
+        pick = asked(made, question, more)
+        if made is worlds[0]:
+            refuse(made, pick)
+        homes.append([asked(made, f"What about {number}?", {}).endpoints[0] for number in range(10)])
+    assert homes[0] == homes[1], "as if nobody had refused anything"
+    assert asked(worlds[0], question, more).endpoints[0] != pick.endpoints[0]
+
+
 # The memory behind it.
 
 
-def noted(prompt: int, blocks: list[int], warm: int = 0, at: float = 0.0, address: str = "a:1") -> Noted:
-    return Noted(prompt, address, blocks, warm, at)
+def noted(serial: int, blocks: list[int], warm: int = 0, at: float = 0.0, address: str = "a:1") -> Noted:
+    return Noted(address, blocks, warm, at, serial=serial)
 
 
 def test_nothing_is_noted_where_nobody_tells() -> None:
     sent = Sent(wanted=False)
     sent.note(noted(2, [1, 2]))
-    assert sent.take_back(2, "a:1") is None
+    assert sent.take_back(2, 2, "a:1") is None
 
 
 def test_prompts_that_wait_are_bounded_in_all_their_blocks_and_in_time() -> None:
     sent = Sent(wanted=True)
     for number in range(1, 201):
         sent.note(noted(number, list(range(5000))))
-    kept = [number for number in range(1, 201) if sent.take_back(number, "a:1")]
+    kept = [number for number in range(1, 201) if sent.take_back(number, 4999, "a:1")]
     assert kept == list(range(201 - MOST_BLOCKS // 5000, 201)), "those that were sent first went first"
     sent.note(noted(1, [1], at=10.0))
     sent.note(noted(2, [1, 2], at=10.0 + KEPT_SECONDS))
-    assert sent.take_back(1, "a:1")
+    assert sent.take_back(1, 1, "a:1")
     sent.note(noted(3, [1, 2], at=11.0 + 2 * KEPT_SECONDS))
     assert len(sent) == 1
-    assert sent.take_back(2, "a:1") is None
+    assert sent.take_back(2, 2, "a:1") is None
 
 
 def test_of_equal_prompts_the_last_one_refused_takes_all_back() -> None:
     sent = Sent(wanted=True)
     sent.note(noted(3, [1, 2, 3]))
-    sent.note(noted(3, [1, 2, 3], warm=3))
-    first, second = sent.take_back(3, "a:1"), sent.take_back(3, "a:1")
+    sent.note(noted(4, [1, 2, 3], warm=3))
+    first, second = sent.take_back(3, 3, "a:1"), sent.take_back(4, 3, "a:1")
     assert first is not None
     assert second is not None
     assert (first[1], second[1]) == (3, 0)
+
+
+def test_what_other_workers_have_sent_goes_by_its_last_block() -> None:
+    sent = Sent(wanted=True)
+    for warm in (0, 3):
+        sent.note(Noted("a:1", [1, 2, 3], warm, 0.0), shared=True)
+    assert sent.take_back(9, 3, "b:1") is None
+    assert [taken and taken[1] for taken in (sent.take_back(9, 3, "a:1") for _ in range(3))] == [3, 0, None]
+    sent.note(noted(1, [7], at=2 * KEPT_SECONDS))
+    assert not sent._shared
+
+
+def test_a_take_back_looks_at_no_prompt_that_shares_nothing() -> None:
+    """And of thousands that share all, at one: looking at all took milliseconds."""
+    sent, looked = Sent(wanted=True), 0
+
+    class Watched(list[int]):
+        def __getitem__(self, place: Any) -> Any:
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(place)
+
+    for number in range(1, 4001):
+        sent.note(noted(number, Watched([1, 2]), warm=2 if number > 1 else 0))
+    looked = 0
+    kept = [taken[1] for number in range(1, 4001) if (taken := sent.take_back(number, 2, "a:1"))]
+    assert kept == [2] * 3999 + [0]
+    assert looked < 40 * 4000
+    assert not sent._heirs
+
+
+def test_what_is_held_in_the_end_is_what_the_answered_ones_share() -> None:
+    """Against the rule itself, for trees of prompts that are refused in any order."""
+    draw = random.Random(3)
+    for _ in range(300):
+        chains = [[1]]
+        for number in range(2, 8):
+            parent = draw.choice(chains)
+            shared = parent[: draw.randint(0, len(parent))]
+            chains.append([*shared, 10 * number, 10 * number + 1])
+        prompts = [draw.choice(chains) for _ in range(8)]
+        sent, held = Sent(wanted=True), set()
+        for serial, blocks in enumerate(prompts, 1):
+            warm = next((n for n, block in enumerate(blocks) if block not in held), len(blocks))
+            held |= set(blocks)
+            sent.note(noted(serial, blocks, warm=warm))
+        left = dict(enumerate(prompts, 1))
+        for serial in draw.sample(range(1, 9), 8):
+            taken = sent.take_back(serial, 0, "a:1")
+            assert taken is not None
+            held -= set(taken[0].blocks[taken[1] :])
+            del left[serial]
+            assert held == {block for blocks in left.values() for block in blocks}
 
 
 def test_refusals_are_bounded_and_fade() -> None:

@@ -74,7 +74,7 @@ def test_a_sampled_clients_trace_goes_on_and_its_name_travels_on() -> None:
 def test_everybody_else_is_drawn_by_our_own_ratio(traceparent: str) -> None:
     """In a trace of its own, which the client's is linked to."""
     assert Stage(0.5, pick_sample_ratio=0.5).play(traceparent=traceparent).keys() == {
-        "endpoint", "expected", "matched", "prefix", "prompt", "reason",
+        "endpoint", "expected", "matched", "prefix", "prompt", "reason", "request", "serial",
     }  # fmt: skip
     stage = Stage(0.5, pick_sample_ratio=0.51)
     assert "trace" in stage.play(traceparent=traceparent)

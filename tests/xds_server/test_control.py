@@ -150,7 +150,7 @@ async def test_all_workers_hear_of_missed_requests_between_two_views(server: Ser
         worker.store.on_missed(told.append)
         worker.start()
     await until(lambda: all(worker.store.view is not None for worker in workers))
-    missed = [Missed(2**64 - 1, A.address, ""), Missed(3, B.address, A.address)]
+    missed = [Missed(2**64 - 1, A.address, ""), Missed(3, B.address, A.address, 2**64 - 1, 4)]
     for each in missed:
         server.store.tell_missed(each)
     await until(lambda: [len(told) for told in heard] == [2, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fleet.store import Missed
 from tests.xds_server.test_signals_refusals import A, B, answer
 from xds_server.signals.missed import missed_of
 from xds_server.signals.served import Finished
@@ -31,4 +32,11 @@ from xds_server.signals.served import Finished
     ids=lambda value: f"{value.status}{value.flags}{value.metadata}" if isinstance(value, Finished) else "",
 )
 def test_what_workers_hear_of_a_request(finished: Finished, missed: tuple[int, str, str] | None) -> None:
-    assert missed_of(finished) == missed
+    assert missed_of(finished) == (missed and Missed(*missed))
+
+
+def test_the_serial_of_the_pick_and_the_digest_of_the_request_come_along() -> None:
+    metadata = {"prompt": "ff", "serial": "f" * 16, "request": "0" * 15 + "1"}
+    assert missed_of(answer(A, 404, metadata=metadata)) == Missed(255, A, "", 2**64 - 1, 1)
+    metadata |= {"serial": "f" * 17, "request": "nonsense"}
+    assert missed_of(answer(A, 404, metadata=metadata)) == Missed(255, A, "")

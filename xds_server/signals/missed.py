@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.names import METADATA_PROMPT
+from fleet.names import METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL
 from fleet.store import Missed
 
 if TYPE_CHECKING:
@@ -22,10 +22,18 @@ def missed_of(finished: Finished) -> Missed | None:
     refused = finished.status >= 400
     if not refused and finished.address == finished.picked:
         return None
+    prompt = _digits(finished, METADATA_PROMPT)
+    if not prompt:
+        return None
+    served = "" if refused else finished.address
+    serial, request = _digits(finished, METADATA_SERIAL), _digits(finished, METADATA_REQUEST)
+    return Missed(prompt, finished.picked, served, serial, request)
+
+
+def _digits(finished: Finished, key: str) -> int:
+    """Return what the pick has told under a key; 0: nothing that could be it."""
     try:
-        prompt = int(finished.metadata.get(METADATA_PROMPT, ""), 16)
+        number = int(finished.metadata.get(key, ""), 16)
     except ValueError:
-        return None
-    if not 0 < prompt < 1 << 64:
-        return None
-    return Missed(prompt, finished.picked, "" if refused else finished.address)
+        return 0
+    return number if 0 < number < 1 << 64 else 0
