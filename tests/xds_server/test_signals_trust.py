@@ -96,11 +96,11 @@ def test_after_two_good_answers_trust_grows_with_time_alone():
 
 
 @pytest.mark.parametrize("load", [50, 20, 5, 2, 1])
-def test_half_the_fair_share_is_back_within_seconds_at_any_load(load):
-    """Of four endpoints by weights; nearly always within six, and mostly within four."""
-    back = sorted(_seconds_until_half(load, seed) for seed in range(20))
-    assert back[10] <= 4.0
-    assert back[17] <= 8.0
+def test_half_the_fair_share_is_back_within_five_seconds_at_any_load(load):
+    """Of four endpoints by weights, whatever comes by chance; mostly within three."""
+    back = sorted(_seconds_until_half(load, seed) for seed in range(100))
+    assert back[50] <= 3.0
+    assert back[-1] <= 5.0
 
 
 def _seconds_until_half(load: float, seed: int) -> float:

@@ -5,16 +5,17 @@ it is above a half, trust falls with time, to the floor within two seconds: with
 what an endpoint gets falls with it. Each good answer multiplies trust, the more the longer the answers have
 been good, and the fourth in a row makes it whole. 4xx counts where it speaks against the endpoint
 (`refusals.py`), otherwise it changes nothing. An endpoint of which nothing is heard grows back over seconds,
-which lets it be tried (half open); where its newest two answers were good, trust grows with time too, because
-at light load no others may come for a while.
+which lets it be tried (half open). Where its newest answer was good, trust grows with time as well, and
+faster where the newest two were, because at light load no others may come for a while. So an engine that has
+recovered has half of its fair share within 5 s at any load.
 
 One endpoint's recent share of faults s, trust t, over a step of d seconds with k good answers:
 
     s <= 1/16                            t = 1                              the newest four were good
     s > 1/2, 3 faults, heard of lately   t falls to t exp(-d / 0.45)
     s <= 1/4                             t grows to 1 - (1 - t g) exp(-d / 1.5)
-    nothing heard for 2 s                t grows to 1 - (1 - t) exp(-d / 6)
-    otherwise                            t grows to t g;  g = 6 ^ (k (1 - 2 s)), at least 1
+    s <= 1/2, or nothing heard for 2 s   t grows to 1 - (1 - t g) exp(-d / 5.5)
+    otherwise                            t stays;  g = 6 ^ (k (1 - 2 s)), at least 1
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ PROVEN_SHARE: Final = 1 / 4
 """Up to this share, two good answers in a row, trust grows with time too."""
 PROVEN_SECONDS: Final = 1.5
 """Time constant of that growth."""
-HALF_OPEN_SECONDS: Final = 6.0
-"""Time constant of the growth without any answer, after bad ones."""
+HALF_OPEN_SECONDS: Final = 5.5
+"""Time constant of the growth without any answer after bad ones, or with one good answer since."""
 QUIET_SECONDS: Final = 2.0
 """Without an answer for so long nothing is known any more: the fall ends and the slow growth begins."""
 LOST_BELOW: Final = 0.5
@@ -90,7 +91,7 @@ class Trust:
         proven = self._share <= PROVEN_SHARE
         opening = np.where(proven, PROVEN_SECONDS, HALF_OPEN_SECONDS)
         opened = 1.0 - (1.0 - ratio) * np.exp(-elapsed / opening)
-        ratio = np.where(quiet | proven, opened, ratio)
+        ratio = np.where(quiet | (self._share <= HIGH_SHARE), opened, ratio)
         self.ratio = np.clip(np.where(self._share <= WHOLE_SHARE, 1.0, ratio), FLOOR, 1.0)
         self.recovered = self._lost & (self.ratio >= 1.0)
         self._lost = (self._lost | (self.ratio < LOST_BELOW)) & ~self.recovered
