@@ -25,8 +25,9 @@ def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> f
 
     The worst come first: a port that gave no connection, a probe that has to pass and a GPU that is drained,
     then an engine that hangs, then a GPU that is isolated. At most `max_share` of the pool, rounded down, are
-    named: when nearly everything looks dead, the view is more likely wrong than the fleet. Among equals the
-    address decides, so replicas of this service agree.
+    named: when nearly everything looks dead, the view is more likely wrong than the fleet. Nor is anybody
+    named who is no worse than the best of the pool: which of equals serves after all is unknown. Among others
+    the address decides, so replicas of this service agree.
     """
     if not columns.any_fault():
         return frozenset()
@@ -35,9 +36,7 @@ def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> f
     rank[isolated(health)] = 2
     rank[columns.stalled > 0] = 1
     rank[(columns.reachable == 0) | (columns.ready == 0) | (health <= _DRAINED_SCORE)] = 0
-    found = np.flatnonzero(rank < _FINE).tolist()
-    if not found:
-        return frozenset()
+    found = np.flatnonzero(rank < rank.max(initial=0)).tolist()
     most = floor(len(addresses) * max_share + _ROUNDING)
     worst = sorted(found, key=lambda row: (rank[row], addresses[row]))
     return frozenset(addresses[row] for row in worst[:most])
