@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -16,7 +19,9 @@ from fleet.endpoint import Endpoint
 from fleet.settings import JoiningSettings
 from tests.envoy.fickle import Deaf
 from xds_server.endpoints.gate import Verdict
-from xds_server.endpoints.probe import Prober
+from xds_server.endpoints.probe import Prober, _unconnected
+from xds_server.engine_tls import Dial
+from xds_server.signals.fetch import NO_ROUTE, FetchError, PageFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,6 +36,8 @@ class Engine:
     def __init__(self) -> None:
         self.status, self.body, self.silent = 200, GOOD, False
         self.page: bytes | None = None
+        self.statuses: dict[str, int] = {}
+        """By path, where it is another one."""
         self.paths: list[str] = []
         self.address = ""
 
@@ -40,7 +47,8 @@ class Engine:
             await asyncio.sleep(60)
         if self.page is not None and request.path == "/metrics":
             return web.Response(body=self.page)
-        return web.Response(status=self.status, body=self.body, headers={"Location": "/v1/models"})
+        status = self.statuses.get(request.path, self.status)
+        return web.Response(status=status, body=self.body, headers={"Location": "/v1/models"})
 
 
 @pytest.fixture
@@ -67,9 +75,13 @@ class Heard:
         return verdict is not self.enough
 
     def probe(
-        self, address: str, models: tuple[str, ...] = ("m",), joining: JoiningSettings = JOINING
+        self,
+        address: str,
+        models: tuple[str, ...] = ("m",),
+        joining: JoiningSettings = JOINING,
+        page: str = "",
     ) -> None:
-        endpoint = Endpoint(address, "p", models, metrics_url=f"http://{address}/metrics")
+        endpoint = Endpoint(address, "p", models, metrics_url=f"http://{page or address}/metrics")
         self.prober.update({address: (endpoint, joining)})
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -114,7 +126,8 @@ async def test_why_an_engine_is_not_ready_is_kept_and_logged_once(
     assert caplog.text.count("is not ready") == 1
     engine.status, engine.body = 200, b'{"data": [{"id": "other"}]}'
     await heard.until(lambda: "lists" in heard.prober.refusals[engine.address])
-    assert f" is not ready: {asked} was answered 200, and lists other; allowed: one of " in caplog.text
+    assert f" is not ready: {asked} was answered 200, and lists no model of 'm'; " in caplog.text
+    assert caplog.records[-1].getMessage().endswith("; it lists 'other'")
     engine.body = GOOD
     await heard.until(lambda: not heard.prober.refusals)
     assert f"{engine.address} is ready" in caplog.text
@@ -182,6 +195,80 @@ async def test_the_log_says_once_what_was_asked_and_answered_and_that_it_is_over
         assert sum(f"http://{engine.address}/v1/models was {answer}" in text for text in texts) == 1
     engine.status = 200
     await heard.until(lambda: f"{engine.address} is ready" in caplog.text.splitlines()[-1])
+
+
+@pytest.mark.parametrize("where", ["beside", "own"])
+async def test_a_page_that_is_not_to_be_had_says_nothing_of_the_engine(
+    where: str, engine: Engine, heard: Heard, unused_tcp_port: int
+) -> None:
+    """As of Triton, whose page has a port of its own: the exporter is down, or the page fails."""
+    engine.status, engine.page = 404, None
+    beside = f"127.0.0.1:{unused_tcp_port}"
+    engine.statuses = {"/metrics": 500}
+    heard.probe(engine.address, page=beside if where == "beside" else engine.address)
+    assert await heard.first() is Verdict.UNKNOWN
+
+
+async def test_what_a_server_calls_its_models_is_quoted_cut_and_no_reason_to_log_again(
+    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard.probe(engine.address)
+    for number in range(5):
+        name = f"{number}\x1b[31m\n{'x' * 300}"
+        engine.body = json.dumps({"data": [{"id": name}]}).encode()
+        before = len(heard.verdicts)
+        await heard.until(lambda before=before: len(heard.verdicts) > before + 1)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.isprintable()
+    assert len(message) < 400
+    assert "'4" in heard.prober.refusals[engine.address]
+
+
+async def test_a_slow_handshake_is_a_connection(heard: Heard) -> None:
+    """The port accepts, and says nothing."""
+
+    async def mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        writer.close()
+
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    address = "{}:{}".format(*server.sockets[0].getsockname())
+    dial = Dial(ssl.create_default_context(), "engine", ssl.create_default_context())
+    prober = Prober(heard._take, engine_tls=lambda _: dial)
+    try:
+        joining = JOINING.model_copy(update={"probe_timeout_seconds": 0.2})
+        prober.update({address: (Endpoint(address, "p"), joining)})
+        assert await heard.first() is Verdict.UNKNOWN
+        async with PageFetcher(1_000) as fetcher:
+            with pytest.raises(FetchError) as raised:
+                await fetcher.fetch(f"https://{address}/metrics", 0.2, dial)
+        assert not raised.value.unconnected
+    finally:
+        await prober.close()
+        server.close()
+
+
+async def test_a_time_out_that_comes_late_is_our_own(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stood still, and found no connection when it went on."""
+    with contextlib.closing(await Deaf().fill()) as deaf:
+        monkeypatch.setattr("xds_server.signals.fetch._LATE_FACTOR", 0.0)
+        heard.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
+        assert await heard.first() is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"),
+    [
+        (errno.EHOSTUNREACH, Verdict.NO_CONNECTION),
+        (errno.ENETUNREACH, Verdict.UNKNOWN),
+        (errno.ENETDOWN, Verdict.UNKNOWN),
+    ],
+)
+def test_a_host_without_a_network_says_nothing_of_others(number: int, verdict: Verdict) -> None:
+    error = aiohttp.ClientConnectorError(None, OSError(number, "told"))  # type: ignore[arg-type]
+    assert _unconnected("http://engine", error).verdict is verdict
+    assert (number in NO_ROUTE) is (verdict is Verdict.NO_CONNECTION)
 
 
 async def test_a_server_that_is_let_in_without_a_model_to_ask_for_is_warned_of(

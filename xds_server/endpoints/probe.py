@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import random
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
@@ -21,7 +22,7 @@ from xds_server.endpoints.gate import Verdict
 from xds_server.engine_tls import plaintext
 from xds_server.signals.auto import kind_of
 from xds_server.signals.engines import ENGINES
-from xds_server.signals.fetch import CONNECT_SHARE, NO_ROUTE, at_own_port
+from xds_server.signals.fetch import CONNECT_SHARE, NO_ROUTE, at_own_port, gives_no_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,6 +65,8 @@ class Answer(NamedTuple):
 
     verdict: Verdict
     text: str
+    detail: str = ""
+    """What follows the text and is the server's own: another one is no reason to log again."""
 
 
 class Prober:
@@ -121,18 +124,21 @@ class Prober:
                 self.refusals.pop(endpoint.address, None)
                 self._tasks.pop(endpoint.address, None)
                 return
-            self.refusals[endpoint.address] = answer.text
+            self.refusals[endpoint.address] = answer.text + answer.detail
             await asyncio.sleep(joining.probe_interval_seconds * (1.0 - _JITTER * self._jitter()))
 
     async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> Answer:
         dial = self._engine_tls(endpoint.pool)
         scheme = "http" if dial is None else "https"
         url = f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}"
+        began, seconds = time.monotonic(), joining.probe_timeout_seconds
         try:
-            async with asyncio.timeout(joining.probe_timeout_seconds):
-                status, body = await self._get(url, dial, joining.probe_timeout_seconds)
+            async with asyncio.timeout(seconds):
+                status, body = await self._get(url, dial, seconds)
         except aiohttp.ConnectionTimeoutError:
-            return Answer(Verdict.NO_CONNECTION, f"GET {url}: no connection in time; {_NETWORK}")
+            none = await gives_no_connection(url, time.monotonic() - began, seconds * CONNECT_SHARE)
+            verdict = Verdict.NO_CONNECTION if none else Verdict.UNKNOWN
+            return Answer(verdict, f"GET {url}: no connection in time; {_NETWORK}")
         except aiohttp.ClientConnectorError as error:
             return _unconnected(url, error)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -152,24 +158,31 @@ class Prober:
         """Judge a server that does not tell: with a metrics page of a known kind it is an engine."""
         if guarded:
             return Answer(Verdict.SILENT, f"{answered}: it wants a key")
-        page = await self._page(endpoint, joining.probe_timeout_seconds)
+        verdict, page = await self._page(endpoint, joining.probe_timeout_seconds)
         if not page:
-            return Answer(Verdict.SILENT, "")
-        answered = f"{answered}, and {page}; {_NO_ENGINE}"
-        return Answer(Verdict.NOT_READY if endpoint.models else Verdict.SILENT, answered)
+            return Answer(verdict, "")
+        step = _NETWORK if verdict is Verdict.UNKNOWN else _NO_ENGINE
+        return Answer(verdict if endpoint.models else Verdict.SILENT, f"{answered}, and {page}; {step}")
 
-    async def _page(self, endpoint: Endpoint, timeout_seconds: float) -> str:
-        """Return what its metrics page was found to be; empty: that of a known engine."""
-        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
-        asked = "its metrics page" if at_own_port(endpoint) else "its page at pools.endpoints.metrics_url"
+    async def _page(self, endpoint: Endpoint, timeout_seconds: float) -> tuple[Verdict, str]:
+        """Judge its metrics page, and return why; empty: it is that of a known engine.
+
+        Only a page that was read and no engine's, or the server's word that it has none, is a no.
+        """
+        own = at_own_port(endpoint)
+        dial = self._engine_tls(endpoint.pool) if own else None
+        asked = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
         try:
             async with asyncio.timeout(timeout_seconds):
                 status, page = await self._get(endpoint.metrics_url, dial, timeout_seconds)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            return f"{asked} was not to be had ({type(error).__name__})"
+            return Verdict.UNKNOWN, f"{asked} was not to be had ({type(error).__name__})"
         if status != _OK:
-            return f"{asked} was answered {status}"
-        return "" if kind_of(ENGINES, page) else f"{asked} is no known engine's"
+            none = own and status in _SILENT - _GUARDED
+            return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{asked} was answered {status}"
+        if kind_of(ENGINES, page):
+            return Verdict.SILENT, ""
+        return Verdict.NOT_READY, f"{asked} is no known engine's"
 
     async def _get(self, url: str, dial: Dial | None, timeout_seconds: float) -> tuple[int, bytes]:
         """Return status and at most the bound of the body: what is longer is cut."""
@@ -193,7 +206,9 @@ def _tell(address: str, answer: Answer, told: set[str], *, held_back: bool) -> N
     """Log each reason once, and the end."""
     if held_back:
         if answer.verdict is not Verdict.SILENT and answer.text not in told:
-            logger.warning("%s is not ready: %s", address, answer.text)
+            # A doubted engine whose probe says nothing is served all the same.
+            what = "is not ready" if answer.verdict is Verdict.NOT_READY else "has not answered its probe"
+            logger.warning("%s %s: %s%s", address, what, answer.text, answer.detail)
             told.add(answer.text)
     elif answer.verdict is Verdict.SILENT and answer.text:
         logger.warning("%s passes its probe without showing a model: %s", address, answer.text)
@@ -227,6 +242,6 @@ def _listed(body: bytes, endpoint: Endpoint, answered: str) -> Answer:
         return Answer(Verdict.NOT_READY, f"{answered}, and that is no list of models; {_NO_ENGINE}")
     if not set(listed).isdisjoint(endpoint.models):
         return Answer(Verdict.READY, answered)
-    ours, theirs = (", ".join(name[:100] for name in names[:3]) for names in (endpoint.models, listed))
-    text = f"{answered}, and lists {theirs or 'no model'}; allowed: one of {ours}"
-    return Answer(Verdict.NOT_READY, f"{text}; mend pools.models or the address")
+    ours, theirs = (", ".join(ascii(name[:100]) for name in names[:3]) for names in (endpoint.models, listed))
+    text = f"{answered}, and lists no model of {ours}; mend pools.models or the address"
+    return Answer(Verdict.NOT_READY, text, f"; it lists {theirs or 'none'}")

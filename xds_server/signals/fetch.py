@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import time
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -23,11 +24,14 @@ FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large
 CONNECT_SHARE: Final = 0.9
 """Of the time for a page: without a connection until then it is told that none was made, not that the page
 did not come."""
-NO_ROUTE: Final = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN))
+NO_ROUTE: Final = frozenset((errno.EHOSTUNREACH, errno.EHOSTDOWN))
+"""Of the peer; that this host has no network (ENETUNREACH, ENETDOWN) is no word about anybody else."""
 _LATE_FACTOR: Final = 1.5
 """A time-out that comes so much later than it should is our own: this process stood still."""
 _CHUNK_BYTES: Final = 65_536
 _MAX_REDIRECTS: Final = 3
+_TCP_SECONDS: Final = 0.5
+"""For a connection without a TLS handshake, to know which of both was missing."""
 _OK: Final = 200
 
 _HEADERS: Final = {
@@ -99,8 +103,8 @@ class PageFetcher:
             return await self._fetch(url, timeout_seconds, dial)
         except aiohttp.ConnectionTimeoutError as error:
             seconds = timeout_seconds * CONNECT_SHARE
-            own = time.monotonic() - began > seconds * _LATE_FACTOR
-            raise FetchError("connect", f"none within {seconds:g} s", unconnected=not own) from error
+            unconnected = await gives_no_connection(url, time.monotonic() - began, seconds)
+            raise FetchError("connect", f"none within {seconds:g} s", unconnected=unconnected) from error
         except TimeoutError as error:
             raise FetchError("timeout", f"nothing whole within {timeout_seconds:g} s") from error
         except aiohttp.ClientConnectorError as error:
@@ -135,6 +139,25 @@ class PageFetcher:
                     response.close()
                     raise FetchError("too_large", f"more than {self._page_bytes} bytes")
             return bytes(page)
+
+
+async def gives_no_connection(url: str, took_seconds: float, allowed_seconds: float) -> bool:
+    """Whether a try that came to no connection in the allowed time tells that the port gives none.
+
+    Not if the time-out came late, nor if only the TLS handshake was slow: that counts in the same time.
+    """
+    if took_seconds > allowed_seconds * _LATE_FACTOR:
+        return False
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        return True
+    try:
+        async with asyncio.timeout(_TCP_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443)
+    except OSError:  # A time-out is one.
+        return True
+    writer.close()
+    return False
 
 
 def at_own_port(endpoint: Endpoint) -> bool:
