@@ -18,6 +18,7 @@ from xds_server.discovery.csds import ClientStatusService
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
 from xds_server.doors import Doors
+from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.endpoints.sleepers import Sleepers
@@ -299,13 +300,16 @@ class XdsServer:
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""
+        oldest = self._clock() - self._settings.signals.stale_after_seconds
+        pages, view = self._sensing.scraper.loads(), self._store.view
+        unfit = unfit_of(pages, {} if view is None else view.loads, self._keeper.not_ready(), oldest)
+        self._keeper.judge(unfit)
         found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
         self._standing.unknown(unknown)
-        before = self._roster
-        leaving, oldest = self._keeper.leaving(), self._clock() - self._settings.signals.stale_after_seconds
-        asleep = self._sleepers.update(found, leaving, self._sensing.scraper.loads(), oldest)
+        before, leaving = self._roster, self._keeper.leaving()
+        asleep = self._sleepers.update(found, leaving, asleep_of(pages, oldest), unfit)
         drained = self._operators.drained()
-        roster = assemble(self._settings, found, leaving | asleep, unknown, before, drained)
+        roster = assemble(self._settings, found, leaving | asleep, unknown, before, drained, unfit)
         if roster is not None and (before is None or roster.membership is not before.membership):
             self._sensing.update(roster.membership)
         self._roster = roster

@@ -139,6 +139,22 @@ def test_while_nobody_is_let_in_everybody_found_is_served() -> None:
     assert driven.served == {B}
 
 
+def test_while_nobody_who_is_let_in_would_serve_everybody_found_is_served(driven: Driven) -> None:
+    """A is let in and fails; B's model may answer although its probe has not yet."""
+    assert driven.gate.judge(frozenset({A}))
+    assert driven.served == {A, B}
+    assert driven.gate.refused() == frozenset(), "nothing speaks against B"
+    driven.hear(B, Verdict.NOT_READY)
+    assert driven.gate.refused() == {B}
+    driven.hear(B, Verdict.UNKNOWN)
+    assert driven.gate.refused() == frozenset()
+    assert driven.gate.judge(frozenset())
+    assert driven.served == {A}
+    driven.hear(B)
+    assert not driven.gate.judge(frozenset({A})), "nobody waits"
+    assert driven.served == {A, B}
+
+
 def test_those_served_only_because_nobody_is_let_in_are_drained_too() -> None:
     driven = Driven()
     driven.find(A, B)

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import PoolSettings, Settings, parse_settings
 from xds_server.endpoints.factory import Made, make
+from xds_server.endpoints.gate import Verdict
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 
@@ -310,6 +311,58 @@ async def test_an_engine_that_still_loads_is_let_in_when_its_model_answers(keep:
     finally:
         for runner in runners:
             await runner.cleanup()
+
+
+async def test_why_a_probe_fails_is_shown_of_those_only_whom_it_keeps_out(keep: Keep) -> None:
+    """A doubted engine whose probe is not answered is served, and nothing is to be said of it."""
+    statuses: dict[str, int | None] = {"code": 200}
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if statuses["code"] is None:
+            await asyncio.sleep(60)
+        return await _models(request) if statuses["code"] == 200 else web.Response(status=503)
+
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    address = "{}:{}".format(*runner.addresses[0])
+    joining = "{probe_interval_seconds: 0.01, probe_timeout_seconds: 0.2}"
+    kept = await keep(settings(address, joining=joining))
+
+    def shown() -> str | None:
+        (listed,) = kept.keeper.listed()
+        return listed.not_ready
+
+    try:
+        assert await kept.keeper.first_sync(60)
+        statuses["code"] = None
+        kept.keeper.doubt(address, refused=False)
+        prober = kept.keeper._prober
+        assert prober is not None
+        await kept.until(lambda: bool(prober.refusals))
+        assert (shown(), kept.keeper.not_ready()) == (None, frozenset())
+        statuses["code"] = 503
+        await kept.until(lambda: kept.keeper.not_ready() == {address})
+        await kept.until(lambda: "503" in (shown() or ""))
+    finally:
+        await runner.cleanup()
+
+
+async def test_where_those_let_in_would_not_serve_who_waits_is_served_and_marked_by_its_probe(
+    keep: Keep,
+) -> None:
+    joining = "{probe: models, probe_interval_seconds: 3600}"
+    last_good = Membership((Pool("p", (Endpoint(A, "p"),)),))
+    kept = await keep(settings(discovery=FILE, joining=joining), last_good=last_good)
+    kept.tell("/x", A)
+    kept.tell("/x", A, B)
+    assert kept.listed == [A]
+    kept.keeper.judge(frozenset({A}))
+    assert kept.listed == [A, B]
+    kept.keeper._heard(B, Verdict.NOT_READY)
+    assert kept.keeper.not_ready() == {B}
+    kept.keeper.judge(frozenset({B}))
+    assert kept.listed == [A]
 
 
 async def _models(request: web.BaseRequest) -> web.StreamResponse:

@@ -115,3 +115,16 @@ def test_who_is_drained_leaves_but_never_the_last_one_of_a_pool() -> None:
     assert left is not None
     assert (shown(left.active), left.leaving) == ({"p": "ab", "q": "c"}, frozenset("d"))
     assert assemble(given, members(p="abd", q="c"), frozenset("d"), NOBODY, left, drained) is left
+
+
+def test_who_is_drained_serves_while_nobody_else_of_the_pool_would() -> None:
+    """A drain lasts for hours, and the others may fail meanwhile."""
+    given, drained = settings("p", "q"), frozenset("a")
+    roster = None
+    for unfit, active in (("", "bc"), ("b", "bc"), ("bc", "abc"), ("abc", "abc"), ("c", "bc")):
+        roster = assemble(given, members(p="abc", q="d"), NOBODY, NOBODY, roster, drained, frozenset(unfit))
+        assert roster is not None
+        assert shown(roster.active) == {"p": active, "q": "d"}
+    left = assemble(given, members(p="abc", q="d"), frozenset("c"), NOBODY, None, drained, frozenset("b"))
+    assert left is not None
+    assert shown(left.active)["p"] == "ab", "one that leaves anyway does not serve"

@@ -9,7 +9,10 @@ import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
+from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.endpoints.sleepers import Sleepers
+
+NOBODY: frozenset[str] = frozenset()
 
 
 def members(**pools: str) -> Membership:
@@ -22,14 +25,30 @@ def members(**pools: str) -> Membership:
     )
 
 
-def load(awake: float | None = None, reachable: float | None = 1.0, at: float = 10.0) -> Load:
-    given = {"awake": awake, "reachable": reachable}
+def load(
+    awake: float | None = None,
+    reachable: float | None = 1.0,
+    at: float = 10.0,
+    stalled: float | None = None,
+) -> Load:
+    given = {"awake": awake, "reachable": reachable, "stalled": stalled}
     signals = {name: Signal(value, at, "scrape") for name, value in given.items() if value is not None}
     return Load(**signals)
 
 
+def sleeping(
+    pools: Membership,
+    loads: dict[str, Load],
+    leaving: frozenset[str] = NOBODY,
+    not_ready: frozenset[str] = NOBODY,
+) -> frozenset[str]:
+    """What is older than 5 is unknown."""
+    unfit = unfit_of(loads, loads, not_ready, 5.0)
+    return Sleepers().update(pools, leaving, asleep_of(loads, 5.0), unfit)
+
+
 @pytest.mark.parametrize(
-    ("loads", "left_out"),
+    ("loads", "out"),
     [
         ({}, ""),
         ({"a": load(), "b": load(), "c": load(1.0)}, ""),
@@ -40,17 +59,26 @@ def load(awake: float | None = None, reachable: float | None = 1.0, at: float = 
         ({"a": load(0.0), "b": load(0.0), "c": load(1.0, reachable=0.0)}, ""),
         ({"a": load(0.0), "b": load(1.0), "c": load(1.0, reachable=0.0)}, "a"),
         ({"a": load(0.0, at=1.0), "b": load(1.0), "c": load()}, ""),
+        ({"a": load(0.0), "b": load(0.0), "c": load(1.0, stalled=1.0)}, ""),
+        ({"a": load(0.0), "b": load(1.0), "c": load(1.0, stalled=1.0)}, "a"),
+        ({"a": load(0.0), "b": load(1.0), "c": load(1.0, reachable=0.0, at=1.0)}, "a"),
     ],
 )
-def test_who_is_left_out(loads: dict[str, Load], left_out: str) -> None:
+def test_who_is_left_out(loads: dict[str, Load], out: str) -> None:
     """Unknown and stale is awake; the other pool is not asked."""
     pools = members(p="abc", other="d")
-    assert Sleepers().update(pools, frozenset(), loads, 5.0) == frozenset(left_out)
+    assert sleeping(pools, loads) == frozenset(out)
+
+
+def test_one_that_is_not_ready_is_nobody_who_would_serve() -> None:
+    pools, loads = members(p="abc"), {"a": load(0.0), "b": load(1.0), "c": load()}
+    assert sleeping(pools, loads, not_ready=frozenset("b")) == frozenset("a")
+    assert sleeping(pools, loads, not_ready=frozenset("bc")) == frozenset()
 
 
 def test_those_who_leave_are_no_peers() -> None:
     loads = {"a": load(0.0), "b": load(1.0)}
-    assert Sleepers().update(members(p="ab"), frozenset("b"), loads, 5.0) == frozenset()
+    assert sleeping(members(p="ab"), loads, leaving=frozenset("b")) == frozenset()
 
 
 def test_who_falls_asleep_and_wakes_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +86,7 @@ def test_who_falls_asleep_and_wakes_is_logged_once(caplog: pytest.LogCaptureFixt
     sleepers, pools = Sleepers(), members(p="ab")
     told: list[Any] = []
     for awake in (1.0, 0.0, 0.0, 1.0):
-        sleepers.update(pools, frozenset(), {"a": load(awake), "b": load(1.0)}, 5.0)
+        sleepers.update(pools, NOBODY, asleep_of({"a": load(awake), "b": load(1.0)}, 5.0), NOBODY)
         told.append([record.getMessage().partition(":")[0] for record in caplog.records])
         caplog.clear()
     assert told == [[], ["a sleeps"], [], ["a is not left out for sleeping any more"]]

@@ -11,12 +11,15 @@ from xds_server.endpoints.source import EndpointSource, TroubleReport
 from xds_server.endpoints.static import StaticSource
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
+    from fleet.endpoint import Endpoint
     from fleet.settings import DiscoverySettings, PoolSettings
     from xds_server.endpoints.source import SourceMetrics
 
     Factory = Callable[["PoolSettings", "DiscoverySettings | None", SourceMetrics], "Made"]
+
 
 Key = tuple[str, "DiscoverySettings | None"]
 """Pool and source; None stands for the endpoints listed in the settings."""
@@ -28,6 +31,19 @@ class Made:
 
     source: EndpointSource
     trouble: TroubleReport
+
+
+@dataclass(slots=True)
+class Running:
+    """A source that runs, and what it has told."""
+
+    made: Made
+    basis: tuple[object, ...]
+    found: tuple[Endpoint, ...] | None = None
+    """The newest set; None while nothing is known."""
+    initial: bool = False
+    """There since start: what it tells first was probably served before this process."""
+    task: asyncio.Task[None] | None = None
 
 
 def keys(pool: PoolSettings) -> tuple[Key, ...]:

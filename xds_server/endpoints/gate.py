@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Endpoint, Pool
+from xds_server.endpoints.fitness import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -55,6 +56,8 @@ class _Held:
     ramp_since: float | None = None
     left_at: float = 0.0
     silent: int = 0
+    refused: bool = False
+    """Whether the newest probe said no; while PROBING only."""
 
 
 class Gate:
@@ -68,6 +71,8 @@ class Gate:
         """Taken as good until a first probe says otherwise."""
         self._ramping: set[str] = set()
         self._leaving: set[str] = set()
+        self._unfit: frozenset[str] = frozenset()
+        """Who would not serve, by what is known beside probes of newcomers."""
 
     def update(
         self,
@@ -106,6 +111,7 @@ class Gate:
         if held is None or held.state is not State.PROBING:
             return False
         held.silent = held.silent + 1 if verdict is Verdict.SILENT else 0
+        held.refused = verdict is Verdict.NOT_READY
         presumed = self._unpresume(address)
         if verdict is Verdict.READY or (verdict is Verdict.SILENT and held.silent >= SILENT_ANSWERS):
             self._admit(held, now, ramp=not presumed)
@@ -122,10 +128,15 @@ class Gate:
             self._drop(address)
         return bool(over)
 
+    def judge(self, unfit: frozenset[str]) -> bool:
+        """Take who would not serve; returns whether who is served may have changed."""
+        changed, self._unfit = unfit != self._unfit, unfit
+        return changed and any(held.state is State.PROBING for held in self._held.values())
+
     def serving(self) -> tuple[Pool, ...]:
         """Each pool with those who are let in, then those who leave.
 
-        While nobody of a pool is let in, everybody who is found is served.
+        While nobody of a pool who is let in would serve, everybody who is found is served.
         """
         leaving: dict[str, list[Endpoint]] = {}
         for address in sorted(self._leaving):
@@ -156,6 +167,12 @@ class Gate:
         """Those whose model has yet to answer."""
         return [held.endpoint for held in self._held.values() if held.state is State.PROBING]
 
+    def refused(self) -> frozenset[str]:
+        """Those of them whose newest probe said no."""
+        return frozenset(
+            address for address, held in self._held.items() if held.refused and held.state is State.PROBING
+        )
+
     def is_probing(self, address: str) -> bool:
         """Whether an endpoint's model has yet to answer."""
         held = self._held.get(address)
@@ -182,8 +199,9 @@ class Gate:
         return counts
 
     def _served(self, pool: Pool) -> tuple[Endpoint, ...]:
-        chosen = tuple(endpoint for endpoint in pool.endpoints if self._is_in(endpoint.address))
-        return chosen or pool.endpoints
+        waiting = frozenset(e.address for e in pool.endpoints if not self._is_in(e.address))
+        out = left_out((pool,), waiting, self._unfit)
+        return tuple(endpoint for endpoint in pool.endpoints if endpoint.address not in out)
 
     def _served_addresses(self) -> frozenset[str]:
         return frozenset(endpoint.address for pool in self._pools for endpoint in self._served(pool))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Membership
-from xds_server.endpoints.factory import Key, Made, basis, keys, label, make
+from xds_server.endpoints.factory import Key, Running, basis, keys, label, make
 from xds_server.endpoints.gate import Gate, State, Verdict
 from xds_server.endpoints.listed import Listed, noted
 from xds_server.endpoints.merge import merge
@@ -38,17 +37,6 @@ RESTART_SECONDS: Final = 5.0
 """Until a source that failed by our own fault is run again."""
 
 
-@dataclass(slots=True)
-class _Running:
-    made: Made
-    basis: tuple[object, ...]
-    found: tuple[Endpoint, ...] | None = None
-    """The newest set; None while nothing is known."""
-    initial: bool = False
-    """There since start: what it tells first was probably served before this process."""
-    task: asyncio.Task[None] | None = None
-
-
 class EndpointKeeper:
     """Runs the sources and probes, and says who is served. All calls come from one running event loop.
 
@@ -73,7 +61,7 @@ class EndpointKeeper:
         self._gate = Gate()
         self._readiness = Readiness()
         self._prober: Prober | None = None
-        self._running: dict[Key, _Running] = {}
+        self._running: dict[Key, Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._retained: dict[str, tuple[Endpoint, ...]] = {}
         """By pool: stands in while a source of the pool has not been heard."""
@@ -132,8 +120,13 @@ class EndpointKeeper:
         return self._gate.leaving()
 
     def not_ready(self) -> frozenset[str]:
-        """Addresses of the membership whose probe has to pass before they are sent anything new."""
-        return self._readiness.not_ready()
+        """Addresses whose probe has to pass before they are sent anything new: its newest word was no."""
+        return self._readiness.not_ready() | self._gate.refused()
+
+    def judge(self, unfit: frozenset[str]) -> None:
+        """Take who would not serve now: where that is all who are let in, everybody found is served."""
+        if self._gate.judge(unfit):
+            self._stale = True
 
     def doubt(self, address: str, refused: bool) -> None:  # noqa: FBT001 - a callback's
         """Take a sign that an engine has restarted or fails (see `Readiness.doubt`); it is probed anew."""
@@ -187,12 +180,16 @@ class EndpointKeeper:
         """Everybody who is found or leaving, served or not."""
         ramp = self.ramp(self._clock())
         refusals = {} if self._prober is None else self._prober.refusals
+        not_ready = self._readiness.not_ready()
         return tuple(
             Listed(
                 endpoint,
                 "ramp" if endpoint.address in ramp and state is State.ADMITTED else state.value,
                 self.source_of(endpoint.address),
-                refusals.get(endpoint.address),
+                # A doubt alone keeps nobody out.
+                refusals.get(endpoint.address)
+                if state is State.PROBING or endpoint.address in not_ready
+                else None,
             )
             for endpoint, state in self._gate.standing()
         )
@@ -230,7 +227,7 @@ class EndpointKeeper:
             if running_before is not None and running_before.basis == current:
                 continue
             made = self._factory(pool_settings, key[1], self._metrics.sources)
-            running = self._running[key] = _Running(made, current, initial=initial)
+            running = self._running[key] = Running(made, current, initial=initial)
             if running_before is not None:
                 self._stop(running_before)
                 running.found = running_before.found
@@ -238,14 +235,14 @@ class EndpointKeeper:
         # At the start, what is retained is the last good state.
         self._merge(trusted=initial)
 
-    def _stop(self, running: _Running) -> None:
+    def _stop(self, running: Running) -> None:
         running.made.trouble.close()
         if running.task is not None and not running.task.done():
             self._ending.add(running.task)
             running.task.add_done_callback(self._ending.discard)
             running.task.cancel()
 
-    async def _follow(self, key: Key, running: _Running) -> None:
+    async def _follow(self, key: Key, running: Running) -> None:
         def found(endpoints: tuple[Endpoint, ...]) -> None:
             if self._running.get(key) is running:
                 self._take(running, endpoints)
@@ -261,7 +258,7 @@ class EndpointKeeper:
                 return
             await asyncio.sleep(RESTART_SECONDS)
 
-    def _take(self, running: _Running, endpoints: tuple[Endpoint, ...]) -> None:
+    def _take(self, running: Running, endpoints: tuple[Endpoint, ...]) -> None:
         if endpoints == running.found:
             return
         presumed: tuple[Endpoint, ...] = ()

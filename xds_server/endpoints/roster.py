@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleet.endpoint import Membership, Pool
+from xds_server.endpoints.fitness import left_out
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -34,6 +35,7 @@ def assemble(
     unknown: frozenset[str],
     before: Roster | None,
     drained: frozenset[str] = frozenset(),
+    unfit: frozenset[str] = frozenset(),
 ) -> Roster | None:
     """Make the roster; `before` itself when nothing differs, None while there is none that could be served.
 
@@ -41,7 +43,7 @@ def assemble(
     a new one keeps the settings from before in force; one that is unknown from the start on is unheard, and
     its Envoys keep what an earlier xds_server told them.
 
-    Those in `drained` leave too, unless nobody else of their pool would be left.
+    Those in `drained` leave too, unless only those in `unfit`, or nobody, of their pool would be left.
     """
     told = {pool.name: pool for pool in membership.pools if pool.name not in unknown}
     kept = {pool.name: pool for pool in before.active.pools} if before is not None else {}
@@ -54,7 +56,7 @@ def assemble(
         return None
     taken = {endpoint.address for name in names if name in told for endpoint in told[name].endpoints}
     pools = tuple(told[name] if name in told else _without(kept[name], taken) for name in names)
-    leaving = (leaving & taken) | _drained(pools, leaving, drained)
+    leaving = (leaving & taken) | left_out(pools, drained, unfit, leaving)
     if (
         before is not None
         and before.settings is settings
@@ -70,16 +72,6 @@ def assemble(
         whole = before.membership if before.membership == whole else whole
         active = before.active if before.active == active else active
     return Roster(settings, whole, active, leaving, unheard)
-
-
-def _drained(pools: tuple[Pool, ...], leaving: frozenset[str], drained: frozenset[str]) -> frozenset[str]:
-    """Return whom an operator has drained, in pools in which somebody stays."""
-    chosen: set[str] = set()
-    for pool in pools if drained else ():
-        addresses = {endpoint.address for endpoint in pool.endpoints} - leaving
-        if addresses - drained:
-            chosen |= addresses & drained
-    return frozenset(chosen)
 
 
 def _without(pool: Pool, addresses: frozenset[str] | set[str]) -> Pool:

@@ -1,0 +1,54 @@
+"""Who would not serve, and who may be left out for it: never the last who would. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from fleet.endpoint import Pool
+    from fleet.load import Load, Signal
+
+
+def left_out(
+    pools: Iterable[Pool],
+    candidates: frozenset[str],
+    unfit: frozenset[str],
+    leaving: frozenset[str] = frozenset(),
+) -> frozenset[str]:
+    """Return those of `candidates` that get nothing new.
+
+    They are left out unless nobody else of their pool would serve: those who stay, without the candidates
+    and those who leave anyway, are in `unfit`, or there are none.
+    """
+    out: set[str] = set()
+    for pool in pools if candidates else ():
+        there = {endpoint.address for endpoint in pool.endpoints} - leaving
+        if there - candidates - unfit:
+            out |= there & candidates
+    return frozenset(out)
+
+
+def asleep_of(loads: Mapping[str, Load], oldest: float) -> frozenset[str]:
+    """Return who sleeps, as its page tells; what was observed before `oldest` is unknown, and awake."""
+    return frozenset(address for address, load in loads.items() if _is(load.awake, 0.0, oldest))
+
+
+def unfit_of(
+    pages: Mapping[str, Load],
+    stalls: Mapping[str, Load],
+    not_ready: Collection[str],
+    oldest: float,
+) -> frozenset[str]:
+    """Return who would not serve: unreachable or asleep by `pages`, hanging by `stalls`, or not ready.
+
+    Unknown is neutral, as is what was observed before `oldest`.
+    """
+    unreachable = (address for address, load in pages.items() if _is(load.reachable, 0.0, oldest))
+    hanging = (address for address, load in stalls.items() if _is(load.stalled, 1.0, oldest))
+    return asleep_of(pages, oldest).union(unreachable, hanging, not_ready)
+
+
+def _is(told: Signal | None, value: float, oldest: float) -> bool:
+    return told is not None and told.value == value and told.observed_at >= oldest
