@@ -27,6 +27,7 @@ from xds_server.http2.watch import Http2Watch
 from xds_server.operators import Operators
 from xds_server.sensing import Sensing
 from xds_server.signals.missed import missed_of
+from xds_server.signals.reach import Reach
 from xds_server.snapshot.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.last_good import LastGood
@@ -86,7 +87,8 @@ class XdsServer:
         self._clock = clock
         self._ticker = Ticker(clock)
         tls = self._secrets.engine_tls
-        self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls)
+        reach = Reach()
+        self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
         self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver = Saver(registry)
@@ -109,6 +111,7 @@ class XdsServer:
             on_request=self._note,
             on_doubt=self._keeper.doubt,
             not_ready=self._keeper.not_ready,
+            reach=reach,
             engine_tls=tls,
         )
         self._sampling_ratio_floor = 0.0

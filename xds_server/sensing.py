@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
     from fleet.store import FleetStore
     from xds_server.engine_tls import EngineTls
+    from xds_server.signals.reach import Reach
     from xds_server.signals.served import Finished
 
 
@@ -42,17 +43,19 @@ class Sensing:
         on_request: Callable[[Finished], None],
         on_doubt: Callable[[str, bool], None],
         not_ready: Callable[[], Collection[str]],
+        reach: Reach,
         engine_tls: EngineTls = plaintext,
     ) -> None:
         """Take who listens and who tells.
 
         `on_change` hears of changed signals that a tick should not wait for, `on_request` of requests,
-        `on_doubt` of signs of a restart (see `Scraper.on_doubt`); `not_ready` tells whose probe has to pass.
+        `on_doubt` of signs of a restart (see `Scraper.on_doubt`); `not_ready` tells whose probe has to pass,
+        `reach` whose port gives connections, and hears of it.
         """
         signals = settings.signals
         self._settings = settings
         self._clock = clock
-        self.scraper = Scraper(signals, settings.limits, registry, clock, engine_tls=engine_tls)
+        self.scraper = Scraper(signals, settings.limits, registry, clock, engine_tls=engine_tls, reach=reach)
         self.scraper.on_change = on_change
         self.scraper.on_doubt = on_doubt
         self._gpus = GpuBoard(signals, settings.weights.faults, registry)

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds_server.endpoints.gate import Verdict
-from xds_server.endpoints.readiness import (
-    BEGUN_LATER_SECONDS,
-    GOOD_ANSWERS,
-    NO_CONNECTIONS,
-    SETTLED_SECONDS,
-    Readiness,
-)
+from xds_server.endpoints.readiness import GOOD_ANSWERS, SETTLED_SECONDS, Readiness
+from xds_server.signals.reach import BEGUN_LATER_SECONDS
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 NOW = 100.0
@@ -66,12 +61,32 @@ def test_where_no_probe_has_passed_yet_a_refused_connection_is_a_doubt() -> None
     assert readiness.in_doubt() == frozenset()
 
 
-def test_no_connection_counts_twice_in_a_row() -> None:
+def test_a_probe_without_a_connection_says_nothing() -> None:
+    """However often: nor does it throw one out again that answers clients although its probe said no."""
     readiness = proven()
     readiness.doubt(A, NOW)
-    assert NO_CONNECTIONS == 2
-    assert not readiness.heard(A, Verdict.NO_CONNECTION, NOW)
-    assert readiness.heard(A, Verdict.NO_CONNECTION, NOW)
+    assert not any(readiness.heard(A, Verdict.NO_CONNECTION, NOW + second) for second in range(60))
+    assert readiness.not_ready() == frozenset()
+    assert readiness.heard(A, Verdict.NOT_READY, NOW + 60)
+    was_ready = []
+    for second in range(61, 200):
+        now = NOW + second
+        readiness.doubt(A, now)
+        if A in readiness.in_doubt():
+            readiness.heard(A, Verdict.NO_CONNECTION, now)
+        for _ in range(GOOD_ANSWERS):
+            readiness.answered(A, 0.1, now)
+        was_ready.append(A not in readiness.not_ready())
+    assert was_ready == sorted(was_ready), "once let in again it stays"
+    assert was_ready[-1]
+
+
+def test_an_answer_of_unknown_duration_proves_nothing() -> None:
+    """It may have begun before the verdict."""
+    readiness = proven()
+    readiness.doubt(A, NOW)
+    readiness.heard(A, Verdict.NOT_READY, NOW)
+    assert not any(readiness.answered(A, None, NOW + 60) for _ in range(9))
     assert readiness.not_ready() == {A}
 
 

@@ -22,7 +22,7 @@ from fleet.settings import LimitSettings, SignalSettings
 from tests.envoy.fickle import Deaf
 from xds_server.signals import scraper as scraper_module
 from xds_server.signals.fetch import FetchError, PageFetcher
-from xds_server.signals.scraper import UNCONNECTED_SCRAPES, Scraper, phase
+from xds_server.signals.scraper import Scraper, phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -295,23 +295,33 @@ def reachable(scraper: Scraper, address: str) -> float | None:
     return None if held is None else held.value
 
 
-async def test_a_port_that_gives_no_connection_twice_is_unreachable_and_comes_back() -> None:
-    """And whoever asks is told at once that something is wrong."""
-    doubts: list[tuple[str, bool]] = []
-    async with serving(page) as address:
-        scraper = Scraper(SOON, LimitSettings())
-        scraper.on_doubt = lambda address, refused: doubts.append((address, refused))
-        scraper.update(members(endpoint(address)))
-        assert await scraper.first_sync(60)
-    port = int(address.rpartition(":")[2])
-    with contextlib.closing(await Deaf(port).fill()):
-        doubts.clear()
-        await until(lambda: len(doubts) >= UNCONNECTED_SCRAPES + 1)
-        assert reachable(scraper, address) == 0
-        assert (address, False) in doubts
-    async with serving(page, port):
-        await until(lambda: reachable(scraper, address) == 1)
-    await scraper.close()
+async def test_a_port_that_gives_no_connection_is_unreachable_beside_one_that_does_and_comes_back() -> None:
+    async with serving(page) as other:
+        async with serving(page) as address:
+            scraper = Scraper(SOON, LimitSettings())
+            scraper.update(members(endpoint(address), endpoint(other)))
+            assert await scraper.first_sync(60)
+        port = int(address.rpartition(":")[2])
+        with contextlib.closing(await Deaf(port).fill()):
+            await until(lambda: reachable(scraper, address) == 0)
+            assert reachable(scraper, other) == 1
+        async with serving(page, port):
+            await until(lambda: reachable(scraper, address) == 1)
+        await scraper.close()
+
+
+async def test_where_no_port_of_a_pool_gives_a_connection_nobody_is_known_to_be_unreachable() -> None:
+    """It is this process that has no network; a pool of one engine is no exception."""
+    with contextlib.closing(await Deaf().fill()) as one, contextlib.closing(await Deaf().fill()) as two:
+        for addresses in ((one.address,), (one.address, two.address)):
+            registry = CollectorRegistry()
+            pool = [endpoint(address) for address in addresses]
+            async with scraping(*pool, signals=SOON, registry=registry) as scraper:
+                failed = "warmroute_scrape_failures_total", {"kind": "connect"}
+                tries = 4 * len(addresses)
+                await until(lambda failed=failed, tries=tries, registry=registry: (
+                    registry.get_sample_value(*failed) or 0) >= tries)  # fmt: skip
+                assert {reachable(scraper, address) for address in addresses} == {None}
 
 
 @pytest.mark.parametrize(("status", "doubted"), [(503, True), (404, False)])

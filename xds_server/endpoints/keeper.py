@@ -16,6 +16,7 @@ from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.readiness import Readiness
 from xds_server.endpoints.source import KeeperMetrics
 from xds_server.engine_tls import plaintext
+from xds_server.signals.reach import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +53,11 @@ class EndpointKeeper:
         *,
         factory: Factory = make,
         engine_tls: EngineTls = plaintext,
+        reach: Reach | None = None,
     ) -> None:
+        """`reach` hears of probes and of clients' requests."""
         self._settings = settings
+        self._reach = Reach() if reach is None else reach
         self._clock = clock
         self._factory = factory
         self._engine_tls = engine_tls
@@ -139,14 +143,15 @@ class EndpointKeeper:
 
     def note(self, finished: Finished) -> None:
         """Take what an Envoy tells of a client's request: whether the engine answered it well."""
+        self._reach.note(finished, self._clock())
         if finished.retried_away:
             self.doubt(finished.picked, refused=False)
         if finished.faulty:
             self.doubt(finished.address, refused=False)
         elif finished.first_byte_seconds is not None and finished.status < _CLIENT_ERROR:
-            self._answered(finished.address, finished.duration_seconds or 0.0)
+            self._answered(finished.address, finished.duration_seconds)
 
-    def _answered(self, address: str, took_seconds: float) -> None:
+    def _answered(self, address: str, took_seconds: float | None) -> None:
         if self._readiness.answered(address, took_seconds, self._clock()):
             logger.warning(
                 "%s answers clients well although its probe does not pass: the probe is not believed; see "
@@ -324,6 +329,7 @@ class EndpointKeeper:
             if self._gate.heard(address, verdict, now):
                 self._changed()
             return self._gate.is_probing(address)
+        self._reach.probed(address, now, connected=verdict is not Verdict.NO_CONNECTION)
         if self._readiness.heard(address, verdict, now):
             self.on_change()
         return address in self._readiness.in_doubt()

@@ -6,16 +6,17 @@
     DOUBTED, NOT_READY --- the probe passes, or the engine refuses to tell ---> READY
     NOT_READY --- three clients are answered well all the same -------> READY, and its probe is not believed
 
-A doubt is a sign of a restart or a fault: the counters have begun anew, the metrics page is a 5xx answer or
-gives no connection, a client got a 5xx answer or no connection. A DOUBTED endpoint is served until its probe
+A doubt is a sign of a restart or a fault: the counters have begun anew, the metrics page is a 5xx answer, a
+client got a 5xx answer or no connection. A DOUBTED endpoint is served until its probe
 has spoken, which takes milliseconds; so a restart costs one or two clients' requests. A NOT_READY one is told
 as such by the signal `ready`, which keeps new requests away as long as its pool has others: an engine that
 fails is tried with probes, not with clients.
 
-A probe must not lock out an engine that serves. So where no probe has passed yet (the engine may speak
-HTTP/2 only), a refused connection is only a doubt, and an answer that tells nothing ends it. And where
-requests reach a NOT_READY one all the same (its pool has nobody better) and it answers three of them well,
-all begun after the verdict, its probe is not believed any more until it passes once.
+A probe must not lock out an engine that serves. So one that gets no connection, or no whole answer, says
+nothing (whether no connection counts is decided in `signals/reach.py`). Where no probe has passed yet (the
+engine may speak HTTP/2 only), a refused connection is only a doubt, and an answer that tells nothing ends it.
+And where requests reach a NOT_READY one all the same (its pool has nobody better) and it answers three of
+them well, all begun after the verdict, its probe is not believed any more until it passes once.
 """
 
 from __future__ import annotations
@@ -24,16 +25,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from xds_server.endpoints.gate import Verdict
+from xds_server.signals.reach import BEGUN_LATER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-NO_CONNECTIONS: Final = 2
-"""Probes in a row that find no connection until that is a no: one packet may be lost."""
 GOOD_ANSWERS: Final = 3
 """To clients, until an engine's probe is not believed."""
-BEGUN_LATER_SECONDS: Final = 2.0
-"""What an Envoy tells is as old as that at the most: of a request it is only certain that it began later."""
 SETTLED_SECONDS: Final = 1.0
 """Doubts so soon after the end of another are of before it, or would ask again with every fault."""
 
@@ -44,7 +42,6 @@ class _Doubt:
     """Whether it is served: True in DOUBTED."""
     since: float = 0.0
     """When it was found not ready."""
-    no_connection: int = 0
     answered_well: int = 0
 
 
@@ -85,25 +82,26 @@ class Readiness:
         doubt = self._doubts.get(address)
         if doubt is None:
             return False
-        if verdict is Verdict.NO_CONNECTION:
-            doubt.no_connection += 1
-        elif verdict is not Verdict.UNKNOWN:
-            doubt.no_connection = 0
         if verdict in {Verdict.READY, Verdict.SILENT}:
             self.passed(address)
             return self._settle(address, now)
-        worthless = verdict is Verdict.NOT_READY and address in self._disbelieved
-        if worthless or (verdict is Verdict.UNKNOWN and address not in self._passed):
+        refuses = verdict is Verdict.NOT_READY
+        if address in self._disbelieved if refuses else address not in self._passed:
             return self._settle(address, now)
-        if doubt.ready and (verdict is Verdict.NOT_READY or doubt.no_connection >= NO_CONNECTIONS):
+        if refuses and doubt.ready:
             doubt.ready, doubt.since = False, now
             return True
         return False
 
-    def answered(self, address: str, took_seconds: float, now: float) -> bool:
-        """Take a client's good answer; returns whether who is ready has changed."""
+    def answered(self, address: str, took_seconds: float | None, now: float) -> bool:
+        """Take a client's good answer; returns whether who is ready has changed.
+
+        When the request began tells how long it took: where that is unknown, the answer proves nothing.
+        """
         doubt = self._doubts.get(address)
-        if doubt is None or doubt.ready or now - took_seconds < doubt.since + BEGUN_LATER_SECONDS:
+        if doubt is None or doubt.ready or took_seconds is None:
+            return False
+        if now - took_seconds < doubt.since + BEGUN_LATER_SECONDS:
             return False
         doubt.answered_well += 1
         if doubt.answered_well < GOOD_ANSWERS:

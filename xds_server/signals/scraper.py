@@ -16,6 +16,7 @@ from fleet.load import Load, same_values, signal
 from xds_server.engine_tls import plaintext
 from xds_server.signals.engines import reader_of
 from xds_server.signals.fetch import FetchError, PageFetcher, at_own_port
+from xds_server.signals.reach import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,11 +36,10 @@ _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _ASK_AGAIN_SECONDS: Final = 60.0
 """A second page that the engine refuses (llama.cpp without slots) is asked for again after this time."""
-UNCONNECTED_SCRAPES: Final = 2
-"""Scrapes in a row that were given no connection in time, until the endpoint is unreachable: packets may be
-lost, and of an engine that is slow to accept one comes later."""
 _SERVER_ERROR: Final = 500
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
+_CONNECTED: Final = frozenset(("timeout", "http_status", "too_large", "protocol"))
+"""Kinds of failure that come over a connection."""
 _ANSWERED: Final = frozenset(("", "http_status", "too_large", "protocol", "internal"))
 """Kinds of failure, and none, that come after an answer."""
 
@@ -87,8 +87,6 @@ class _Target:
     load: Load = field(default_factory=Load)
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
-    unconnected: int = 0
-    """Scrapes in a row that were given no connection in time."""
     beside_after: float = 0.0
     """When the second page is worth asking for again, on the scraper's clock."""
     task: asyncio.Task[None] | None = None
@@ -110,6 +108,7 @@ class Scraper:
         clock: Callable[[], float] = time.monotonic,
         make_reader: Callable[[str, str, SignalSettings], EngineReader] = reader_of,
         engine_tls: EngineTls = plaintext,
+        reach: Reach | None = None,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after a scrape that changed what an endpoint's load says."""
@@ -121,6 +120,9 @@ class Scraper:
         self._clock = clock
         self._make_reader = make_reader
         self._engine_tls = engine_tls
+        self._reach = Reach() if reach is None else reach
+        self._away: set[str] = set()
+        """Whose load says that it is unreachable."""
         self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher: PageFetcher | None = None
@@ -138,11 +140,13 @@ class Scraper:
         for address in list(self._targets):
             if address not in wanted or not self._targets[address].same_source(wanted[address]):
                 self._stop(self._targets.pop(address))
-                self._untried.discard(address)
-                self._failing.discard(address)
+                for held in (self._untried, self._failing, self._away):
+                    held.discard(address)
         for address, endpoint in wanted.items():
             if address not in self._targets:
                 self._start(endpoint)
+        unscraped = [endpoint.address for endpoint in wanted.values() if not at_own_port(endpoint)]
+        self._reach.keep({address: endpoint.pool for address, endpoint in wanted.items()}, unscraped)
         self._note_state()
 
     def reconfigure(self, signals: SignalSettings) -> None:
@@ -160,7 +164,13 @@ class Scraper:
                 self._untried.discard(address)
 
     def loads(self) -> Mapping[str, Load]:
-        """Address to newest load, for every endpoint; all unknown before its first page."""
+        """Address to newest load, for every endpoint; all unknown before its first page.
+
+        Who is unreachable also depends on what Envoys tell and on the others of the pool, so it is looked up.
+        """
+        away = self._reach.away(self._clock())
+        for address in self._away | (away.keys() & self._targets.keys()):
+            self._set_reachable(self._targets[address], away.get(address))
         return {address: target.load for address, target in self._targets.items()}
 
     def answering(self) -> frozenset[str]:
@@ -225,7 +235,7 @@ class Scraper:
 
     async def _scrape(self, target: _Target, fetcher: PageFetcher) -> None:
         self._metrics.scrapes.inc()
-        before = target.load
+        before, own = target.load, at_own_port(target.endpoint)
         try:
             began = self._clock()
             url, dial = target.endpoint.metrics_url, self._dial(target.endpoint)
@@ -241,11 +251,14 @@ class Scraper:
         except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
             self._faulted(target)
         else:
-            answered = 1.0 if at_own_port(target.endpoint) else None
-            target.load = replace(load, reachable=signal(answered, now, _SOURCE))
+            if own:
+                self._reach.connected(target.endpoint.address)
+            target.load = load
+            away_at = self._reach.away_at(target.endpoint.address, now)
+            self._set_reachable(target, away_at, now if own else None)
             if target.failing:
                 _log.info("%s: metrics are read again", target.endpoint.address)
-            target.failing, target.unconnected = "", 0
+            target.failing = ""
             if _restarted(before, load):
                 self.on_doubt(target.endpoint.address, False)
         if not same_values(before, target.load):
@@ -288,21 +301,33 @@ class Scraper:
         # other signals said stays, to age out by itself.
         own = at_own_port(endpoint)
         refused = error.kind == "refused" and error.peer == (endpoint.host, endpoint.port)
-        target.unconnected = target.unconnected + 1 if error.unconnected else 0
-        away = refused or (own and (error.no_route or target.unconnected >= UNCONNECTED_SCRAPES))
-        reachable = signal(0.0 if away else None, self._clock(), _SOURCE)
-        target.load = replace(target.load, reachable=reachable)
+        now = self._clock()
+        if refused or (own and (error.unconnected or error.no_route)):
+            self._reach.missed(endpoint.address, now, refused=refused)
+        elif own and error.kind in _CONNECTED:
+            self._reach.connected(endpoint.address)
+        elif own:
+            self._reach.unclear(endpoint.address)
+        self._set_reachable(target, self._reach.away_at(endpoint.address, now))
         if target.failing != error.kind:
             # Without the URL: it may carry a password.
             _log.warning("%s: no metrics: %s", endpoint.address, error)
         target.failing = error.kind
-        failed = error.unconnected or error.no_route or (error.status or 0) >= _SERVER_ERROR
-        if refused or (own and failed):
+        if refused or (own and (error.status or 0) >= _SERVER_ERROR):
             self.on_doubt(endpoint.address, refused)
+
+    def _set_reachable(self, target: _Target, away_at: float | None, there_at: float | None = None) -> None:
+        """Note that an endpoint is unreachable since a try, or answered; with neither that is unknown."""
+        address = target.endpoint.address
+        value, at = (1.0, there_at) if away_at is None else (0.0, away_at)
+        (self._away.discard if away_at is None else self._away.add)(address)
+        reachable = None if at is None else signal(value, at, _SOURCE)
+        if reachable != target.load.reachable:
+            target.load = replace(target.load, reachable=reachable)
 
     def _faulted(self, target: _Target) -> None:
         self._metrics.failures.labels("internal").inc()
-        target.load = replace(target.load, reachable=None)
+        self._set_reachable(target, self._reach.away_at(target.endpoint.address, self._clock()))
         if target.failing != "internal":
             _log.exception("%s: reading its metrics failed in Warmroute itself", target.endpoint.address)
         target.failing = "internal"
