@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from tests.envoy.conftest import eventually
@@ -24,6 +25,8 @@ class Fleet:
     def __init__(self, running: Site, engines: list[Fickle]) -> None:
         self.site, self.engines = running, engines
         self.number = 0
+        self.retried_seconds = 0.0
+        """The longest that a request took which was retried."""
 
     async def ask(self, *, picked: bool = True) -> tuple[int, int]:
         """Send a prompt of its own, or by weights; return status and number of attempts."""
@@ -31,9 +34,13 @@ class Fleet:
         body = {"model": "m", "messages": [{"role": "user", "content": f"{self.number} {PROMPT}"}]}
         headers = {"content-type": "application/json" if picked else "text/plain"}
         url = f"http://{self.site.addresses['p']}/v1/chat/completions"
+        began = time.monotonic()
         async with self.site.client.post(url, json=body, headers=headers) as response:
             await response.read()
-            return response.status, int(response.headers.get("x-warmroute-attempts", "1"))
+            attempts = int(response.headers.get("x-warmroute-attempts", "1"))
+        if attempts > 1:
+            self.retried_seconds = max(self.retried_seconds, time.monotonic() - began)
+        return response.status, attempts
 
     async def many(self, count: int, seconds: float, *, picked: bool = True) -> list[tuple[int, int]]:
         """Send so many, so many seconds apart."""
@@ -43,6 +50,18 @@ class Fleet:
                 asked.append(tasks.create_task(self.ask(picked=picked)))
                 await asyncio.sleep(seconds)
         return [each.result() for each in asked]
+
+    async def clean_run(self, count: int = 20) -> None:
+        """Return when so many in a row were answered at the first attempt, by picks and by weights."""
+        row = 0
+
+        async def clean() -> bool:
+            nonlocal row
+            answers = [await self.ask(picked=picked) for picked in (True, False)]
+            row = row + len(answers) if set(answers) == {(200, 1)} else 0
+            return row >= count
+
+        await eventually(clean, "answers come at the first attempt")
 
     async def told(self, engine: Fickle | Deaf) -> dict[str, Any]:
         """What the admin server tells of an engine."""
@@ -82,10 +101,11 @@ async def test_an_engine_that_loads_is_tried_with_probes_and_not_with_clients(tm
 
         await eventually(noticed, "it is told as not ready")
         await eventually(lambda: _unhealthy(fleet, loading), "Envoy leaves it out")
+        await fleet.clean_run()  # Envoy's workers and ext_proc hear a moment later.
         few = loading.clients[503]
         answers = await fleet.many(60, 0.05) + await fleet.many(60, 0.02, picked=False)
         assert {status for status, _ in answers} == {200}
-        assert loading.clients[503] == few <= 6
+        assert loading.clients[503] == few, "it is tried with probes alone"
         loading.state = "well"
         await eventually(lambda: fleet.is_ready(loading), "its probe has passed")
         await fleet.many(30, 0.05)
@@ -104,8 +124,12 @@ async def test_one_that_serves_although_its_pool_is_not_ready_is_asked(tmp_path:
     async with three(tmp_path) as fleet:
         for engine in fleet.engines:
             engine.state = "loading"
-        while any([await fleet.is_ready(engine) for engine in fleet.engines]):
+
+        async def noticed() -> bool:
             await fleet.many(1, 0.05)
+            return not any([await fleet.is_ready(engine) for engine in fleet.engines])
+
+        await eventually(noticed, "all are told as not ready")
         fleet.engines[2].state = "stranger"  # its probe finds no model, and it answers clients
 
         async def answers() -> bool:
@@ -157,11 +181,14 @@ async def test_an_address_that_gives_no_connection_is_left_and_blames_nobody(tmp
 
         await eventually(unreachable, "two scrapes without a connection")
         await eventually(lambda: _unhealthy(fleet, deaf), "Envoy leaves it out")
+        await fleet.clean_run()
         later = await fleet.many(60, 0.05) + await fleet.many(60, 0.02, picked=False)
         assert set(later) == {(200, 1)}
         assert await unreachable()
         for engine in engines[1:]:
-            assert (await fleet.told(engine))["load"]["first_byte_p99_seconds"] < 1.5
+            load = (await fleet.told(engine))["load"]
+            assert load["trust_ratio"] == 1
+            assert load["first_byte_p99_seconds"] < fleet.retried_seconds / 2, "the wait was elsewhere"
 
 
 async def test_a_server_that_shows_neither_model_nor_page_stays_out(tmp_path: Path, caplog: Any) -> None:

@@ -328,7 +328,17 @@ async def test_an_engine_that_sleeps_gets_nothing_and_is_back_when_it_is_awake(f
         await until(serves)
         engine.awake = False
         await until(told)
-        await asyncio.sleep(0.5)  # Envoy's other threads hear a moment later.
+        away = 0
+
+        async def stays_away() -> bool:
+            """Envoy's other threads and ext_proc hear a moment later."""
+            nonlocal away
+            before = engine.arrived
+            await each_way(away)
+            away = away + 1 if engine.arrived == before else 0
+            return away >= 20
+
+        await until(stays_away)
         engine.arrived = 0
         for number in range(60):
             await each_way(number)
