@@ -118,8 +118,8 @@ async def test_whether_a_request_named_a_session_is_told(logged):
     """With one, Envoy keeps it on one endpoint, so it is no draw by weights."""
     world, log = logged
     world.ext_proc.reset()
-    assert (await log.of(await world.post(headers={"x-session-id": "s-1"}))).in_session
-    assert not (await log.of(await world.post())).in_session
+    assert (await log.of(await world.post(headers={"x-session-id": "s-1"}))).session is not None
+    assert (await log.of(await world.post())).session is None
 
 
 @pytest.mark.parametrize(("status", "fault"), [(503, True), (429, False)])
@@ -186,7 +186,9 @@ async def test_text_of_one_client_that_is_no_utf8_hides_nobodys_request(logged, 
         writer.close()
         await world.post()
     await world.eventually(lambda: len(log.requests) >= 20, "all are told")
-    assert sum(request.in_session for request in log.requests) == (10 if header == b"x-session-id" else 0)
+    assert sum(request.session is not None for request in log.requests) == (
+        10 if header == b"x-session-id" else 0
+    )
     ids = {request.request_id for request in log.requests}
     assert len(ids) == (11 if header == b"x-request-id" else 20)
     assert log.registry.get_sample_value("warmroute_access_log_malformed_total") == 0

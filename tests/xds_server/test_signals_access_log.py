@@ -123,9 +123,9 @@ def test_what_an_entry_lacks_is_unknown():
 def test_a_session_is_known_by_its_tag():
     """What it is called is nobody's business here."""
     made = entry()
-    assert not finished_of(made).in_session
+    assert finished_of(made).session is None
     made.common_properties.custom_tags[SESSION_TAG] = "somebody"
-    assert finished_of(made).in_session
+    assert finished_of(made).session == hash("somebody")
     assert "somebody" not in repr(finished_of(made))
 
 
@@ -261,7 +261,7 @@ async def test_text_that_is_no_utf8_costs_no_entry(taken, fields):
     assert [read.status for read in taken.requests] == [503, 200, 503]
     bad = taken.requests[1]
     assert (bad.address, bad.picked, bad.first_byte_seconds) == ("10.0.0.1:80", "10.0.0.1:80", 0.125)
-    assert bad.in_session == ("session" in fields)
+    assert (bad.session is not None) == ("session" in fields)
     assert bad.request_id == ("caf?" if "id" in fields else "r-1")
     assert taken.metric("warmroute_access_log_mended_total") == 1
     assert taken.metric("warmroute_access_log_malformed_total") == 0

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xds_server.signals.refusals import MANY_PARTS, MOST_CASES, WINDOW_SECONDS, Refusals
+from xds_server.signals.refusals import (
+    FADED_SECONDS,
+    MANY_CLIENTS,
+    MOST_CASES,
+    WINDOW_SECONDS,
+    Refusals,
+    _Case,
+)
 from xds_server.signals.served import Finished
 
 A, B, C, D = ENDS = tuple(f"10.0.0.{n}:80" for n in range(4))
@@ -35,7 +42,7 @@ class World:
 
     def __init__(self) -> None:
         self.refusals = Refusals()
-        self.refusals.relay(np.full(4, -1))
+        self.refusals.relay(ENDS, np.full(4, -1))
         self.now = 100.0
         self.good = np.zeros(4, np.int64)
         self.told = np.zeros(4, np.int64)
@@ -48,8 +55,7 @@ class World:
     def tick(self) -> list[int]:
         """Return what speaks against each, in this tick alone."""
         self.now += TICK
-        rows = {address: row for row, address in enumerate(ENDS)}
-        told = self.refusals.step(rows, np.zeros(4, np.int64), self.good, self.now)
+        told = self.refusals.step(np.zeros(4, np.int64), self.good, self.now)
         self.good = np.zeros(4, np.int64)
         self.told += told
         listed: list[int] = told.tolist()
@@ -106,10 +112,10 @@ def test_one_that_answers_most_of_it_is_not_at_fault() -> None:
 def test_who_refuses_many_and_answers_none_is_at_fault() -> None:
     """Of clients that have nothing in common and do not try again."""
     world = World()
-    for number in range(4 * MANY_PARTS):
+    for number in range(4 * MANY_CLIENTS):
         address = ENDS[number % 4]
         world.take(answer(address, 401 if address == A else 200, f"{number}"))
-    assert world.tick() == [MANY_PARTS, 0, 0, 0]
+    assert world.tick() == [MANY_CLIENTS, 0, 0, 0]
 
 
 def test_who_refuses_as_many_as_its_peers_is_not() -> None:
@@ -149,11 +155,63 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(world.refusals._cases) == MOST_CASES
 
 
+def test_a_client_whose_session_stays_at_an_idle_endpoint_costs_it_nothing() -> None:
+    """It sends what nobody else does, and who has that session answers nothing beside it."""
+    world = World()
+    for number in range(4 * MANY_CLIENTS):
+        world.take(answer(A, 400, f"{number}", session=1), answer(B, 200, f"good {number}"))
+        world.tick()
+    assert not world.told.any()
+
+
+def test_sessions_that_an_endpoint_alone_refuses_are_many_clients() -> None:
+    world = World()
+    for number in range(4 * MANY_CLIENTS):
+        address = ENDS[number % 4]
+        world.take(answer(address, 401 if address == A else 200, f"{number}", session=number))
+    assert world.tick() == [MANY_CLIENTS, 0, 0, 0]
+
+
+def test_nothing_is_kept_of_endpoints_that_have_left_or_are_silent() -> None:
+    world = World()
+    for number in range(100):
+        left = f"10.1.0.{number}:80"
+        world.refusals.relay((left, A), np.array([-1, 1 if number else -1]))
+        world.refusals.note(answer(left, 404), world.now)
+        world.refusals.note(answer(A, 404), world.now)
+        world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
+    world.refusals.note(answer("10.1.0.0:80", 404), world.now)
+    (case,) = world.refusals._cases.values()
+    assert set(case.by) == set(case.waiting) == set(case.client) == {left, A}
+    for _ in range(3):
+        world.now += FADED_SECONDS / 2
+        world.refusals.note(answer(A, 404), world.now)
+    assert set(case.by) == set(case.waiting) == set(case.client) == {A}
+
+
+def test_a_step_looks_only_at_cases_with_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else waits: 1,024 leading parts, refused by every endpoint, took 38 ms a tick."""
+    world = World()
+    for number in range(MOST_CASES):
+        world.take(*(answer(address, 404, f"{number}") for address in ENDS))
+    world.tick()
+    looked: list[_Case] = []
+
+    def against(case: _Case, now: float) -> list[str]:
+        looked.append(case)
+        return []
+
+    monkeypatch.setattr(_Case, "against", against)
+    world.take(answer(A, 404, "0"))
+    world.tick()
+    assert len(looked) == 1
+
+
 def test_rows_follow_their_endpoints() -> None:
     world = World()
     world.take(answer(A, 404), answer(B))
-    world.refusals.relay(np.array([-1, 0]))
-    told = world.refusals.step({B: 0, A: 1}, np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
+    world.refusals.relay((B, A), np.array([-1, 0]))
+    told = world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
     assert told.tolist() == [0, 1]
-    world.refusals.relay(np.zeros(0, np.int64))
-    assert not world.refusals.step({}, np.zeros(0, np.int64), np.zeros(0, np.int64), world.now).size
+    world.refusals.relay((), np.zeros(0, np.int64))
+    assert not world.refusals.step(np.zeros(0, np.int64), np.zeros(0, np.int64), world.now).size

@@ -156,7 +156,7 @@ class Collector:
         self._busy_at[moving | ~self._traffic.known] = now
         duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
         stalled = self._step_stall(recent, duration, now, listening=listening)
-        refused = self._refusals.step(self._rows, self._pools, recent.ok, now)
+        refused = self._refusals.step(self._pools, recent.ok, now)
         trust = self._trust.step(recent.ok, recent.faults + refused, now)
         if self._trust.recovered.any():
             self._served.forgive(np.flatnonzero(self._trust.recovered))
@@ -176,7 +176,7 @@ class Collector:
         endpoints = membership.endpoints
         addresses = [endpoint.address for endpoint in endpoints]
         source = sources(addresses, self._rows)
-        parts = (self._trust, self._refusals, self._stall, self._returning, self._traffic, self._events)
+        parts = (self._trust, self._stall, self._returning, self._traffic, self._events)
         for part in parts:
             part.relay(source)
         if self._doubted and now < self._doubted_until:
@@ -186,6 +186,7 @@ class Collector:
             self._events.expect(rows)
         known = source if self._served.members else np.full_like(source, -1)
         self._served.relay(addresses, known, now)
+        self._refusals.relay(addresses, source)
         busy_at = relaid(self._busy_at, source, now)
         self._clear()
         self._membership, self._endpoints = membership, endpoints

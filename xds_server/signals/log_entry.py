@@ -85,11 +85,15 @@ def finished_of(entry: Any) -> Finished | None:
         flags=flags,
         attempts=min(common.upstream_request_attempt_count, MOST_ATTEMPTS),
         metadata=_metadata(filters),
-        in_session=bool(common.custom_tags.get(SESSION_TAG)),
+        session=_session(common.custom_tags.get(SESSION_TAG)),
         over_http1=pool != common.upstream_cluster,
         handshake=common.route_name == WEBSOCKET_ROUTE,
         established=established,
     )
+
+
+def _session(name: str | None) -> int | None:
+    return hash(name) if name else None
 
 
 def _seconds(duration: Any) -> float:

@@ -76,8 +76,9 @@ class Finished:
     """From the start to the first byte sent to the host, in the last attempt."""
     over_http1: bool = False
     """Whether it went by the cluster that speaks HTTP/1.1 to a pool that speaks HTTP/2 else."""
-    in_session: bool = False
-    """Whether it named a session, by which Envoy keeps those without a pick on one endpoint."""
+    session: int | None = None
+    """Hash of the session that it named, good in this process; None: it named none. Envoy keeps the requests
+    of a session that have no pick on one endpoint."""
     handshake: bool = False
     """Whether it came by the route of WebSocket handshakes."""
     established: bool = False
@@ -287,7 +288,7 @@ def _counted(finished: Finished) -> tuple[int, float, float, int]:
         return _ABORTED, np.nan, np.nan, _NONE
     answered = _NONE
     if finished.first_byte_seconds is not None and HOST_FLAGS.isdisjoint(finished.flags):
-        answered = _PICKED if finished.picked else _IN_SESSION if finished.in_session else _DRAWN
+        answered = _PICKED if finished.picked else _IN_SESSION if finished.session is not None else _DRAWN
     if finished.faulty:
         return _FAULT, np.nan, np.nan, answered
     if finished.status == 0 or finished.status >= 500:
