@@ -41,25 +41,27 @@ def override(args: argparse.Namespace, weight: int | None, seconds: float | None
     body: dict[str, Any] = {"weights": {args.endpoint: weight}}
     if seconds is not None:
         body["expires_seconds"] = seconds
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
 
     async def post() -> int:
         async with AdminClient(args.admin, read_token(args.token_file), tls_of(args)) as client:
-            told.update(await client.post(UPDATE_WEIGHTS, body))
+            answer.update(await client.post(UPDATE_WEIGHTS, body))
         return 0
 
     run_loop(post())
-    return told
+    return answer
 
 
-def kept(told: dict[str, Any]) -> str:
+def kept(answer: dict[str, Any]) -> str:
     """Say whether a restart ends it."""
-    return "" if told.get("kept_over_restart") else ", or until xds_server restarts: it has no xds.state_path"
+    return (
+        "" if answer.get("kept_over_restart") else ", or until xds_server restarts: it has no xds.state_path"
+    )
 
 
-def now_of(told: dict[str, Any], endpoint: str) -> str:
+def now_of(answer: dict[str, Any], endpoint: str) -> str:
     """Say what weight an endpoint has now."""
-    entry = told.get("weights", {}).get(endpoint)
+    entry = answer.get("weights", {}).get(endpoint)
     if entry is None or entry.get("weight") is None:
         return f"{endpoint} has no weight yet"
     share = entry.get("share")

@@ -34,14 +34,14 @@ def run(args: argparse.Namespace) -> int:
     if args.clear:
         if args.weight is not None or args.seconds is not None:
             raise WarmrouteError("--clear goes without N and --for")
-        told = overriding.override(args, None, None)
-        print(f"{overriding.now_of(told, args.endpoint)}, which is computed again")
+        answer = overriding.override(args, None, None)
+        print(f"{overriding.now_of(answer, args.endpoint)}, which is computed again")
         return 0
     if args.weight is None or args.seconds is None:
         raise WarmrouteError("name a weight and how long it holds, such as 100 --for 10m, or --clear")
     if args.weight < 1:
         raise WarmrouteError(f"N {args.weight}; allowed: 1 to 10000; warmroute drain stops all traffic")
-    told = overriding.override(args, args.weight, args.seconds)
-    until = told.get("weights", {}).get(args.endpoint, {}).get("overridden_until")
-    print(f"{overriding.now_of(told, args.endpoint)}, until {until}{overriding.kept(told)}")
+    answer = overriding.override(args, args.weight, args.seconds)
+    until = answer.get("weights", {}).get(args.endpoint, {}).get("overridden_until")
+    print(f"{overriding.now_of(answer, args.endpoint)}, until {until}{overriding.kept(answer)}")
     return 0

@@ -101,6 +101,7 @@ class XdsServer:
             self._weigher,
             self._snapshots,
             membership=lambda: None if self._roster is None else self._roster.active,
+            leaving=lambda: frozenset() if self._roster is None else self._roster.leaving,
             recompute=self.tick,
         )
         self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry, engine_tls=tls)

@@ -14,7 +14,7 @@ from xds_server.trace import UpdateTraces
 from xds_server.weights_api import WeightsApi, WeightSources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from opentelemetry.trace import Tracer
     from prometheus_client import CollectorRegistry
@@ -41,10 +41,11 @@ class Operators:
         snapshots: SnapshotStore,
         *,
         membership: Callable[[], Membership | None],
+        leaving: Callable[[], Collection[str]],
         recompute: Callable[[], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`membership` is who was weighed at the last tick; `recompute` is a tick, at once."""
+        """`membership` was weighed at the last tick, `leaving` was not; `recompute` is a tick, at once."""
         self._settings = settings
         self._snapshots = snapshots
         self._wall = wall
@@ -58,6 +59,7 @@ class Operators:
         sources = WeightSources(
             verdicts=weigher.verdicts,
             membership=membership,
+            leaving=leaving,
             version=self._version,
             recompute=recompute,
             groups=lambda: snapshots.groups,

@@ -12,7 +12,7 @@ from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
 from xds_server.weights.topology import Places, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from fleet.endpoint import Locality, Membership
     from fleet.settings import TopologySettings
@@ -30,6 +30,8 @@ class WeightSources:
 
     verdicts: Callable[[], Mapping[str, Verdict]]
     membership: Callable[[], Membership | None]
+    leaving: Callable[[], Collection[str]]
+    """Addresses that are served to their end and get nothing new."""
     version: Callable[[], str | None]
     """Of the endpoints, for Envoys without a group."""
     recompute: Callable[[], None]
@@ -62,9 +64,9 @@ class WeightsApi:
         """Every endpoint with its verdict; overridden ones with the end of that, near ones with factors.
 
         A drained endpoint is not weighed. Where all others of its pool are drained too, the drain is not in
-        force.
+        force (false); where no endpoint has the address any more, it is null.
         """
-        near = self._factors()
+        near, leaving = self._factors(), self._sources.leaving()
         shown: dict[str, Any] = {}
         for address, verdict in self._sources.verdicts().items():
             until = self._book.until(address)
@@ -77,7 +79,7 @@ class WeightsApi:
             {
                 "endpoint": address,
                 "until": None if (until := self._book.until(address)) is None else moment(until),
-                "in_force": address not in shown,
+                "in_force": True if address in leaving else False if address in shown else None,
             }
             for address in sorted(self._book.drained(self._wall()))
         ]
@@ -93,8 +95,8 @@ class WeightsApi:
         """
         now = self._wall()
         overridden = self._book.active(now).keys() | self._book.drained(now)
-        known = self._sources.verdicts().keys() | self._book.drained(now)
-        if self._sources.version() is None or not known:
+        addresses = self._sources.verdicts().keys() | self._book.drained(now)
+        if self._sources.version() is None or not addresses:
             raise ApiError("no weights are served yet", status=503)
         if not isinstance(body, dict):
             raise ApiError("allowed: an object, {} to recompute")
@@ -103,12 +105,12 @@ class WeightsApi:
                 raise ApiError("unknown; allowed: weights, expires_seconds", path=str(field)[:100])
         saved: bool | None = None
         if "weights" in body:
-            wanted = _wanted(body["weights"], known, overridden)
-            sets = {address: weight for address, weight in wanted.items() if weight is not None}
+            weights = _checked(body["weights"], addresses, overridden)
+            sets = {address: weight for address, weight in weights.items() if weight is not None}
             expires_at = now + _lifetime(body, needed=bool(sets))
             if len(self._book) + len(sets) > MAX_OVERRIDES:
                 raise ApiError(f"more than {MAX_OVERRIDES} overrides at once", path="weights")
-            self._book.clear(address for address, weight in wanted.items() if weight is None)
+            self._book.clear(address for address, weight in weights.items() if weight is None)
             self._book.set(sets, expires_at)
             saved = await self._file.save()
         elif "expires_seconds" in body:
@@ -133,15 +135,15 @@ class WeightsApi:
         return {endpoint.address: by_locality[endpoint.locality] for endpoint in membership.endpoints}
 
 
-def _wanted(given: Any, known: Any, overridden: Any) -> dict[str, int | None]:
+def _checked(weights: Any, addresses: Collection[str], overridden: Collection[str]) -> dict[str, int | None]:
     """Check `weights`; null stands for clearing everything."""
-    if given is None:
+    if weights is None:
         return dict.fromkeys(overridden)
-    if not isinstance(given, dict):
+    if not isinstance(weights, dict):
         raise ApiError("allowed: an object of address to weight, or null to clear all", path="weights")
-    for address, weight in given.items():
+    for address, weight in weights.items():
         path = f"weights.{str(address)[:100]}"
-        if address not in known and not (weight is None and address in overridden):
+        if address not in addresses and not (weight is None and address in overridden):
             raise ApiError("no endpoint has this address", path=path)
         if weight is None:
             continue
@@ -149,16 +151,16 @@ def _wanted(given: Any, known: Any, overridden: Any) -> dict[str, int | None]:
         if type(weight) is not int or not DRAINED <= weight <= MAX_WEIGHT:
             allowed = f"{MIN_WEIGHT} to {MAX_WEIGHT}, {DRAINED} to drain it, or null to clear it"
             raise ApiError(f"allowed: {allowed}", path=path)
-    return dict(given)
+    return dict(weights)
 
 
 def _lifetime(body: Mapping[str, Any], *, needed: bool) -> float:
-    given: Any = body.get("expires_seconds")
-    if given is None and not needed:
+    seconds: Any = body.get("expires_seconds")
+    if seconds is None and not needed:
         return 0.0
-    if type(given) not in (int, float) or not 0 < given <= MAX_SECONDS:
+    if type(seconds) not in (int, float) or not 0 < seconds <= MAX_SECONDS:
         raise ApiError(f"allowed: seconds, above 0 and at most {MAX_SECONDS:g}", path="expires_seconds")
-    return float(given)
+    return float(seconds)
 
 
 def _place(locality: Locality) -> str:

@@ -132,6 +132,11 @@ def test_the_last_one_of_a_pool_is_not_drained(running: Running, said: Callable[
     assert {A, B} <= running.view.membership.by_address.keys(), "as if nobody was drained"
 
 
+def test_a_drain_that_is_over_at_once_is_told(running: Running, said: Callable[[], str]) -> None:
+    assert running.run("drain", A, "--for", "0.000001s") == 1
+    assert f"{A} gets requests again: its time was over at once; take a longer --for" in said()
+
+
 def test_a_drain_outlives_a_restart(tmp_path: Path) -> None:
     with Running(tmp_path) as before:
         assert before.run("drain", A, "--for", "1h") == 0

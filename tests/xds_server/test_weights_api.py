@@ -40,10 +40,12 @@ class Stage:
         self.wall = NOW
         self.ticks = 0
         self.groups: tuple[NodeGroup, ...] = ()
+        self.leaving = frozenset[str]()
         self.decisions = WeightDecisions(3, lambda: self.wall, self.weigher.verdict)
         sources = WeightSources(
             verdicts=self.weigher.verdicts,
             membership=lambda: MEMBERSHIP,
+            leaving=lambda: self.leaving,
             version=lambda: f"v{self.ticks}" if known else None,
             recompute=self.tick,
             groups=lambda: self.groups,
@@ -84,6 +86,14 @@ async def test_an_empty_object_recomputes() -> None:
     assert stage.ticks == 2
     assert answer["version"] == "v2"
     assert "kept_over_restart" not in answer
+
+
+def test_a_drain_of_an_address_that_has_left_is_neither_in_force_nor_held_up() -> None:
+    stage = Stage()
+    stage.book.set({A: 0, "10.0.0.8:80": 0, "10.0.0.9:80": 0}, NOW + 60.0)
+    stage.leaving = frozenset({"10.0.0.8:80"})
+    drained = {entry["endpoint"]: entry["in_force"] for entry in stage.api.weights()["drained"]}
+    assert drained == {A: False, "10.0.0.8:80": True, "10.0.0.9:80": None}
 
 
 async def test_an_override_is_in_force_at_once_and_ends_by_itself() -> None:
