@@ -132,13 +132,14 @@ class SettingsWatch:
         except SettingsError as error:
             self._refuse(error)
             return
-        settings = self._as_bound(self._place(settings))
+        placed = self._place(settings)
+        settings = self._as_bound(placed)
         if settings == self._settings:
-            logger.info(
-                "%s is %s: what it says is in force",
-                self._path,
-                "good again" if self._refused else "unchanged",
-            )
+            if settings != placed:
+                logger.info("%s: all else that it says is in force", self._path)
+            else:
+                state = "good again" if self._refused else "unchanged"
+                logger.info("%s is %s: what it says is in force", self._path, state)
             self._refused = False
             return
         try:

@@ -131,10 +131,13 @@ async def test_a_fault_while_applying_keeps_the_watch_alive(watched: Watched) ->
 
 
 async def test_what_needs_a_restart_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     held = Watched(tmp_path / "warmroute.yaml")
     held.path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
     await held.watch.reload()
     assert "xds.address has changed and waits for the next start" in caplog.text
+    assert "all else that it says is in force" in caplog.text
+    assert "unchanged" not in caplog.text
     assert held.applied == []
 
 
