@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,44 +37,46 @@ class Fleet:
     admin: str
     envoy_admin: str
     engines: Sequence[str]
+    ended: Future[None]
+    """Holds the fault with which its traffic has ended, while it runs."""
+
+    def check(self) -> None:
+        """Raise what ended its traffic."""
+        if self.ended.done():
+            self.ended.result()
 
 
 @contextlib.contextmanager
 def running_fleet() -> Iterator[Fleet]:
     """Run it in a thread of its own, so that tests may block."""
-    started: Future[tuple[Fleet, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    def work() -> None:
+    started: Future[tuple[Cluster, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    with ThreadPoolExecutor(1, "fleet") as thread:
+        ended = thread.submit(lambda: asyncio.run(_run(started)))
+        wait((started, ended), _LIMIT_SECONDS, FIRST_COMPLETED)
+        if ended.done():
+            ended.result()
+        cluster, loop, stop = started.result(0.0)
+        assert cluster.envoy is not None
+        engines = tuple(cluster.engines)
         try:
-            asyncio.run(_run(started))
-        except BaseException as error:
-            if not started.done():
-                started.set_exception(error)
-            raise
-
-    thread = threading.Thread(target=work, name="fleet")
-    thread.start()
-    try:
-        fleet, loop, stop = started.result(_LIMIT_SECONDS)
-        yield fleet
-        loop.call_soon_threadsafe(stop.set)
-    finally:
-        thread.join(_LIMIT_SECONDS)
+            yield Fleet(cluster.address, cluster.admin_address, cluster.envoy.admin_address, engines, ended)
+        finally:
+            with contextlib.suppress(RuntimeError):  # its loop is closed, because its traffic has failed
+                loop.call_soon_threadsafe(stop.set)
+        ended.result(_LIMIT_SECONDS)
 
 
-async def _run(started: Future[tuple[Fleet, asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+async def _run(started: Future[tuple[Cluster, asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
     settings = ClusterSettings("serve", 3, EngineSettings(speed_up=50), SETTINGS)
     async with running_cluster(settings) as cluster, aiohttp.ClientSession() as session:
         stop = asyncio.Event()
         await _chat(session, cluster, _PROMPTS[0], {"x-request-id": REQUEST_ID})
         traffic = asyncio.create_task(_traffic(session, cluster))
-        assert cluster.envoy is not None
-        fleet = Fleet(
-            cluster.address, cluster.admin_address, cluster.envoy.admin_address, tuple(cluster.engines)
-        )
-        started.set_result((fleet, asyncio.get_running_loop(), stop))
-        await stop.wait()
-        traffic.cancel()
+        stopping = asyncio.create_task(stop.wait())
+        started.set_result((cluster, asyncio.get_running_loop(), stop))
+        await asyncio.wait({traffic, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (traffic, stopping):
+            task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await traffic
 

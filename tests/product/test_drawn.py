@@ -29,10 +29,17 @@ listeners:
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
+def _running() -> Iterator[Fleet]:
     """One for all tests here, which look at it and do not change it."""
     with running_fleet() as made:
         yield made
+
+
+@pytest.fixture
+def fleet(_running: Fleet) -> Iterator[Fleet]:
+    _running.check()
+    yield _running
+    _running.check()
 
 
 def test_top_draws_the_fleet_at_any_size_and_obeys_every_key(fleet: Fleet) -> None:
