@@ -211,11 +211,13 @@ def _line(
 ) -> str:
     location = problem["loc"]
     place = _place(origin, root, location)
+    section = _section(location[:-1], model)
     if problem["type"] == "extra_forbidden":
-        known = _fields_at(location[:-1], model)
+        known = sorted(field.alias or name for name, field in section.model_fields.items())
         meant = "".join(f"did you mean {name}? " for name in get_close_matches(str(location[-1]), known, 1))
         shown = _shown(problem["input"])
-        return f"{place}: unknown field, value {shown}; {meant}allowed: {', '.join(known)}"
+        allowed = f"{meant}allowed: {', '.join(known)}; otherwise delete the line"
+        return f"{place}: unknown field, value {shown}; {allowed}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
     if problem["type"] == "string_pattern_mismatch":
@@ -225,6 +227,9 @@ def _line(
     else:
         message = problem["msg"].removeprefix("Value error, ")
         message = message.removeprefix("allowed: ").removeprefix("Input should be ")
+    field = section.model_fields.get(str(location[-1]))
+    if problem["type"] == "literal_error" and field is not None and not field.is_required():
+        message += "; or delete the line for the default"
     shown = "not shown" if location in SECRET else _shown(problem["input"])
     return f"{place}: {shown}; allowed: {message}"
 
@@ -251,11 +256,12 @@ def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Mark | None, y
     return None, None
 
 
-def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
+def _section(location: tuple[int | str, ...], model: type[BaseModel]) -> type[BaseModel]:
+    """Return the model of the section at a place."""
     for step in location:
         if isinstance(step, str) and step in model.model_fields:
             model = next(_models(model.model_fields[step].annotation), model)
-    return sorted(field.alias or name for name, field in model.model_fields.items())
+    return model
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +51,31 @@ def patterns(schema: Any) -> Iterator[str]:
 
 def test_each_pattern_of_settings_is_told_in_words() -> None:
     assert set(patterns(Settings.model_json_schema())) == set(PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (
+            "weights: {memory: auto}",
+            "'auto'; allowed: 'kv', 'gpu' or 'highest'; or delete the line for the default",
+        ),
+        (
+            "ext_proc: {pick: {cold_without_load: weights}}",
+            "trial_interval_seconds; otherwise delete the line",
+        ),
+    ],
+)
+def test_a_value_or_field_that_is_gone_is_told_with_the_next_step(text: str, step: str) -> None:
+    with pytest.raises(SettingsError, match=f"{re.escape(step)}$"):
+        parse_settings(f"{TEXT}{text}\n")
+
+
+def test_a_field_without_a_default_is_not_to_be_deleted() -> None:
+    text = "weights: {topology: {links: [{between: [a, b], link: FAST}]}}"
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(f"{TEXT}{text}\n")
+    assert "delete" not in next(problem for problem in caught.value.problems if "FAST" in problem)
 
 
 def test_an_operator_reads_no_regular_expression() -> None:
