@@ -77,7 +77,7 @@ def request_ids(text: str) -> frozenset[str]:
     """Return which requests are meant: that of this `x-request-id`, or whose answer has this id."""
     found = _ANSWERED.fullmatch(text)
     meant = {text} if found is None else {text, found["whole"], found["base"]}
-    return frozenset(given[:MAX_ID_CHARS] for given in meant)
+    return frozenset(request_id[:MAX_ID_CHARS] for request_id in meant)
 
 
 def _shown(decision: _Decision) -> dict[str, Any]:

@@ -24,9 +24,8 @@ _TAKEN: Final = "another process listens there"
 def cannot_listen(field: str, address: str, why: str) -> SettingsError:
     """Return the error for an address of the settings, or of an option, that cannot be bound."""
     allowed = "a socket in a directory that this user may write to" if _is_unix(address) else "a free address"
-    return SettingsError(
-        [f"{field}: {address!r}: cannot listen there: {why}; allowed: {allowed}: choose another {field}"]
-    )
+    step = f"stop it, or set another {field}" if why == _TAKEN else f"set another {field}: {allowed}"
+    return SettingsError([f"{field}: {address!r}: {why}; {step}"])
 
 
 def why_not_bound(error: OSError) -> str:

@@ -79,7 +79,7 @@ def test_a_file_in_the_sockets_place_is_not_overwritten(tmp_path: Path) -> None:
 async def test_a_taken_port_is_an_error_with_the_address(unused_tcp_port: int) -> None:
     first = GrpcServer("one", f"127.0.0.1:{unused_tcp_port}")
     await first.start()
-    with pytest.raises(SettingsError, match=rf"two\.address: '127.0.0.1:{unused_tcp_port}': cannot listen"):
+    with pytest.raises(SettingsError, match=rf"two\.address: '127.0.0.1:{unused_tcp_port}': another process"):
         await GrpcServer("two", f"127.0.0.1:{unused_tcp_port}").start()
     await first.stop(0)
 

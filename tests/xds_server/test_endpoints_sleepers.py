@@ -89,4 +89,4 @@ def test_who_falls_asleep_and_wakes_is_logged_once(caplog: pytest.LogCaptureFixt
         sleepers.update(pools, NOBODY, asleep_of({"a": load(awake), "b": load(1.0)}, 5.0), NOBODY)
         told.append([record.getMessage().partition(":")[0] for record in caplog.records])
         caplog.clear()
-    assert told == [[], ["a sleeps"], [], ["a is not left out for sleeping any more"]]
+    assert told == [[], ["a is asleep (vllm"], [], ["a gets requests again"]]

@@ -38,8 +38,8 @@ class Sleepers:
         out = left_out(membership.pools, asleep, unfit, leaving)
         if out != self.now:
             for address in sorted(out - self.now):
-                logger.info("%s sleeps: it gets nothing new until its page tells that it is awake", address)
+                logger.info("%s is asleep (vllm:engine_sleep_state): no new requests until it wakes", address)
             for address in sorted(self.now - out):
-                logger.info("%s is not left out for sleeping any more", address)
+                logger.info("%s gets requests again: it is awake, or nobody else is left", address)
             self.now = out
         return out

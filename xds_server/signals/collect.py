@@ -68,7 +68,7 @@ class Sources:
     gpus: Callable[[Membership, float], Mapping[str, Mapping[str, Signal]]] | None = None
     """Address to field of `Load` to signal."""
     not_ready: Callable[[], Collection[str]] = tuple
-    """Addresses whose probe has to pass before they get anything new."""
+    """Endpoints that wait for a passing probe."""
 
 
 class Collector:
