@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
-from cli.view.model import ENDPOINTS, STATUS
+from cli.view.model import ENDPOINTS, STATUS, printable
 from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
@@ -85,8 +85,9 @@ def with_unready(told: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -
             "address": entry["address"],
             "cause": _NOT_READY,
             "healthy": False,
-            "evidence": {"probe": entry["not_ready"]},
-            "estimates": [],
+            "why": entry["not_ready"],
+            "evidence": {} if held is None else held["evidence"],
+            "estimates": [] if held is None else held["estimates"],
             "advice": "Its probe does not pass, so it is not let in.",
             "missing": [],
         }
@@ -141,8 +142,9 @@ def _pool_evidence(entry: Mapping[str, Any]) -> str:
 
 
 def _evidence(entry: Mapping[str, Any]) -> str:
-    if entry["cause"] == _NOT_READY:
-        return str(entry["evidence"]["probe"])
+    """Say why in words where the entry has them, otherwise what is missing, or the first figures."""
+    if "why" in entry:
+        return printable(str(entry["why"]))
     if entry["cause"] == "unknown":
         return f"not known: {', '.join(entry['missing'])}"
     estimates = entry.get("estimates", ())

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cli.diagnose import PATH
+from cli.diagnose import PATH, lines, with_unready
 from cli.main import main
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from xds_server.skew.diagnosis import Diagnosis
+from xds_server.skew.rules import RULES
 from xds_server.skew.watch import SkewWatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from xds_server.skew.rules import Rule
 
 CALM = {"running": 8.0, "queue_depth": 0.0, "memory_used_ratio": 0.4, "prefix_hit_ratio": 0.8}
 FULL = {**CALM, "queue_depth": 40.0, "memory_used_ratio": 0.97, "kv_capacity_tokens": 1e4}
@@ -78,6 +82,52 @@ def test_an_endpoint_that_is_not_let_in_is_named_with_the_reason(
     assert "unknown" not in rows["code"].partition(";")[0].split("code (pool)")[1].split()[1:]
     assert main(["diagnose", "10.0.0.3:80", "--admin", admin.url]) == 1
     assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 0
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.cause}: {rule.condition}")
+@pytest.mark.parametrize("evidence", ["none", "all"])
+@pytest.mark.parametrize("listed", [None, "GET http://10.0.0.1:80/health was answered 503"])
+def test_every_cause_is_drawn_for_pools_and_endpoints(rule: Rule, evidence: str, listed: str | None) -> None:
+    figures = dict.fromkeys(rule.evidence, 0.5) if evidence == "all" else {}
+    missing = ("running",) if evidence == "none" else ()
+    scopes = (("10.0.0.1:80", {}), (None, {"endpoints": {rule.cause: 1}}))
+    endpoint, pool = (
+        {
+            **Diagnosis("chat", at, rule.cause, rule.healthy, figures, rule.advice, missing).as_json(),
+            **more,
+        }
+        for at, more in scopes
+    )
+    found = with_unready(
+        {"observed": True, "pools": [pool], "endpoints": [endpoint]},
+        [{"address": "10.0.0.1:80", "pool": "chat", "not_ready": listed}],
+    )
+    shown = "\n".join(lines(found["pools"], found["endpoints"]))
+    kept = listed is None or rule.cause == "down"
+    assert f"1 {rule.cause if kept else 'not_ready'}" in shown
+    if not kept:
+        assert listed in shown
+
+
+def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
+    admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool that this leaves with nobody ready has figures and no probe of its own."""
+    gone = {**CALM, "ready": 0.0, "reachable": 0.0}
+    admin.documents[PATH] = told({"10.0.0.1:80": gone}, {"10.0.1.1:80": {**CALM, "ready": 0.0}})
+    why = "GET http://10.0.1.1:80/v1/models was answered 200, and lists other-model"
+    admin.documents["/api/v1/endpoints"] = {
+        "endpoints": [
+            {"address": "10.0.0.1:80", "pool": "chat", "not_ready": "connection refused"},
+            {"address": "10.0.1.1:80", "pool": "code", "not_ready": why},
+        ]
+    }
+    assert main(["diagnose", "--admin", admin.url]) == 1
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
+    assert "not_ready" in rows["code"]
+    assert "1 not_ready; ready 0" in rows["code"]
+    assert rows["10.0.1.1:80"].endswith(why)
+    assert "1 down" in rows["chat"]
 
 
 @pytest.mark.parametrize(
