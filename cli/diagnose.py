@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
-from cli.view.model import ENDPOINTS, STATUS, printable
+from cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, kept_out
 from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PATH: Final = "/api/v1/diagnosis"
-_NOT_READY: Final = "not_ready"
+_ADVICE: Final = {"not_ready": "Its probe does not pass, so it is not let in."}
+"""By cause of those that get no new requests; the other causes are somebody's will."""
 _NO_ENVOY: Final = "no Envoy is connected: start one with what `warmroute bootstrap` prints, or see its log"
 _FIGURES: Final = 4
 """Shown beside a cause; `--json` has all."""
@@ -42,8 +43,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _diagnose(args: argparse.Namespace) -> int:
-    told, listed, status = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
-    pools, endpoints = _chosen(with_unready(told, listed), args.what)
+    documents = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
+    told, status = documents[PATH], documents.get(STATUS, {})
+    listed = documents.get(ENDPOINTS, {}).get("endpoints", [])
+    whole = with_kept_out(told, listed, drained_until(documents.get(WEIGHTS)))
+    pools, endpoints = _chosen(whole, args.what)
     alone = args.what is None and _is_alone(status)
     if args.json:
         shown = {"pools": pools, "endpoints": endpoints, "clients": status.get("clients")}
@@ -53,16 +57,16 @@ async def _diagnose(args: argparse.Namespace) -> int:
     return 0 if not alone and all(entry["healthy"] for entry in (*pools, *endpoints)) else 1
 
 
-async def _ask(client: AdminClient) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
-    """Return the diagnosis, the endpoints, and the status; the latter two empty where a server has none."""
+async def _ask(client: AdminClient) -> dict[str, Any]:
+    """Return the diagnosis, and what else the server has of endpoints, weights and status, by path."""
     async with client:
-        documents = await client.documents(PATH, (ENDPOINTS, STATUS))
+        documents = await client.documents(PATH, (ENDPOINTS, WEIGHTS, STATUS))
     told = documents[PATH]
     if not isinstance(told, dict) or not {"observed", "pools", "endpoints"} <= told.keys():
         raise AdminError(f"{client.url}{PATH} answers with something else: is this Warmroute?")
     if not told["observed"]:
         raise AdminError(f"{client.url} has not observed anything yet")
-    return told, documents.get(ENDPOINTS, {}).get("endpoints", []), documents.get(STATUS, {})
+    return documents
 
 
 def _is_alone(status: Mapping[str, Any]) -> bool:
@@ -70,32 +74,38 @@ def _is_alone(status: Mapping[str, Any]) -> bool:
     return status.get("clients") == 0 and not any((status.get("picks") or {}).values())
 
 
-def with_unready(told: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add those that are not let in: nothing is observed of them, or they are served because nobody is in."""
+def with_kept_out(
+    told: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], until: Mapping[str, str]
+) -> dict[str, Any]:
+    """Add those that get no new requests: nothing is observed of them, or they serve as nobody else is in.
+
+    `until` has the ends of drains by address.
+    """
     endpoints = {entry["address"]: entry for entry in told["endpoints"]}
     pools = {
         entry["pool"]: {**entry, "endpoints": dict(entry.get("endpoints") or {})} for entry in told["pools"]
     }
     for entry in listed:
-        held = endpoints.get(entry["address"])
-        if not entry.get("not_ready") or (held is not None and held["cause"] == "down"):
+        observed, out = endpoints.get(entry["address"]), kept_out(entry, until)
+        if out is None or (observed is not None and observed["cause"] == "down"):
             continue
+        cause, why = out
         endpoints[entry["address"]] = {
             "pool": entry["pool"],
             "address": entry["address"],
-            "cause": _NOT_READY,
-            "healthy": False,
-            "why": entry["not_ready"],
-            "evidence": {} if held is None else held["evidence"],
-            "estimates": [] if held is None else held["estimates"],
-            "advice": "Its probe does not pass, so it is not let in.",
+            "cause": cause,
+            "healthy": cause not in _ADVICE,
+            "why": why,
+            "evidence": {} if observed is None else observed["evidence"],
+            "estimates": [] if observed is None else observed["estimates"],
+            "advice": _ADVICE.get(cause, "Nothing to mend."),
             "missing": [],
         }
         if entry["pool"] in pools:
             counts = pools[entry["pool"]]["endpoints"]
-            counts[_NOT_READY] = counts.get(_NOT_READY, 0) + 1
-            if held is not None:
-                counts[held["cause"]] -= 1
+            counts[cause] = counts.get(cause, 0) + 1
+            if observed is not None:
+                counts[observed["cause"]] -= 1
     return {**told, "pools": list(pools.values()), "endpoints": list(endpoints.values())}
 
 
@@ -144,7 +154,7 @@ def _pool_evidence(entry: Mapping[str, Any]) -> str:
 def _evidence(entry: Mapping[str, Any]) -> str:
     """Say why in words where the entry has them, otherwise what is missing, or the first figures."""
     if "why" in entry:
-        return printable(str(entry["why"]))
+        return str(entry["why"])
     if entry["cause"] == "unknown":
         return f"not known: {', '.join(entry['missing'])}"
     estimates = entry.get("estimates", ())

@@ -134,7 +134,8 @@ class XdsServer:
         self._control = held.control(service.register, self._sensing.register_agents) if control else None
         self._metrics = TickMetrics.of(registry)
         self._sleepers = Sleepers()
-        self._status = StatusViews(store, clients, registry, self._listed, self._standing_now)
+        pages = self._sensing.scraper.loads
+        self._status = StatusViews(store, clients, registry, self._listed, self._standing_now, pages)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
         self._served: tuple[object, ...] | None = None

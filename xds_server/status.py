@@ -27,12 +27,15 @@ class StatusViews:
         registry: CollectorRegistry,
         listed: Callable[[], Sequence[Listed]],
         standing: Callable[[], Mapping[str, Any]],
+        pages: Callable[[], Mapping[str, Load]],
     ) -> None:
+        """`pages` has what the metrics page of everybody who is served, leaves, sleeps or is drained says."""
         self._store = store
         self._clients = clients
         self._registry = registry
         self._listed = listed
         self._standing = standing
+        self._pages = pages
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """Path to view."""
@@ -48,7 +51,8 @@ class StatusViews:
         # Without any worker nobody tells what is in flight.
         otherwise = 0 if self._store.traffic() else None
         weights = {} if view is None else view.weights
-        loads = {} if view is None else view.loads
+        # Who gets nothing new is not weighed, so only its page tells what it has yet to finish.
+        loads = {**self._pages(), **({} if view is None else view.loads)}
         return {
             "endpoints": [
                 {

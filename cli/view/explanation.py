@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.view.model import ENDPOINTS, WEIGHTS, number, printable
+from cli.view.model import ENDPOINTS, WEIGHTS, brief, drained_until, kept_out, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +46,11 @@ def explained(document: Any) -> list[str]:
     lines: list[str] = []
     rest = dict(document)
     until, peers = rest.pop("overridden_until", None), _objects(rest.pop("peers", None))
-    if isinstance(out := rest.pop("not_ready", None), dict):
-        lines += [f"{out.get('address')} (pool {out.get('pool')}) is not let in: {out.get('why')}", ""]
-    for entry in _objects(rest.pop("verdict", None)):
+    verdicts = _objects(rest.pop("verdict", None))
+    if isinstance(out := rest.pop("kept_out", None), dict):
+        beside_it = [] if verdicts else _table("of its pool", peers, out.get("address"))
+        lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *beside_it, ""]
+    for entry in verdicts:
         lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address")), ""]
     for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
         lines += [*_change(entry, newest=at == 0), ""]
@@ -74,7 +76,7 @@ def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the endpoints and weights, by path, tell of an endpoint beside the decisions.
 
     Its pool's endpoints with what the formulas go by, itself first and then the heaviest; until when an
-    operator's override lasts; why it is not let in.
+    operator's override lasts; why it gets no new requests.
     """
     listed = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
     own = next((entry for entry in listed if entry.get("address") == address), None)
@@ -84,23 +86,35 @@ def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
     pool = [entry for entry in listed if entry.get("pool") == own.get("pool")]
     pool.sort(key=lambda entry: (entry is not own, -(number(entry.get("weight")) or 0.0)))
     told: dict[str, Any] = {"overridden_until": weights.get(address, {}).get("overridden_until")}
-    if own.get("not_ready"):
-        told["not_ready"] = {"address": address, "pool": own.get("pool"), "why": own["not_ready"]}
+    ends = drained_until(documents.get(WEIGHTS))
+    if (out := kept_out(own, ends)) is not None:
+        told["kept_out"] = {"address": address, "pool": own.get("pool"), "why": _in_words(*out)}
     if len(pool) > 1:
-        told["peers"] = [_peer(entry, weights.get(entry.get("address"), {})) for entry in pool[:_MOST_PEERS]]
+        told["peers"] = [
+            _peer(entry, weights.get(entry.get("address"), {}), kept_out(entry, ends))
+            for entry in pool[:_MOST_PEERS]
+        ]
     return told
 
 
-def _peer(entry: Mapping[str, Any], verdict: Mapping[str, Any]) -> dict[str, Any]:
+def _peer(
+    entry: Mapping[str, Any], verdict: Mapping[str, Any], out: tuple[str, str] | None
+) -> dict[str, Any]:
+    """Return its row; one that is not weighed has no weight, which is known."""
     load = entry.get("load") or {}
+    none = None if out is None or verdict else "none"
     return {
         "address": entry.get("address"),
-        "weight": entry.get("weight"),
-        "share": verdict.get("share"),
-        "score": verdict.get("score"),
+        "weight": none or entry.get("weight"),
+        "share": none or verdict.get("share"),
+        "score": none or verdict.get("score"),
         **{name: load.get(name) for name in _INPUTS},
-        "reason": verdict.get("reason") or entry.get("not_ready"),
+        "reason": verdict.get("reason") or (out and brief(_in_words(*out))),
     }
+
+
+def _in_words(cause: str, why: str) -> str:
+    return f"{cause} {why}" if cause == "drained" else f"{cause.replace('_', ' ')}: {why}"
 
 
 def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[str]:

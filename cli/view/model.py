@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,9 @@ WEIGHTS: Final = "/api/v1/weights"
 SKEW: Final = "/api/v1/skew"
 _DEEPEST: Final = 4
 _POOR_TRUST: Final = 0.95
+_BESIDE_THE_CAUSE: Final = re.compile(r"GET \S+ (was (answered (200, and )?)?)?|by an operator ")
+"""In front of a reason's cause: what was asked, and what the state says too."""
+_NOT_SERVING: Final = frozenset(("stalled", "unreachable", "not ready"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,11 @@ class EndpointRow:
     """Of its pool's traffic by weight, 0 to 1."""
     in_flight: float | None = None
     reason: str | None = None
-    """Why its weight is what it is."""
+    """Why its weight is what it is, or why it gets no new requests."""
+    not_ready: bool = False
+    """Whether its probe keeps it out."""
+    unhealthy: bool = False
+    """Whether Envoys are told not to use it."""
     load: Mapping[str, float | None] = field(default_factory=dict)
     """By the names of `fleet.load.Load`."""
 
@@ -45,7 +53,7 @@ class EndpointRow:
             found.append("stalled")
         if self.signal("reachable") == 0:
             found.append("unreachable")
-        if self.signal("ready") == 0:
+        elif self.not_ready or self.signal("ready") == 0:
             found.append("not ready")
         if (score := self.signal("gpu_health_score")) is not None and score < 1:
             found.append(f"gpu={score:.1f}")
@@ -58,6 +66,11 @@ class EndpointRow:
         """Return `ok`, what is wrong, or None where nothing tells."""
         told = (self.signal(name) for name in ("stalled", "reachable", "gpu_health_score", "trust_ratio"))
         return ",".join(self.faults) or ("ok" if any(value is not None for value in told) else None)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it gets new requests and nothing is known to keep it from answering them."""
+        return self.weight is not None and not self.unhealthy and _NOT_SERVING.isdisjoint(self.faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +91,15 @@ class Picture:
 def picture(documents: Mapping[str, Any]) -> Picture:
     """Join the documents, by path, into one picture."""
     status = documents.get(STATUS)
-    reasons = {told["address"]: told for told in _entries(documents.get(WEIGHTS), "address")}
+    weights = documents.get(WEIGHTS)
+    reasons = {told["address"]: told for told in _entries(weights, "address")}
+    until = drained_until(weights)
     listed = [*_entries(documents.get(ENDPOINTS), "address")]
     totals: dict[str, float] = {}
     for entry in listed:
         pool = str(entry.get("pool") or "")
         totals[pool] = totals.get(pool, 0.0) + (number(entry.get("weight")) or 0.0)
-    rows = [_row(entry, reasons.get(entry["address"], {}), totals) for entry in listed]
+    rows = [_row(entry, reasons.get(entry["address"], {}), totals, until) for entry in listed]
     told = documents.get(SKEW)
     active = told.get("active") if isinstance(told, dict) else None
     skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(active, "kind")))
@@ -100,18 +115,56 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
+def drained_until(weights: Any) -> dict[str, str]:
+    """Return address to the end of each drain that is in force, of the weights' document."""
+    return {
+        entry["endpoint"]: str(entry.get("until"))
+        for entry in _entries(weights.get("drained") if isinstance(weights, dict) else None, "endpoint")
+        if entry.get("in_force")
+    }
+
+
+def kept_out(entry: Mapping[str, Any], until: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return why an endpoint gets no new requests, as cause and reason; None where it may get some.
+
+    `entry` is its own in the endpoints' document, `until` the ends of drains by address.
+    """
+    state, why = entry.get("state"), entry.get("not_ready")
+    if state == "drained":
+        end = until.get(str(entry.get("address")))
+        return state, "by an operator" + (f" until {end}" if end else "")
+    if state == "asleep":
+        return state, "in sleep mode"
+    if state == "leaving":
+        return state, "no source names it"
+    if why or state == "probing":
+        return "not_ready", printable(str(why or "not asked yet"))
+    return None
+
+
+def brief(reason: str) -> str:
+    """Return a reason's cause alone: no room for what was asked and for what to do."""
+    return _BESIDE_THE_CAUSE.sub("", reason, count=1).partition(";")[0]
+
+
 def printable(text: str) -> str:
     """Put question marks for what would steer a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _row(entry: Mapping[str, Any], told: Mapping[str, Any], totals: Mapping[str, float]) -> EndpointRow:
+def _row(
+    entry: Mapping[str, Any],
+    told: Mapping[str, Any],
+    totals: Mapping[str, float],
+    until: Mapping[str, str],
+) -> EndpointRow:
     both = {**told, **{name: value for name, value in entry.items() if value is not None}}
     weight, pool = number(entry.get("weight")), str(entry.get("pool") or "")
     # Of the weights that are shown beside it, where they are known: both are of one moment.
     share = number(both.get("share")) if weight is None or not totals[pool] else weight / totals[pool]
     load = entry.get("load")
-    reason = both.get("reason") or entry.get("not_ready")
+    cause, why = kept_out(entry, until) or (None, None)
+    reason = both.get("reason") or why
     return EndpointRow(
         address=printable(entry["address"]),
         pool=printable(pool),
@@ -120,6 +173,8 @@ def _row(entry: Mapping[str, Any], told: Mapping[str, Any], totals: Mapping[str,
         share=share,
         in_flight=number(entry.get("in_flight")),
         reason=printable(reason) if isinstance(reason, str) else None,
+        not_ready=cause == "not_ready",
+        unhealthy=both.get("unhealthy") is True,
         load={name: number(value) for name, value in load.items()} if isinstance(load, dict) else {},
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cli.diagnose import PATH, lines, with_unready
+from cli.diagnose import PATH, lines, with_kept_out
 from cli.main import main
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
@@ -98,9 +98,10 @@ def test_every_cause_is_drawn_for_pools_and_endpoints(rule: Rule, evidence: str,
         }
         for at, more in scopes
     )
-    found = with_unready(
+    found = with_kept_out(
         {"observed": True, "pools": [pool], "endpoints": [endpoint]},
         [{"address": "10.0.0.1:80", "pool": "chat", "not_ready": listed}],
+        {},
     )
     shown = "\n".join(lines(found["pools"], found["endpoints"]))
     kept = listed is None or rule.cause == "down"
@@ -128,6 +129,26 @@ def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
     assert "1 not_ready; ready 0" in rows["code"]
     assert rows["10.0.1.1:80"].endswith(why)
     assert "1 down" in rows["chat"]
+
+
+def test_whoever_is_drained_asleep_or_leaving_is_listed_and_is_no_fault(
+    admin: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.documents[PATH] = told({"10.0.0.1:80": CALM})
+    states = {"10.0.0.2:80": "drained", "10.0.0.3:80": "asleep", "10.0.0.4:80": "leaving"}
+    listed = [{"address": at, "pool": "chat", "state": state} for at, state in states.items()]
+    until = "2026-11-30T08:00:00.000+00:00"
+    drained = [{"endpoint": "10.0.0.2:80", "until": until, "in_force": True}]
+    admin.documents |= {
+        "/api/v1/endpoints": {"endpoints": listed},
+        "/api/v1/weights": {"weights": {}, "drained": drained},
+    }
+    assert main(["diagnose", "--admin", admin.url]) == 0
+    rows = {line.split()[0]: line.split(maxsplit=2)[-1] for line in capsys.readouterr().out.splitlines()}
+    assert "1 healthy, 1 drained, 1 asleep, 1 leaving" in rows["chat"]
+    assert rows["10.0.0.2:80"] == f"by an operator until {until}"
+    assert rows["10.0.0.3:80"] == "in sleep mode"
+    assert main(["diagnose", "10.0.0.2:80", "--admin", admin.url]) == 0
 
 
 @pytest.mark.parametrize(

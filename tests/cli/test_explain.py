@@ -255,7 +255,49 @@ def test_an_endpoint_that_is_not_let_in_is_explained(admin: Any, capsys: pytest.
         "/api/v1/endpoints": {"endpoints": [entry]},
     }
     assert main(["explain", "10.0.0.9:8000", "--admin", admin.url]) == 0
-    assert capsys.readouterr().out == "10.0.0.9:8000 (pool chat) is not let in: connection refused\n"
+    assert capsys.readouterr().out == "10.0.0.9:8000 (pool chat) is not ready: connection refused\n"
+
+
+UNTIL = "2026-11-30T08:00:00.000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "in_short"),
+    [
+        ("drained", f"drained by an operator until {UNTIL}", f"drained until {UNTIL}"),
+        ("asleep", "asleep: in sleep mode", "asleep: in sleep mode"),
+        ("leaving", "leaving: no source names it", "leaving: no source names it"),
+        ("probing", "not ready: not asked yet", "not ready: not asked yet"),
+    ],
+)
+def test_whoever_gets_no_new_requests_is_explained_first_and_beside_its_peers(
+    admin: Any, capsys: pytest.CaptureFixture[str], state: str, why: str, in_short: str
+) -> None:
+    load = {"memory_used_ratio": 0.5, "queue_depth": 3.0, "latency_p99_seconds": None}
+    out = {"address": "10.0.0.1:8000", "pool": "chat", "state": state, "weight": None, "load": load}
+    serving = {**out, "address": "10.0.0.2:8000", "state": "admitted", "weight": 900}
+    verdict = {**WEIGHT, "address": "10.0.0.2:8000", "weight": 900}
+    drained = [{"endpoint": "10.0.0.1:8000", "until": UNTIL, "in_force": state == "drained"}]
+    admin.documents = {
+        "/api/v1/decisions": {"verdict": None, "weights": [WEIGHT], "picks": []},
+        "/api/v1/endpoints": {"endpoints": [out, serving]},
+        "/api/v1/weights": {"weights": {"10.0.0.2:8000": verdict}, "drained": drained},
+    }
+    assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"10.0.0.1:8000 (pool chat) is {why}"
+    assert lines[2].split() == [
+        "10.0.0.1:8000",
+        "*",
+        *["none"] * 3,
+        "50.0%",
+        "3",
+        "unknown",
+        *in_short.split(),
+    ]
+    admin.documents["/api/v1/decisions"]["verdict"] = verdict
+    assert main(["explain", "10.0.0.2:8000", "--admin", admin.url]) == 0
+    assert in_short in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("document", [404, {"picks": []}])

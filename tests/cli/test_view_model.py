@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, picture
+from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, brief, picture
 
 TOLD = {"reason": "queue 41", "share": 0.6}
 NAMES = ("address", "pool", "weight", "load", "endpoints", "kind", "share", "value", "picks")
@@ -21,9 +21,51 @@ def test_known_fields_are_read(endpoints: dict[str, Any], status: dict[str, Any]
     assert first.share == pytest.approx(0.75), "of its pool"
     assert first.health == "ok"
     assert second.faults == ("stalled", "gpu=0.4", "trust=0.50")
-    assert (third.weight, third.share, third.health, third.reason) == (None, None, None, None)
+    assert (third.weight, third.share, third.health, third.reason) == (
+        None,
+        None,
+        "not ready",
+        "not asked yet",
+    )
     assert now.pools == ("chat", "code")
     assert now.status["nacks"] == 1
+
+
+def test_whoever_is_unreachable_not_ready_or_marked_does_not_serve(endpoints: dict[str, Any]) -> None:
+    listed = endpoints["endpoints"]
+    weights = {"weights": {listed[0]["address"]: {"unhealthy": False}}}
+
+    def serving() -> list[bool]:
+        return [row.serves for row in picture({ENDPOINTS: endpoints, WEIGHTS: weights}).rows]
+
+    assert serving() == [True, False, False], "one is stalled, one is not let in"
+    listed[1]["load"] = {"gpu_health_score": 0.4}
+    assert serving() == [True, True, False], "a fault that costs weight alone"
+    listed[1]["load"] = {"reachable": 0.0, "ready": 0.0}
+    assert serving() == [True, False, False]
+    assert picture({ENDPOINTS: endpoints}).rows[1].health == "unreachable"
+    weights["weights"][listed[0]["address"]]["unhealthy"] = True
+    assert serving() == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("GET http://127.0.0.1:1/v1/models: connection refused; start the engine", "connection refused"),
+        ("GET http://127.0.0.1:1/v1/models: no connection in time; look at", "no connection in time"),
+        ("GET https://[::1]:1/health: no whole answer (TimeoutError)", "no whole answer (TimeoutError)"),
+        ("GET http://a:1/health was answered 503; its model may still be loading", "503"),
+        (
+            "GET http://a:1/v1/models was answered 200, and lists no model of 'm'; mend",
+            "lists no model of 'm'",
+        ),
+        ("GET http://a:1/v1/models was answered 404, and its metrics page", "404, and its metrics page"),
+        ("by an operator until 2026-11-30T08:00:00Z", "until 2026-11-30T08:00:00Z"),
+        ("silent zone 0.93", "silent zone 0.93"),
+    ],
+)
+def test_a_reasons_cause_comes_first_where_there_is_little_room(reason: str, cause: str) -> None:
+    assert brief(reason) == cause
 
 
 def test_a_signal_of_zero_is_known_and_null_is_not(endpoints: dict[str, Any]) -> None:
