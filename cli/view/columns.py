@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from cli.view.history import P99, WEIGHT, History, sparkline
+from cli.view.model import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,12 +19,14 @@ SPARK_CELLS: Final = 12
 _BAR_CELLS: Final = 6
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _LONGEST_REASON: Final = 40
+_SHORTEST_REASON: Final = 20
 _STATES: Final = {
     "admitted": "green",
     "ramp": "cyan",
     "probing": "yellow",
     "asleep": "blue",
     "leaving": "magenta",
+    "drained": "magenta",
 }
 GAP: Final = 2
 """Blanks between columns."""
@@ -51,6 +54,8 @@ class Column:
     left: bool = False
     live: bool = False
     """Only where the view is redrawn."""
+    least: int | None = None
+    """Cells to which its texts may be cut where there is no room; None: they are never cut."""
 
 
 UNKNOWN: Final = "\N{EN DASH}"
@@ -115,7 +120,7 @@ def _errors(row: EndpointRow, _: Scene) -> Text:
 
 
 def _reason(row: EndpointRow, _: Scene) -> Text:
-    text = _text(row.reason)
+    text = _text(brief(row.reason) if row.reason else None)
     text.truncate(_LONGEST_REASON, overflow="ellipsis")
     return text
 
@@ -154,31 +159,31 @@ def _ratio(key: str, heading: str, rank: int, name: str, *, hot: bool) -> Column
 
 COLUMNS: Final[Sequence[Column]] = (
     Column("endpoint", "Endpoint", 0, lambda r, _: _text(r.address, "bold"), lambda r: r.address, left=True),
-    Column("pool", "Pool", 6, lambda r, _: _text(r.pool), lambda r: r.pool, left=True),
-    Column("state", "State", 4, lambda r, _: _state(r.state), lambda r: r.state, left=True),
+    Column("pool", "Pool", 7, lambda r, _: _text(r.pool), lambda r: r.pool, left=True),
+    Column("state", "State", 1, lambda r, _: _state(r.state), lambda r: r.state, left=True),
     Column("weight", "Weight", 0, lambda r, _: _count(r.weight), lambda r: r.weight),
-    Column("bar", "", 8, lambda r, s: bar(_share_of_heaviest(r, s), "cyan"), left=True, live=True),
-    Column("share", "Share", 2, lambda r, _: percent(r.share, digits=1), lambda r: r.share),
-    Column("trend", "Weights", 7, _trend(WEIGHT, "cyan"), left=True, live=True),
-    Column("in_flight", "Flight", 1, lambda r, _: _count(r.in_flight), lambda r: r.in_flight),
-    Column("queue", "Queue", 1, lambda r, _: _count(r.signal("queue_depth")), _signal("queue_depth")),
-    Column("running", "Run", 5, lambda r, _: _count(r.signal("running")), _signal("running")),
-    _ratio("kv", "KV", 1, "memory_used_ratio", hot=True),
-    _ratio("gpu", "GPU", 3, "gpu_memory_used_ratio", hot=True),
-    Column("p50", "P50", 4, lambda r, _: duration(_p50(r)), _p50),
+    Column("bar", "", 9, lambda r, s: bar(_share_of_heaviest(r, s), "cyan"), left=True, live=True),
+    Column("share", "Share", 3, lambda r, _: percent(r.share, digits=1), lambda r: r.share),
+    Column("trend", "Weights", 8, _trend(WEIGHT, "cyan"), left=True, live=True),
+    Column("in_flight", "Flight", 2, lambda r, _: _count(r.in_flight), lambda r: r.in_flight),
+    Column("queue", "Queue", 2, lambda r, _: _count(r.signal("queue_depth")), _signal("queue_depth")),
+    Column("running", "Run", 6, lambda r, _: _count(r.signal("running")), _signal("running")),
+    _ratio("kv", "KV", 2, "memory_used_ratio", hot=True),
+    _ratio("gpu", "GPU", 4, "gpu_memory_used_ratio", hot=True),
+    Column("p50", "P50", 5, lambda r, _: duration(_p50(r)), _p50),
     Column("p99", "P99", 0, lambda r, _: duration(_p99(r)), _p99),
-    Column("p99_trend", "P99s", 7, _trend(P99, "magenta"), left=True, live=True),
-    _ratio("hits", "Hits", 4, "prefix_hit_ratio", hot=False),
-    Column("errors", "Err", 2, _errors, _signal("error_ratio")),
+    Column("p99_trend", "P99s", 8, _trend(P99, "magenta"), left=True, live=True),
+    _ratio("hits", "Hits", 5, "prefix_hit_ratio", hot=False),
+    Column("errors", "Err", 3, _errors, _signal("error_ratio")),
     Column("health", "Health", 1, _health, lambda r: -len(r.faults) if r.health else None, left=True),
-    Column("reason", "Reason", 3, _reason, lambda r: r.reason, left=True),
+    Column("reason", "Reason", 4, _reason, lambda r: r.reason, left=True, least=_SHORTEST_REASON),
 )  # fmt: skip
 SORTABLE: Final = tuple(column.key for column in COLUMNS if column.order is not None)
 
 
 def fitting(widths: Sequence[tuple[Column, int]], columns: int) -> list[Column]:
     """Leave out whole columns, the least important and rightmost first, until the rest has room."""
-    kept = list(widths)
+    kept = [(column, min(width, column.least or width)) for column, width in widths]
     while sum(width + GAP for _, width in kept) - GAP > columns:
         droppable = [at for at, (column, _) in enumerate(kept) if column.rank > 0]
         if not droppable:

@@ -124,6 +124,11 @@ def table(
     cells = {column.key: [column.cell(row, scene) for row in rows] for column in wanted}
     widths = [(column, _width(column, cells[column.key])) for column in wanted]
     shown = fitting(widths, columns)
+    room = (
+        columns + GAP - sum(width + GAP for column, width in widths if column in shown and not column.least)
+    )
+    for cell in (cell for column in shown if column.least for cell in cells[column.key]):
+        cell.truncate(room - GAP, overflow="ellipsis")
     drawn = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for column in shown:
         drawn.add_column(
@@ -194,7 +199,7 @@ def _ranked(rank: int, lines: Sequence[Text]) -> list[tuple[int, Text]]:
 
 def _pool(name: str, rows: Sequence[EndpointRow]) -> Text:
     of_pool = [row for row in rows if row.pool == name]
-    serving = sum(row.weight is not None for row in of_pool)
+    serving = sum(row.serves for row in of_pool)
     style = "bold" if serving == len(of_pool) else "bold yellow"
     return Text.assemble((f"{name} ", "dim"), (f"{serving}/{len(of_pool)}", style))
 

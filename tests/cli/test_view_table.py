@@ -12,7 +12,7 @@ from rich.console import Console
 from cli.view.columns import COLUMNS, SORTABLE, UNKNOWN, duration, matching, ordered
 from cli.view.history import P99, WEIGHT, History, sparkline
 from cli.view.keys import Screen
-from cli.view.model import ENDPOINTS, SKEW, STATUS, EndpointRow, Picture, picture
+from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, EndpointRow, Picture, picture
 from cli.view.table import Moment, live, once, page_rows
 
 URL = "http://127.0.0.1:19000"
@@ -38,7 +38,7 @@ def screenful(now: Picture | None, columns: int, rows: int = 40, **given: Any) -
 def test_a_wide_terminal_shows_everything(now: Picture) -> None:
     text = screenful(now, 220)
     for part in (
-        *("weight updates 4", "pushes 9", "ACKs 8", "NACKs 1", "chat 2/2", "code 0/1"),
+        *("weight updates 4", "pushes 9", "ACKs 8", "NACKs 1", "chat 1/2", "code 0/1"),
         *("warm 75 75%", "cold 20 20%", "no pick  not_json 5 5%", "long tail chat: p99_over_p50 4.1"),
         *("stalled,gpu=0.4,trust=0.50", "memory 0.97", "3.40s", "234ms", "97%", "2.5%", "75.0%", "██████"),
     ):
@@ -60,7 +60,52 @@ def test_no_line_is_cut_or_broken_and_what_matters_most_stays(now: Picture, colu
 def test_unknown_is_a_dash_and_never_a_zero(now: Picture) -> None:
     text = drawn(once(now, 200, Screen()), 200)
     (row,) = [line for line in text.splitlines() if line.startswith("10.0.0.3:8000")]
-    assert row.split()[1:] == ["code", "probing", UNKNOWN, UNKNOWN, "0", *[UNKNOWN] * 10]
+    assert row.split()[1:] == [
+        *("code", "probing", UNKNOWN, UNKNOWN, "0"),
+        *[UNKNOWN] * 8,
+        *("not", "ready", "not", "asked", "yet"),
+    ]
+
+
+@pytest.mark.parametrize("columns", [200, 160, 120, 100, 80, 60])
+def test_why_an_endpoint_has_no_traffic_is_shown_at_any_width(columns: int) -> None:
+    """Neither a long reason nor a long health pushes out the state, nor what tells two endpoints apart."""
+    end = "2026-11-30T08:00:00.000+00:00"
+    addresses = [f"127.0.0.1:{port}" for port in (9101, 9102, 9100)]
+    why = "GET http://127.0.0.1:9100/v1/models: connection refused; start the engine, or mend its address"
+    load = {"queue_depth": 3.0, "running": 8.0, "memory_used_ratio": 0.5, "latency_p50_seconds": 0.1}
+    down = {**load, "reachable": 0.0, "ready": 0.0, "prefix_hit_ratio": 0.5, "latency_p99_seconds": 0.5}
+    told = zip(
+        addresses, ("admitted", "drained", "probing"), (1, None, None), (down, load, None), strict=True
+    )
+    listed = [
+        {"address": a, "pool": "chat", "state": state, "weight": weight, "load": of}
+        for a, state, weight, of in told
+    ]
+    listed[2]["not_ready"] = why
+    weights = {
+        "weights": {addresses[0]: {"reason": "unreachable", "unhealthy": True}},
+        "drained": [{"endpoint": addresses[1], "until": end, "in_force": True}],
+    }
+    now = picture({ENDPOINTS: {"endpoints": listed}, WEIGHTS: weights})
+    text = screenful(now, columns)
+    assert "chat 0/3" in text
+    killed, drained, never = (
+        next(line for line in text.splitlines() if line.startswith(address)) for address in addresses
+    )
+    assert "unreachable" in killed
+    assert "drained" in drained
+    assert "probing" in never
+    assert "not ready" in never
+    heading = next(line for line in text.splitlines() if line.startswith("Endpoint")).split()
+    if columns >= 80:
+        assert {"Queue", "Flight"} <= set(heading)
+    if columns >= 120:
+        assert {"KV", "Share", "Err", "Reason"} <= set(heading)
+        assert "connection refused" in never
+        assert "until 2026-11-30T08" in drained
+    if columns >= 160:
+        assert {"Run", "P50", "Hits"} <= set(heading)
 
 
 def test_once_is_one_line_an_endpoint_with_a_heading(now: Picture) -> None:
