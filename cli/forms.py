@@ -1,4 +1,4 @@
-"""What a form of the service needs beyond good settings: files of this host, and one process for `serve`."""
+"""What a form of the service needs of its host beyond good settings: files, addresses, and one process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from fleet import binding
 from fleet.admin_access import TokenFile
 from fleet.credentials import Dialler, hold_server
 from fleet.errors import SettingsError
@@ -36,6 +37,25 @@ def obstacles(settings: Settings, role: Role) -> Iterator[str]:
             yield from error.problems
 
 
+def admin_address(settings: Settings, role: Role) -> tuple[str, str]:
+    """Return setting and value of the address of the role's admin server."""
+    if role == "ext-proc":
+        return "admin.ext_proc_address", settings.admin.ext_proc_address
+    return "admin.address", settings.admin.address
+
+
+def addresses(settings: Settings, role: Role) -> list[tuple[str, str]]:
+    """Return setting and value of each address that the role listens on."""
+    bound = [admin_address(settings, role)]
+    if role in {"serve", "xds"}:
+        bound.append(("xds.address", settings.xds.address))
+    if role == "xds":
+        bound.append(("control.address", settings.control.address))
+    if role in {"serve", "ext-proc"}:
+        bound.append(("ext_proc.address", settings.ext_proc.address))
+    return [(field, address) for field, address in bound if address]
+
+
 def several_workers(settings: Settings) -> str:
     """Return why `serve` does not take these settings; empty where it does."""
     count = settings.ext_proc.workers
@@ -45,10 +65,12 @@ def several_workers(settings: Settings) -> str:
 
 
 def _needs(settings: Settings, role: Role) -> Iterator[Callable[[], object]]:
-    """What each part reads when it is made."""
-    certificates, admin = Certificates(), settings.admin
-    if admin.token_file and (admin.ext_proc_address if role == "ext-proc" else admin.address):
-        yield partial(TokenFile, Path(admin.token_file))
+    """What the role binds, and what each part reads when it is made."""
+    for field, address in addresses(settings, role):
+        yield partial(binding.check, field, address)
+    certificates, token = Certificates(), settings.admin.token_file
+    if token and admin_address(settings, role)[1]:
+        yield partial(TokenFile, Path(token))
     for service in _SERVICES[role]:
         yield partial(hold_server, certificates, settings, service)
     if role == "ext-proc":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
+from cli.forms import addresses, admin_address
 from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
 from fleet.binding import prepare
@@ -60,7 +61,7 @@ def run_service(
 
 
 async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Settings], Settings]) -> int:
-    for field, address in _addresses(settings, role):
+    for field, address in addresses(settings, role):
         # All of them before anything is started: half a service would look as if all were well.
         prepare(field, address)
     stop = StopSignals()
@@ -112,7 +113,7 @@ def _admin(
     tls: Held | None,
 ) -> AdminServer:
     """Make the admin server of all parts; a question that several answer gets one answer."""
-    field, address = _admin_address(settings, role)
+    field, address = admin_address(settings, role)
     token = settings.admin.token_file
     queries: dict[str, list[Callable[[Query], Any]]] = {}
     for part in parts:
@@ -129,25 +130,6 @@ def _admin(
         tls=tls,
         field=field,
     )
-
-
-def _admin_address(settings: Settings, role: Role) -> tuple[str, str]:
-    """Return setting and value of the address of the role's admin server."""
-    if role == "ext-proc":
-        return "admin.ext_proc_address", settings.admin.ext_proc_address
-    return "admin.address", settings.admin.address
-
-
-def _addresses(settings: Settings, role: Role) -> list[tuple[str, str]]:
-    """Return setting and value of each address that the role listens on."""
-    bound = [_admin_address(settings, role)]
-    if role in {"serve", "xds"}:
-        bound.append(("xds.address", settings.xds.address))
-    if role == "xds":
-        bound.append(("control.address", settings.control.address))
-    if role in {"serve", "ext-proc"}:
-        bound.append(("ext_proc.address", settings.ext_proc.address))
-    return [(field, address) for field, address in bound if address]
 
 
 def _parts(

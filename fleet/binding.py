@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -16,6 +17,7 @@ from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterator
 
 _UNIX: Final = "unix:"
 _TAKEN: Final = "another process listens there"
@@ -48,15 +50,22 @@ def prepare(field: str, address: str) -> None:
     Raises:
         SettingsError: it cannot be.
     """
-    try:
+    with _naming(field, address):
         if _is_unix(address):
-            _prepare_socket(Path(address.removeprefix(_UNIX)))
-        else:
-            _try_to_bind(*split_host_port(address))
-    except _UnusableError as error:
-        raise cannot_listen(field, address, str(error)) from None
-    except OSError as error:
-        raise cannot_listen(field, address, cause_of(error)) from error
+            _path(address).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _look(address)
+
+
+def check(field: str, address: str) -> None:
+    """See whether an address can be bound here, and change nothing.
+
+    One that is taken passes: the service itself may run.
+
+    Raises:
+        SettingsError: it cannot be.
+    """
+    with _naming(field, address), contextlib.suppress(_TakenError):
+        _look(address)
 
 
 async def listen(
@@ -83,8 +92,36 @@ class _UnusableError(Exception):
     """The text says why."""
 
 
+class _TakenError(_UnusableError):
+    """Another process listens there."""
+
+
+@contextlib.contextmanager
+def _naming(field: str, address: str) -> Iterator[None]:
+    """Turn what makes an address unusable into an error that names its setting."""
+    try:
+        yield
+    except _TakenError:
+        raise cannot_listen(field, address, _TAKEN) from None
+    except _UnusableError as error:
+        raise cannot_listen(field, address, str(error)) from None
+    except OSError as error:
+        raise cannot_listen(field, address, cause_of(error)) from error
+
+
 def _is_unix(address: str) -> bool:
     return address.startswith(_UNIX)
+
+
+def _path(address: str) -> Path:
+    return Path(address.removeprefix(_UNIX))
+
+
+def _look(address: str) -> None:
+    if _is_unix(address):
+        _try_to_connect(_path(address))
+    else:
+        _try_to_bind(*split_host_port(address))
 
 
 def _try_to_bind(host: str, port: int) -> None:
@@ -94,13 +131,17 @@ def _try_to_bind(host: str, port: int) -> None:
         try:
             probe.bind(address)
         except OSError as error:
-            raise _UnusableError(why_not_bound(error)) from error
+            kind_of_error = _TakenError if error.errno == errno.EADDRINUSE else _UnusableError
+            raise kind_of_error(why_not_bound(error)) from error
 
 
-def _prepare_socket(path: Path) -> None:
+def _try_to_connect(path: Path) -> None:
+    """See whether a socket can be made, in directories that are there or can be made, and whether one is."""
     directory = path.parent
-    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-    if not os.access(directory, os.W_OK | os.X_OK):
+    there = next(parent for parent in path.parents if parent.exists())
+    if not there.is_dir():
+        raise _UnusableError(f"{there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise _UnusableError(f"{directory}: permission denied")
     if not path.exists():
         return
@@ -116,4 +157,4 @@ def _prepare_socket(path: Path) -> None:
             raise _UnusableError("another user's socket is there (permission denied)") from None
         except (ConnectionRefusedError, FileNotFoundError):
             return
-    raise _UnusableError(_TAKEN)
+    raise _TakenError(_TAKEN)

@@ -42,6 +42,16 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
+def same_socket(one: str, other: str) -> bool:
+    """Whether two addresses cannot both be listened on, on one host. An empty one is none."""
+    if not one or not other or "unix:" in (one[:5], other[:5]):
+        return bool(one) and one == other
+    (host, port), (other_host, other_port) = split_host_port(one), split_host_port(other)
+    hosts = {host, other_host}
+    loopback = "localhost" in hosts and is_local(one) and is_local(other)
+    return port == other_port and (len(hosts) == 1 or loopback or not hosts.isdisjoint(("0.0.0.0", "::")))  # noqa: S104
+
+
 def _tcp(address: str) -> str:
     split_host_port(address)
     return address

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleet import sla
 from fleet.settings import connections, replicas, tls, topology
+from fleet.settings.address import same_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,17 +55,30 @@ def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
             yield ("listeners", i, "address"), f"{listener.address!r}; allowed: each address once"
         names.add(listener.name)
         bound.add(listener.address)
-    sockets: set[str] = set()
-    for path_text, address in (
+    yield from _services(settings)
+
+
+def _services(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Each service listens for itself, and no listener of Envoy's takes its port."""
+    services = [
         ("xds", settings.xds.address),
         ("ext_proc", settings.ext_proc.address),
         ("control", settings.control.address),
         ("admin", settings.admin.address),
-    ):
-        if address and address in sockets:
-            yield (path_text, "address"), f"{address!r}; allowed: an address of its own for each service"
-        sockets.add(address)
-    yield from _workers(settings, sockets)
+    ]
+    bound: list[str] = []
+    for section, address in services:
+        if any(same_socket(address, other) for other in bound):
+            yield (section, "address"), f"{address!r}; allowed: an address of its own for each service"
+        bound.append(address)
+    ours = [(f"{section}.address", address) for section, address in services]
+    ours.append(("admin.ext_proc_address", settings.admin.ext_proc_address))
+    for i, listener in enumerate(settings.listeners):
+        for field, address in ours:
+            if same_socket(listener.address, address):
+                taken = f"{field} = {address!r} is this port"
+                yield ("listeners", i, "address"), f"{listener.address!r}; allowed: another port, as {taken}"
+    yield from _workers(settings, set(bound))
 
 
 def _workers(settings: Settings, taken: set[str]) -> Iterator[tuple[Path, str]]:

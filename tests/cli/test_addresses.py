@@ -128,10 +128,32 @@ def test_a_file_in_a_sockets_place_is_named(ended: Ended, tmp_path: Path, settin
     assert (tmp_path / "run" / "xds.sock").read_text() == "precious"
 
 
+@pytest.mark.parametrize("form", ["serve", "xds", "ext-proc"])
+def test_check_tries_what_a_form_would_bind_and_makes_nothing(
+    tmp_path: Path, settings: dict[str, Any], capsys: pytest.CaptureFixture[str], taken: str, form: str
+) -> None:
+    """What is taken passes, for the service itself may run."""
+    own = {"serve": "ext_proc", "xds": "control", "ext-proc": "ext_proc"}[form]
+    settings["admin"] = {"address": taken, "ext_proc_address": taken}
+    command = ("check", "--form", form, written(tmp_path, settings))
+    assert main(command) == 0
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").write_text("no directory")
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert f"{own}.address: 'unix:{tmp_path}/run/{own}.sock': cannot listen there: " in told
+    assert f"{tmp_path}/run is not a directory" in told
+    settings |= {"allow_plaintext": True}
+    settings[own]["address"] = "192.0.2.1:18000"
+    assert main(("check", "--form", form, written(tmp_path, settings))) == 2
+    assert "this host has no such address" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+@pytest.mark.parametrize("verb", [("serve",), ("check", "--form", "serve")], ids=["serve", "check"])
 @pytest.mark.parametrize("there", ["no directory", "directory", "socket"])
 def test_a_directory_of_another_user_names_setting_and_path(
-    tmp_path: Path, settings: dict[str, Any], there: str
+    tmp_path: Path, settings: dict[str, Any], there: str, verb: tuple[str, ...]
 ) -> None:
     """As root without what lets root pass: as another user, Python itself may be out of reach."""
     run = tmp_path / "run"
@@ -148,7 +170,7 @@ def test_a_directory_of_another_user_names_setting_and_path(
             tmp_path.chmod(0o755)
             os.chown(run if run.exists() else tmp_path, NOBODY, NOBODY)
         done = subprocess.run(
-            [*("setpriv", "--bounding-set=-dac_override,-dac_read_search"), *COMMAND, "serve", path],
+            [*("setpriv", "--bounding-set=-dac_override,-dac_read_search"), *COMMAND, *verb, path],
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,

@@ -130,6 +130,41 @@ def test_every_problem_is_told_at_once() -> None:
     assert any("listeners[0].x" in line for line in found)
 
 
+@pytest.mark.parametrize(
+    ("listener", "more", "field"),
+    [
+        ("127.0.0.1:19000", "", "admin.address"),
+        ("0.0.0.0:19001", "", "admin.ext_proc_address"),
+        ('"[::]:19000"', "", "admin.address"),
+        ("127.0.0.1:5000", "xds: {address: 'localhost:5000'}", "xds.address"),
+        ("127.0.0.1:5000", "ext_proc: {address: '0.0.0.0:5000'}\nallow_plaintext: true", "ext_proc.address"),
+        ("127.0.0.1:5000", "control: {address: '127.0.0.1:5000'}", "control.address"),
+    ],
+)
+def test_a_listener_on_a_port_of_ours_is_refused(listener: str, more: str, field: str) -> None:
+    (problem,) = problems(GOOD.replace("127.0.0.1:10000", listener) + more)
+    assert "f.yaml:12: listeners[0].address: " in problem
+    assert f"allowed: another port, as {field} = " in problem
+
+
+@pytest.mark.parametrize(
+    ("listener", "more"),
+    [
+        ("127.0.0.2:19000", ""),
+        ("127.0.0.1:19000", "admin: {address: ''}"),
+        ("127.0.0.1:19002", ""),
+    ],
+)
+def test_a_listener_beside_the_ports_of_ours_is_good(listener: str, more: str) -> None:
+    parse_settings(GOOD.replace("127.0.0.1:10000", listener) + more)
+
+
+def test_two_services_on_one_port_are_refused_whatever_they_call_the_host() -> None:
+    text = GOOD + "xds: {address: 'localhost:5000'}\ncontrol: {address: '127.0.0.1:5000'}\n"
+    (problem,) = problems(text)
+    assert "control.address: '127.0.0.1:5000'; allowed: an address of its own for each service" in problem
+
+
 def test_an_empty_file_is_told_as_such() -> None:
     assert problems("# nothing yet\n") == ["f.yaml: it is empty; allowed: a mapping with pools and listeners"]
 
