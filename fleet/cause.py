@@ -11,6 +11,8 @@ def cause_of(error: BaseException) -> str:
     An `OSError` that names a file is told with it. Of aiohttp's errors the text is what the system, or the
     TLS handshake, said: their own speak of `ssl:default` in plaintext too.
     """
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte 0x{error.object[error.start]:02x} is no {error.encoding.upper()}"
     inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
     # Told by name: cores read settings, and import neither module.
     kind = type(inner)

@@ -126,7 +126,7 @@ def read_token(path: Path | None) -> str:
     except OSError as error:
         raise AdminError(f"--token-file {cause_of(error)}") from error
     except UnicodeDecodeError as error:
-        raise AdminError(f"--token-file {path}: {error}") from error
+        raise AdminError(f"--token-file {path}: {cause_of(error)}") from error
     if not token or not token.isascii() or not token.isprintable():
         raise AdminError(f"{path} holds no token")
     return token

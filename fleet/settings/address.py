@@ -24,7 +24,10 @@ def split_host_port(address: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= _MAX_PORT:
         raise ValueError("allowed: host:port with a port from 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
-        ipaddress.IPv6Address(host[1:-1])
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            raise ValueError("allowed: an IPv6 address in the brackets, then :port") from None
         return host[1:-1], int(port)
     if not _HOST.fullmatch(host):
         raise ValueError("allowed: a host name, an IPv4 address, or an IPv6 address in brackets, then :port")
@@ -55,6 +58,10 @@ def same_socket(one: str, other: str) -> bool:
 def _tcp(address: str) -> str:
     split_host_port(address)
     return address
+
+
+def _tcp_or_none(address: str) -> str:
+    return _tcp(address) if address else address
 
 
 def _ip(address: str) -> str:
@@ -95,6 +102,7 @@ def _server(address: str) -> str:
         raise ValueError(f"allowed: unix: and an absolute path, or {told}") from None
 
 
-TcpAddress = Annotated[str, AfterValidator(_tcp)]
+OptionalTcpAddress = Annotated[str, AfterValidator(_tcp_or_none)]
+"""Empty: none."""
 IpAddress = Annotated[str, AfterValidator(_ip)]
 ServerAddress = Annotated[str, AfterValidator(_server)]

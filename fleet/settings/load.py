@@ -16,7 +16,7 @@ from fleet.errors import SettingsError
 from fleet.settings.check import contradictions
 from fleet.settings.model import Settings
 from fleet.settings.pools import EndpointSettings
-from fleet.settings.words import TYPES, in_words
+from fleet.settings.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +44,7 @@ SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset(
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
 _EXAMPLES: Final = "; README.md and docs/settings.md have one to begin with"
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
+_PLAIN: Final = "text, numbers, true, false, null, lists and mappings, without YAML's tags"
 _MAX_SHOWN_VALUE: Final = 80
 _FIELD: Final = re.compile(r"(?P<path>(?P<section>[a-z_]+)(?:\.[a-z_]+|\[\d{1,9}\])*): ", re.ASCII)
 _STEP: Final = re.compile(r"([a-z_]+)|\[(\d+)\]", re.ASCII)
@@ -100,7 +101,7 @@ def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
         lines = [_line(origin, root, problem, EndpointSettings) for problem in _causes(error)]
         raise SettingsError(lines) from error
     except (TypeError, ValueError) as error:
-        raise SettingsError([f"{origin}: {error}"]) from error
+        raise SettingsError([f"{origin}: a key or value of another kind; allowed: {_PLAIN}"]) from error
     addresses = [endpoint.address for endpoint in endpoints]
     if len(set(addresses)) < len(addresses):
         twice = [i for i, address in enumerate(addresses) if address in addresses[:i]]
@@ -130,7 +131,7 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
         lines = [_line(origin, root, problem) for problem in _causes(error)]
         raise SettingsError(lines) from error
     except (TypeError, ValueError) as error:
-        raise SettingsError([f"{origin}: {error}"]) from error
+        raise SettingsError([f"{origin}: a key or value of another kind; allowed: {_PLAIN}"]) from error
     if found := contradictions(settings):
         raise SettingsError([f"{_place(origin, root, path)}: {text}" for path, text in found])
     return settings
@@ -174,18 +175,28 @@ def _text(path: Path, if_missing: str = "") -> str:
     except OSError as error:
         raise SettingsError([cause_of(error)]) from error
     except UnicodeDecodeError as error:
-        raise SettingsError([f"{path}: {error}"]) from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SettingsError([f"{path}:{line}: {cause_of(error)}; allowed: a text file in UTF-8"]) from error
 
 
 def _parsed(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
     try:
-        return _read(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return _read(text, origin)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        told = f"the character U+{error.character:04X}; allowed: text without control characters"
+        raise SettingsError([f"{origin}:{line}: {told}"]) from error
+    except yaml.YAMLError as error:
         raise SettingsError([f"{origin}: not the YAML that is expected: {error}"]) from error
+    except RecursionError as error:
+        raise SettingsError([f"{origin}: not the YAML that is expected: nested too deeply"]) from error
+    except ValueError as error:
+        raise SettingsError([f"{origin}: a number that cannot be read; allowed: {_PLAIN}"]) from error
 
 
-def _read(text: str) -> tuple[Any, yaml.Node | None]:
+def _read(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
     loader = _Loader(text)
+    loader.name = origin
     try:
         root = loader.get_single_node()
         raw = loader.construct_document(root) if root is not None else None
@@ -220,18 +231,14 @@ def _line(
         return f"{place}: unknown field, value {shown}; {allowed}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
-    if problem["type"] == "string_pattern_mismatch":
-        message = in_words(problem["ctx"]["pattern"])
-    elif problem["type"] in TYPES:
-        message = TYPES[problem["type"]]
-    else:
-        message = problem["msg"].removeprefix("Value error, ")
-        message = message.removeprefix("allowed: ").removeprefix("Input should be ")
-    field = section.model_fields.get(str(location[-1]))
+    words = in_words(problem)
+    field = section.model_fields.get(str(location[-1])) if location else None
     if problem["type"] == "literal_error" and field is not None and not field.is_required():
-        message += "; or delete the line for the default"
+        words += "; or delete the line for the default"
     shown = "not shown" if location in SECRET else _shown(problem["input"])
-    return f"{place}: {shown}; allowed: {message}"
+    if not location:  # The value is the whole file, which may hold a secret.
+        shown = "a value that cannot be read"
+    return f"{place}: {shown}; allowed: {words}"
 
 
 def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...]) -> str:
@@ -242,7 +249,7 @@ def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...])
             break
         line = mark.line + 1
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
-    return f"{origin}:{line}: {path}" if line else f"{origin}: {path}"
+    return ": ".join(part for part in (f"{origin}:{line}" if line else origin, path) if part)
 
 
 def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Mark | None, yaml.Node | None]:

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fleet.settings.address import TcpAddress
+from fleet.settings.address import OptionalTcpAddress
 from fleet.settings.strict import Name, Seconds, Share, Strict
 
 
 class AdminSettings(Strict):
     """The admin HTTP server: status, health and /metrics. Empty address: off."""
 
-    address: TcpAddress | Literal[""] = "127.0.0.1:19000"
-    ext_proc_address: TcpAddress | Literal[""] = "127.0.0.1:19001"
+    address: OptionalTcpAddress = "127.0.0.1:19000"
+    ext_proc_address: OptionalTcpAddress = "127.0.0.1:19001"
     """For `warmroute ext-proc`, which may run on the same host."""
     token_file: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] = ""
     """A file with the token that requests must bear; required beyond loopback."""

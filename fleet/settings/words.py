@@ -1,4 +1,4 @@
-"""What patterns of settings ask for, in words: an operator need not read regular expressions."""
+"""What settings ask for, in words: an operator need not read regular expressions, nor a library's terms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
 
 _ABSOLUTE: Final = "an absolute path, which begins with /"
 _DNS: Final = (
@@ -40,10 +42,22 @@ TYPES: Final[Mapping[str, str]] = {
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "string_too_short": "a string of {min_length} or more characters",
+    "string_too_long": "a string of at most {max_length} characters",
+    "too_short": "a list of {min_length} or more entries",
+    "too_long": "a list of at most {max_length} entries",
+    "int_parsing_size": "a whole number of fewer digits",
+    "json_invalid": "text in UTF-8, and numbers that a computer can hold",
 }
-"""The kinds of value by pydantic's kinds of error, in YAML's words."""
+"""What is allowed by pydantic's kinds of error, in YAML's words, with the limits of the field."""
 
 
-def in_words(pattern: str) -> str:
-    """Return what a pattern allows; the pattern itself where nobody has put it in words."""
-    return PATTERNS.get(pattern, f"what matches {pattern}")
+def in_words(problem: ErrorDetails) -> str:
+    """Return what a field allows whose value pydantic refuses."""
+    kind, limits = problem["type"], problem.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        return PATTERNS.get(limits["pattern"], f"what matches {limits['pattern']}")
+    if kind in TYPES:
+        return TYPES[kind].format_map(limits)
+    message = problem["msg"].removeprefix("Value error, ")
+    return message.removeprefix("allowed: ").removeprefix("Input should be ")

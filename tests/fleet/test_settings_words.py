@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from cli.main import main
 from fleet.errors import SettingsError
-from fleet.settings import Settings, located, parse_settings
+from fleet.settings import Settings, load_settings, located, parse_settings
+from fleet.settings.load import _models as models
 from fleet.settings.words import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pydantic import BaseModel
 
 TEXT = """\
 pools:
@@ -76,6 +82,104 @@ def test_a_field_without_a_default_is_not_to_be_deleted() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_settings(f"{TEXT}{text}\n")
     assert "delete" not in next(problem for problem in caught.value.problems if "FAST" in problem)
+
+
+LIBRARYS = re.compile(
+    r"Input should|String should|Tuple|Object of|items?\b|validation|function-|literal\[|type=|dictionary"
+    r"|valid |codec|unicode string|must be str|Exceeds|\.\.\.\[|\^"
+)
+"""Words of pydantic, PyYAML and Python."""
+WRONG: tuple[Any, ...] = (
+    *(None, True, -1, 1.5, 1e300, float("nan"), 10**30, "", "x" * 5000, "\n", "é:/", "127.0.0.1:9901x"),
+    *([], {}, [[]], [None], {"é": 1}, ["x"] * 70),
+)
+
+
+def paths(model: type[BaseModel], before: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every field, and those inside of it; lists by their first entry."""
+    for name, field in model.model_fields.items():
+        here = (*before, field.alias or name)
+        yield here
+        listed = "tuple[" in str(field.annotation)
+        for inner in models(field.annotation):
+            yield from paths(inner, (*here, 0) if listed else here)
+
+
+def put(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    held: Any = document
+    for step, following in pairwise(path):
+        if isinstance(step, int):
+            held += [] if held else [None]
+            held[0] = held[0] if held[0] is not None else {}
+        elif step not in held:
+            held[step] = [] if isinstance(following, int) else {}
+        held = held[step]
+    held[path[-1]] = value
+    return document
+
+
+PATHS = (*paths(Settings),)
+SECTIONS = {path[:length] for path in PATHS for length in range(1, len(path))}
+
+
+def no_librarys_words(document: dict[str, Any], value: Any) -> None:
+    try:
+        parse_settings(yaml.safe_dump(document, allow_unicode=True), "f.yaml")
+    except SettingsError as error:
+        told = "\n".join(error.problems).replace(repr(value)[:70], "")
+        assert not LIBRARYS.search(told), told
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
+def test_whatever_stands_in_fields_an_operator_reads_no_librarys_words(value: Any) -> None:
+    document: dict[str, Any] = {}
+    for path in PATHS:
+        if path not in SECTIONS:
+            put(document, path, deepcopy(value))
+    no_librarys_words(document, value)
+
+
+@pytest.mark.parametrize("value", [None, 1, "", [], {}, [1]], ids=repr)
+def test_whatever_stands_for_a_section_an_operator_reads_no_librarys_words(value: Any) -> None:
+    for path in SECTIONS:
+        if path[-1] != 0:
+            no_librarys_words(put(yaml.safe_load(TEXT), path, value), value)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            "admin: {address: 127.0.0.1:9901x}",
+            ":12: admin.address: '127.0.0.1:9901x'; allowed: host:port with a",
+        ),
+        ("pools: []", ":1: pools: []; allowed: a list of 1 or more entries"),
+        ("upgrades: !!binary aGVsbG8=", ": a key or value of another kind; allowed: text, numbers, "),
+        ("? !!binary aGVsbG8=\n: 1", ": a key or value of another kind; allowed: text, numbers, "),
+        (
+            'telemetry: {service_name: "\\ud800"}',
+            ": a value that cannot be read; allowed: text in UTF-8, and ",
+        ),
+        (f"limits: {{endpoints: 1{'0' * 5000}}}", ": a number that cannot be read; allowed: "),
+        ('upgrades: "\x00"', ":12: the character U+0000; allowed: text without control characters"),
+        ("admin: {address: '[1:2]:80'}", "'[1:2]:80'; allowed: an IPv6 address in the brackets, then :port"),
+        ("upgrades: [", 'in "f.yaml", line 12'),
+    ],
+)
+def test_what_no_field_can_hold_is_told_in_words(more: str, told: str) -> None:
+    text = TEXT.replace(TEXT[: TEXT.index("listeners")], f"{more}\n") if more == "pools: []" else TEXT + more
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text, "f.yaml")
+    (problem,) = caught.value.problems
+    assert told in problem
+
+
+def test_a_file_that_is_no_text_is_told_with_line_and_byte(tmp_path: Path) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_bytes(b"pools:\n\n\x9e\x00")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    assert caught.value.problems == [f"{path}:3: byte 0x9e is no UTF-8; allowed: a text file in UTF-8"]
 
 
 def test_an_operator_reads_no_regular_expression() -> None:
