@@ -11,7 +11,6 @@ from fleet.errors import WarmrouteError
 if TYPE_CHECKING:
     import argparse
 
-_A_DAY: Final = "24h"
 _NOT_IN_FORCE: Final = 1
 
 
@@ -23,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="seconds",
         type=overriding.duration,
         metavar="TIME",
-        help=f"such as 10m (default: {_A_DAY}, the most)",
+        help=f"such as 10m (default: {overriding.LONGEST}, the most)",
     )
     parser.add_argument("--clear", action="store_true", help="let it have requests again")
 
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         answer = overriding.override(args, None, None)
         print(f"{overriding.now_of(answer, args.endpoint)}, and gets requests again")
         return 0
-    answer = overriding.override(args, 0, args.seconds or overriding.duration(_A_DAY))
+    answer = overriding.override(args, 0, args.seconds or overriding.duration(overriding.LONGEST))
     entry = next((entry for entry in answer["drained"] if entry["endpoint"] == args.endpoint), None)
     if entry is not None and entry["in_force"]:
         print(f"{args.endpoint} gets no new requests, {_until(entry, answer)}; what it has begun goes on")

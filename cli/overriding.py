@@ -12,12 +12,16 @@ from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
 UPDATE_WEIGHTS: Final = "/api/v1/update_weights"
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smh])", re.ASCII)
+LONGEST: Final = "24h"
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_NEGATIVE: Final = re.compile(r"-\d")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare whose weight it is and who is asked."""
+    # Otherwise `-5m` is taken for an option, and only its lack is told.
+    parser._negative_number_matcher = _NEGATIVE
     parser.add_argument("endpoint", metavar="ENDPOINT", help="host:port, as `warmroute top` shows it")
     parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
@@ -25,11 +29,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def duration(text: str) -> float:
-    """Read seconds: `90s`, `10m`, `1.5h`."""
+    """Read seconds: `90s`, `10m`, `1.5h`, `1d`; above 0 and at most a day."""
     found = _DURATION.fullmatch(text)
-    if found is None or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number with s, m or h, such as 10m")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0.0 < seconds <= _SECONDS["d"]:
+        allowed = f"a number with s, m, h or d, such as 10m, above 0 and at most {LONGEST}"
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
+    return seconds
 
 
 def override(args: argparse.Namespace, weight: int | None, seconds: float | None) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from cli import overriding
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
     import argparse
+
+_MOST: Final = 10_000
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +21,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "weight",
         nargs="?",
-        type=int,
         metavar="N",
-        help="1 to 10000; beside it, computed weights average 1000",
+        help="a whole number from 1 to 10000; beside it, computed weights average 1000",
     )
-    parser.add_argument("--for", dest="seconds", type=overriding.duration, metavar="TIME", help="such as 10m")
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=overriding.duration,
+        metavar="TIME",
+        help=f"how long it holds, required with N: such as 10m, at most {overriding.LONGEST}",
+    )
     parser.add_argument("--clear", action="store_true", help="let the weight be computed again")
 
 
@@ -39,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.weight is None or args.seconds is None:
         raise WarmrouteError("name a weight and how long it holds, such as 100 --for 10m, or --clear")
-    if args.weight < 1:
-        raise WarmrouteError(f"N {args.weight}; allowed: 1 to 10000; warmroute drain stops all traffic")
-    answer = overriding.override(args, args.weight, args.seconds)
+    weight = int(args.weight) if _WHOLE.fullmatch(args.weight) else 0
+    if not 1 <= weight <= _MOST:
+        drain = "warmroute drain sends it nothing new, --clear lets its weight be computed again"
+        raise WarmrouteError(f"N {args.weight!r}; allowed: a whole number from 1 to {_MOST}; {drain}")
+    answer = overriding.override(args, weight, args.seconds)
     until = answer.get("weights", {}).get(args.endpoint, {}).get("overridden_until")
     print(f"{overriding.now_of(answer, args.endpoint)}, until {until}{overriding.kept(answer)}")
     return 0

@@ -150,9 +150,14 @@ def test_a_drain_outlives_a_restart(tmp_path: Path) -> None:
         (("weight", "10.9.9.9:1", "5", "--for", "1m"), "no endpoint has this address"),
         (("weight", A, "5"), "name a weight and how long it holds"),
         (("weight", A, "--for", "1m"), "name a weight and how long it holds"),
-        (("weight", A, "0", "--for", "1m"), "warmroute drain stops all traffic"),
-        (("weight", A, "10001", "--for", "1m"), "allowed: 1 to 10000"),
-        (("weight", A, "5", "--for", "48h"), "at most 86400"),
+        *(
+            (("weight", A, weight, "--for", "1m"), f"N {weight!r}; allowed: a whole number from 1 to 10000; ")
+            for weight in ("0", "-5", "10001", "99999", "1.5", "1e3", "all", "null", "")
+        ),
+        (
+            ("weight", A, "0", "--for", "1m"),
+            "warmroute drain sends it nothing new, --clear lets its weight be",
+        ),
         (("weight", A, "5", "--clear"), "--clear goes without"),
         (("drain", A, "--clear", "--for", "1m"), "--clear goes without"),
         (("drain", "10.9.9.9:1"), "no endpoint has this address"),
@@ -172,13 +177,25 @@ def test_a_token_is_needed_where_there_is_one(running: Running, said: Callable[[
     assert "--token-file" in said()
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("24h", 86_400), ("1d", 86_400)]
+)
 def test_times_have_a_unit(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "10", "0s", "-1m", "1d", "m", "1e3s", "٣m"])
+@pytest.mark.parametrize("text", ["", "10", "0s", "-1m", "25h", "2d", "1w", "m", "1e3s", "٣m"])
 def test_what_is_no_time_is_told(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["drain", A, f"--for={text}"])
-    assert "allowed: a number with s, m or h, such as 10m" in capsys.readouterr().err
+        main(["drain", A, "--for", text])
+    told = capsys.readouterr().err
+    assert (
+        f"--for: {text!r}; allowed: a number with s, m, h or d, such as 10m, above 0 and at most 24h" in told
+    )
+
+
+def test_the_help_of_weight_says_that_a_time_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["weight", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "how long it holds, required with N: such as 10m, at most 24h" in told
