@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-A, B, ALONE = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
-SETTINGS = """
+PORT = free_port()
+A, B, ALONE = (f"127.0.0.{host}:{PORT}" for host in (1, 2, 3))
+SETTINGS = f"""
 pools:
-  - {{name: p, endpoints: [{{address: "127.0.0.1:1"}}, {{address: "127.0.0.1:2"}}], joining: {{probe: none}}}}
-  - {{name: q, endpoints: [{{address: "127.0.0.1:3"}}], joining: {{probe: none}}}}
-listeners: [{{name: l, address: "127.0.0.1:9", pool: p}}, {{name: m, address: "127.0.0.1:8", pool: q}}]
-xds: {{address: "unix:{path}/xds.sock", tick_seconds: 0.02, state_path: "{path}/state"}}
+  - {{{{name: p, endpoints: [{{{{address: "{A}"}}}}, {{{{address: "{B}"}}}}], joining: {{{{probe: none}}}}}}}}
+  - {{{{name: q, endpoints: [{{{{address: "{ALONE}"}}}}], joining: {{{{probe: none}}}}}}}}
+listeners:
+  - {{{{name: l, address: "127.0.0.1:9", pool: p}}}}
+  - {{{{name: m, address: "127.0.0.1:8", pool: q}}}}
+xds: {{{{address: "unix:{{path}}/xds.sock", tick_seconds: 0.02, state_path: "{{path}}/state"}}}}
 """
 
 
@@ -78,6 +82,11 @@ class Running:
             actions=server.actions(),
             access=access,
         )
+        # The engines: whoever drains one must see another that serves.
+        engines = web.AppRunner(web.Application())
+        await engines.setup()
+        for address in (A, B, ALONE):
+            await web.TCPSite(engines, address.partition(":")[0], PORT).start()
         await server.start()
         await admin.start()
         while not server.ready:
@@ -86,6 +95,7 @@ class Running:
         await self._end.wait()
         await admin.stop()
         await server.stop()
+        await engines.cleanup()
 
 
 @pytest.fixture

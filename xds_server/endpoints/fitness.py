@@ -1,4 +1,4 @@
-"""Who would not serve, and who may be left out for it: never the last who would. Pure."""
+"""Who would not serve, and who may be left out for it: never the last of a model who would. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ def left_out(
 ) -> frozenset[str]:
     """Return those of `candidates` that get nothing new.
 
-    They are left out unless nobody else of their pool would serve: those who stay, without the candidates
-    and those who leave anyway, are in `unfit`, or there are none.
+    A candidate is left out only while somebody who stays serves each of its models: an endpoint of its pool
+    that is no candidate, does not leave, and is not in `unfit`. An endpoint without models serves any.
     """
     out: set[str] = set()
     for pool in pools if candidates else ():
-        there = {endpoint.address for endpoint in pool.endpoints} - leaving
-        if there - candidates - unfit:
-            out |= there & candidates
+        there = [endpoint for endpoint in pool.endpoints if endpoint.address not in leaving]
+        stay = [e.models for e in there if e.address not in candidates and e.address not in unfit]
+        models = {model for names in stay for model in names}
+        for endpoint in there:
+            served = bool(stay) and (not all(stay) or models.issuperset(endpoint.models))
+            if served and endpoint.address in candidates:
+                out.add(endpoint.address)
     return frozenset(out)
 
 

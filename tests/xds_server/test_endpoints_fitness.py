@@ -1,0 +1,33 @@
+"""Nobody is left out while nobody else would serve one of its models."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet.endpoint import Endpoint, Pool
+from xds_server.endpoints.fitness import left_out
+
+A, B, C = (f"10.0.0.{number}:8000" for number in (1, 2, 3))
+
+
+def pool(**models: tuple[str, ...]) -> tuple[Pool, ...]:
+    addresses = {"a": A, "b": B, "c": C}
+    return (Pool("p", tuple(Endpoint(addresses[n], pool="p", models=names) for n, names in models.items())),)
+
+
+@pytest.mark.parametrize(
+    ("models", "unfit", "out"),
+    [
+        ({"a": (), "b": ()}, "", A),
+        ({"a": (), "b": ()}, B, ""),
+        ({"a": ("m",), "b": ("m",)}, "", A),
+        ({"a": ("m", "lora"), "b": ("m",)}, "", ""),
+        ({"a": ("m", "lora"), "b": ("m",), "c": ("lora",)}, "", A),
+        ({"a": ("m", "lora"), "b": ("m",), "c": ("lora",)}, C, ""),
+        ({"a": ("m",), "b": ()}, "", A),
+        ({"a": ("m",), "b": ("other",)}, "", ""),
+    ],
+)
+def test_the_last_that_serves_a_model_stays(models: dict[str, tuple[str, ...]], unfit: str, out: str) -> None:
+    got = left_out(pool(**models), frozenset((A,)), frozenset((unfit,)))
+    assert got == frozenset((out,)) - {""}
