@@ -82,12 +82,9 @@ class XdsServer:
     ) -> None:
         certificates = certificates or Certificates()
         self._secrets = Secrets.of_server(certificates, settings, registry)
-        self._settings = settings
-        self._store = store
-        self._clock = clock
+        self._settings, self._store, self._clock = settings, store, clock
         self._ticker = Ticker(clock)
-        tls = self._secrets.engine_tls
-        reach = Reach()
+        tls, reach = self._secrets.engine_tls, Reach()
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
         self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
@@ -111,7 +108,7 @@ class XdsServer:
             on_change=self._ticker.hear,
             on_request=self._note,
             on_doubt=self._keeper.doubt,
-            not_ready=self._keeper.not_ready,
+            not_ready=self._keeper.kept_out,
             reach=reach,
             engine_tls=tls,
         )

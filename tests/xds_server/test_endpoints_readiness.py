@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.endpoint import Endpoint
 from xds_server.endpoints.gate import Verdict
 from xds_server.endpoints.readiness import GOOD_ANSWERS, SETTLED_SECONDS, Readiness
 from xds_server.signals.reach import BEGUN_LATER_SECONDS
@@ -100,11 +101,41 @@ def test_one_that_answers_clients_although_its_probe_says_no_is_ready_and_its_pr
     assert readiness.not_ready() == frozenset()
     readiness.doubt(A, later + 10, refused=True)
     assert not readiness.heard(A, Verdict.NOT_READY, later + 10)
-    assert (readiness.in_doubt(), readiness.not_ready()) == (frozenset(), frozenset())
-    readiness.doubt(A, later + 20)
+    assert readiness.not_ready() == frozenset()
+    assert readiness.in_doubt() == {A}, "it goes on being probed"
     readiness.heard(A, Verdict.READY, later + 20)
+    assert readiness.in_doubt() == frozenset()
     assert readiness.doubt(A, later + 30, refused=True)
     assert readiness.not_ready() == {A}, "it has passed, so it is believed again"
+
+
+def pool(*addresses: str, name: str = "p") -> list[Endpoint]:
+    return [Endpoint(address, pool=name) for address in addresses]
+
+
+def test_a_no_counts_where_another_probe_of_the_pool_passes() -> None:
+    readiness = proven()
+    readiness.doubt(A, NOW, refused=True)
+    assert readiness.kept_out(pool(A, B)) == {A}
+    assert readiness.kept_out([*pool(A), *pool(B, name="other")]) == frozenset()
+    readiness.doubt(B, NOW)
+    assert readiness.kept_out(pool(A, B)) == {A}, "a doubt is no no"
+    readiness.heard(B, Verdict.NOT_READY, NOW)
+    assert readiness.kept_out(pool(A, B)) == frozenset()
+
+
+def test_one_that_is_not_believed_does_not_get_what_its_peers_got() -> None:
+    readiness = proven()
+    for address in (A, B):
+        readiness.doubt(address, NOW)
+        readiness.heard(address, Verdict.NOT_READY, NOW)
+    later = NOW + BEGUN_LATER_SECONDS + 1
+    for _ in range(GOOD_ANSWERS):
+        readiness.answered(A, 0.1, later)
+    assert readiness.not_ready() == {B}
+    assert readiness.kept_out(pool(A, B)) == frozenset()
+    readiness.heard(A, Verdict.READY, later)
+    assert readiness.kept_out(pool(A, B)) == {B}
 
 
 def test_those_who_are_gone_are_forgotten() -> None:

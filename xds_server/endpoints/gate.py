@@ -14,7 +14,7 @@ from fleet.endpoint import Endpoint, Pool
 from xds_server.endpoints.fitness import left_out
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from fleet.settings import JoiningSettings
 
@@ -186,6 +186,10 @@ class Gate:
     def untried(self) -> bool:
         """Whether somebody is still taken as good without a probe's word."""
         return bool(self._presumed)
+
+    def let_in(self) -> Iterator[Endpoint]:
+        """Those that were let in and do not leave."""
+        return (held.endpoint for held in self._held.values() if held.state is State.ADMITTED)
 
     def standing(self) -> list[tuple[Endpoint, State]]:
         """Everybody, served or not."""

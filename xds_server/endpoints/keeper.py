@@ -127,6 +127,10 @@ class EndpointKeeper:
         """Addresses whose probe has to pass before they are sent anything new: its newest word was no."""
         return self._readiness.not_ready() | self._gate.refused()
 
+    def kept_out(self) -> frozenset[str]:
+        """Those of them that get nothing new: the probe of another one of their pool passes."""
+        return self._readiness.kept_out(self._gate.let_in()) | self._gate.refused()
+
     def judge(self, unfit: frozenset[str]) -> None:
         """Take who would not serve now: where that is all who are let in, everybody found is served."""
         if self._gate.judge(unfit):
@@ -292,8 +296,7 @@ class EndpointKeeper:
         )
         self._note_sources()
         unprobed = {pool.name for pool in pools if pool.joining.probe == "none"}
-        admitted = [e for e, state in self._gate.standing() if state is State.ADMITTED]
-        self._readiness.keep({e.address for e in admitted if e.pool not in unprobed})
+        self._readiness.keep({e.address for e in self._gate.let_in() if e.pool not in unprobed})
         self._probe()
         self._changed()
 

@@ -16,7 +16,9 @@ A probe must not lock out an engine that serves. So one that gets no connection,
 nothing (whether no connection counts is decided in `signals/reach.py`). Where no probe has passed yet (the
 engine may speak HTTP/2 only), a refused connection is only a doubt, and an answer that tells nothing ends it.
 And where requests reach a NOT_READY one all the same (its pool has nobody better) and it answers three of
-them well, all begun after the verdict, its probe is not believed any more until it passes once.
+them well, all begun after the verdict, its probe is not believed any more. It goes on being probed, and is
+believed again once its probe passes. In a pool in which no probe is believed and passes, none says anything:
+otherwise the first engine that is not believed would get what all others got.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from xds_server.endpoints.gate import Verdict
 from xds_server.signals.reach import BEGUN_LATER_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
+
+    from fleet.endpoint import Endpoint
 
 GOOD_ANSWERS: Final = 3
 """To clients, until an engine's probe is not believed."""
@@ -80,10 +84,12 @@ class Readiness:
     def heard(self, address: str, verdict: Verdict, now: float) -> bool:
         """Take a probe's verdict; returns whether who is ready has changed."""
         doubt = self._doubts.get(address)
+        passes = verdict in {Verdict.READY, Verdict.SILENT}
+        if passes:
+            self.passed(address)
         if doubt is None:
             return False
-        if verdict in {Verdict.READY, Verdict.SILENT}:
-            self.passed(address)
+        if passes:
             return self._settle(address, now)
         refuses = verdict is Verdict.NOT_READY
         if address in self._disbelieved if refuses else address not in self._passed:
@@ -110,12 +116,22 @@ class Readiness:
         return self._settle(address, now)
 
     def in_doubt(self) -> frozenset[str]:
-        """Who is to be probed."""
-        return frozenset(self._doubts)
+        """Who is to be probed: those in doubt, and those whose probe is not believed."""
+        return frozenset(self._doubts) | self._disbelieved
 
     def not_ready(self) -> frozenset[str]:
-        """Who is to get nothing new."""
+        """Whose probe has said no."""
         return frozenset(address for address, doubt in self._doubts.items() if not doubt.ready)
+
+    def kept_out(self, admitted: Iterable[Endpoint]) -> frozenset[str]:
+        """Who is to get nothing new, of those that were let in: another one's probe passes in their pool."""
+        not_ready = self.not_ready()
+        if not not_ready:
+            return not_ready
+        there = list(admitted)
+        failing = not_ready | self._disbelieved
+        passing = {endpoint.pool for endpoint in there if endpoint.address not in failing}
+        return not_ready & {endpoint.address for endpoint in there if endpoint.pool in passing}
 
     def keep(self, addresses: Collection[str]) -> None:
         """Forget everybody else."""
