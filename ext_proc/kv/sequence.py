@@ -20,9 +20,11 @@ from xxhash import xxh3_64_intdigest
 END: Final = (1 << 64) - 1
 """The sequence number that ends a replay: -1 as vLLM and SGLang write it."""
 MAX_HELD: Final = 4096
-"""Messages, and ..."""
-MAX_HELD_BYTES: Final = 16 * 1024 * 1024
-"""... bytes that wait for a replay; what comes beyond is asked for again."""
+"""Messages that wait for a replay; what comes beyond is asked for again."""
+MESSAGE_BYTES: Final = 256
+"""What a message that waits costs beside its payload."""
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of messages of one publisher that wait, unless its owner allows fewer."""
 MAX_TAIL: Final = 16_384
 MAX_FRUITLESS: Final = 3
 """Replays in a row that brought nothing although something is missing."""
@@ -46,7 +48,11 @@ class Sequencer:
 
     def __init__(self, *, replayable: bool) -> None:
         self.out: deque[Output] = deque()
-        """What is to be applied, in order; the owner takes it from the left."""
+        """What is to be applied, in order; the owner takes it by `take`."""
+        self.limit_bytes = MAX_BYTES
+        """Of messages that wait, to be applied or for a replay."""
+        self.bytes = 0
+        """That wait now."""
         self.wanted: int | None = None
         """From this number on a replay is to be asked for, now; the owner sets None when it has."""
         self.replaying = False
@@ -64,7 +70,6 @@ class Sequencer:
         self._tail: dict[int, int] = {}
         """Replayed messages by number, as hashes: the same may still come live."""
         self._held: deque[tuple[int, bytes]] = deque()
-        self._held_bytes = 0
         self._overflowed = False
         self._probing = False
         self._answered = False
@@ -76,6 +81,20 @@ class Sequencer:
     def settled(self) -> bool:
         """Whether all that the engine has told so far is known, as far as it can be."""
         return self._next is not None and not self.replaying
+
+    @property
+    def full(self) -> bool:
+        """Whether what is published has to wait where it is. During a replay it is dropped, and replayed."""
+        return self.bytes >= self.limit_bytes and not self.replaying
+
+    def take(self) -> Output | None:
+        """Return what is to be applied next; None: nothing."""
+        if not self.out:
+            return None
+        taken = self.out.popleft()
+        if isinstance(taken, bytes):
+            self.bytes -= len(taken) + MESSAGE_BYTES
+        return taken
 
     def connected(self) -> None:
         """Begin on a new connection: what happened in between, or before us, is asked for."""
@@ -156,7 +175,7 @@ class Sequencer:
             # Nothing was ever published: what comes next is the first.
             self.out.append(Restart(whole=True))
             self._next = 0
-        held, self._held, overflowed = self._held, deque(), self._overflowed
+        held, overflowed = tuple(self._held), self._overflowed
         self._forget_held()
         for number, payload in held:
             self.live(number, payload)
@@ -194,6 +213,7 @@ class Sequencer:
 
     def _apply(self, number: int, payload: bytes, digest: int) -> None:
         self.out.append(payload)
+        self.bytes += len(payload) + MESSAGE_BYTES
         self._next, self._newest = number + 1, digest
 
     def _begin_anew(self, *, emptied: bool = False) -> None:
@@ -210,12 +230,14 @@ class Sequencer:
         return True
 
     def _hold(self, number: int, payload: bytes) -> None:
-        if len(self._held) >= MAX_HELD or self._held_bytes + len(payload) > MAX_HELD_BYTES:
+        size = len(payload) + MESSAGE_BYTES
+        if len(self._held) >= MAX_HELD or (self.bytes and self.bytes + size > self.limit_bytes):
             self._overflowed = True
         if not self._overflowed:
             self._held.append((number, payload))
-            self._held_bytes += len(payload)
+            self.bytes += size
 
     def _forget_held(self) -> None:
+        self.bytes -= sum(len(payload) + MESSAGE_BYTES for _, payload in self._held)
         self._held.clear()
-        self._held_bytes, self._overflowed = 0, False
+        self._overflowed = False

@@ -1,7 +1,7 @@
 """KV events of a whole service: follows the membership, holds sockets and readers, answers routing.
 
-Nothing of the extra `kv-events` is imported before a pool asks for it. Where the extra is missing, or a
-tokenizer's file is wrong, that is logged once and routing goes by its own estimate.
+Nothing of the extra `kv-events` is imported before a pool has a tokenizer. Where the extra is missing, or a
+tokenizer's file is wrong, that is logged once and of texts routing goes by its own estimate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ext_proc.kv.lookup import KvLookup, PromptReader
 from ext_proc.kv.metrics import KvMetrics
+from ext_proc.kv.sequence import MAX_BYTES
+from ext_proc.kv.subscriber import RankSubscriber, Turns
 from ext_proc.kv.view import Freshness, KvView
+from ext_proc.kv.zmtp import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REPLAYS_AT_ONCE: Final = 4
+QUEUED_BYTES: Final = 128 * 1024 * 1024
+"""Of messages that wait, over all publishers: each may have its part, but one whole message."""
 FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
 
 
@@ -57,14 +62,13 @@ class KvEvents:
         self._sources: dict[str, KvEventSource] = {}
         self._subscribers: dict[str, list[asyncio.Task[None]]] = {}
         self._readers: dict[tuple[Path, Path | None], PoolReader | None] = {}
-        self._context: Any = None
+        self._turns = Turns(clock)
         self._replays = asyncio.Semaphore(REPLAYS_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting = asyncio.Event()
         """Set while a reader has text to tokenise off the loop."""
         self._left = asyncio.Event()
         """Set while there is something to sweep of those who left."""
-        self._warned = False
         self._quiet_until = float("-inf")
 
     async def start(self) -> None:
@@ -90,11 +94,6 @@ class KvEvents:
                 await task
         for address in list(self._sources):
             await self._leave(address)
-        if self._context is not None:
-            from ext_proc.kv.subscriber import end_context  # noqa: PLC0415 (an extra)
-
-            end_context(self._context)
-            self._context = None
 
     def status(self) -> Mapping[str, Any]:
         """What the admin server shows, by endpoint."""
@@ -117,6 +116,7 @@ class KvEvents:
         for address, endpoint in wanted.items():
             if address not in self._sources:
                 self._join(endpoint)
+        self._share_queue()
         self.lookup.keep_pools(pool.name for pool in membership.pools)
         for pool in membership.pools:
             followed = [e.address for e in pool.endpoints if e.address in self._sources]
@@ -126,26 +126,18 @@ class KvEvents:
     def _join(self, endpoint: Endpoint) -> None:
         source = endpoint.kv_events
         assert source is not None
-        try:
-            from ext_proc.kv import subscriber  # noqa: PLC0415 (an extra)
-        except ImportError as error:
-            if not self._warned:
-                logger.warning("KV events need the extra kv-events (%s): going by our own estimate", error)
-                self._warned = True
-            return
-        if self._context is None:
-            self._context = subscriber.new_context()
-        host = endpoint.address.rpartition(":")[0]
+        host = endpoint.address.rpartition(":")[0].strip("[]")
         trackers = self.view.add(endpoint.address, ranks=source.ranks, replayable=source.replay_port > 0)
         self._sources[endpoint.address] = source
         self._subscribers[endpoint.address] = [
             asyncio.create_task(
-                subscriber.RankSubscriber(
-                    self._context,
-                    f"tcp://{host}:{source.port + rank}",
-                    f"tcp://{host}:{source.replay_port + rank}" if source.replay_port else "",
+                RankSubscriber(
+                    host,
+                    source.port + rank,
+                    source.replay_port + rank if source.replay_port else 0,
                     source.topic,
                     tracker,
+                    self._turns,
                     self._replays,
                     self._metrics,
                     self._clock,
@@ -154,6 +146,13 @@ class KvEvents:
             )
             for rank, tracker in enumerate(trackers)
         ]
+
+    def _share_queue(self) -> None:
+        """Let all publishers' queues together take `QUEUED_BYTES`."""
+        trackers = [tracker for address in self._sources for tracker in self.view.trackers(address)]
+        limit = min(MAX_BYTES, max(MAX_MESSAGE_BYTES, QUEUED_BYTES // max(1, len(trackers))))
+        for tracker in trackers:
+            tracker.sequence.limit_bytes = limit
 
     async def _leave(self, address: str) -> None:
         for task in self._subscribers.pop(address, []):
@@ -176,6 +175,12 @@ class KvEvents:
                 loaded = await asyncio.to_thread(PoolReader.load, *paths)
                 loaded.on_waiting = self._waiting.set
                 self._readers[paths] = loaded
+            except ImportError as error:
+                logger.warning(
+                    "pool %s: a tokenizer needs the extra kv-events (%s): only token ids count",
+                    pool_name, error,
+                )  # fmt: skip
+                self._readers[paths] = None
             # The libraries raise classes of their own, or bare exceptions: the files are wrong.
             except Exception as error:  # noqa: BLE001 - the edge to other people's files, logged
                 logger.warning("pool %s: tokenizer not usable (%s): only token ids count", pool_name, error)

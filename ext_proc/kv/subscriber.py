@@ -1,46 +1,62 @@
 """Feeds one rank's tracker from its sockets: subscription, replays, connections, work in small slices.
 
-ZMQ reconnects by itself; a monitor socket tells when. Heartbeats find a peer that is frozen or behind a
-dead link. What arrives is applied in slices of `SLICE_SECONDS` with a rest between them, so that picks on
-the same loop hardly wait; what does not fit into the socket's queue meanwhile is dropped there, found
-missing by its number, and replayed.
+What arrives is applied in slices of `SLICE_SECONDS` with a rest between them, so that picks on the same loop
+hardly wait. While a publisher's queue is full its socket is not read: what does not fit there is dropped by
+the engine, found missing by its number, and replayed. Heartbeats find a peer that is frozen or behind a dead
+link.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-import zmq
-import zmq.asyncio
-from zmq.utils.monitor import recv_monitor_message
-
+from ext_proc.kv.connection import Connection
 from ext_proc.kv.sequence import END
+from ext_proc.kv.zmtp import ZmtpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ext_proc.kv.metrics import KvMetrics
     from ext_proc.kv.tracker import Tracker
+    from ext_proc.kv.zmtp import Message
 
 logger = logging.getLogger(__name__)
 
 SLICE_SECONDS: Final = 0.002
 REST_SECONDS: Final = 0.004
-MAX_MESSAGE_BYTES: Final = 1024 * 1024
-"""A message beyond this is not taken: a single event as long as that is 9 ms of decoding. Engines write some
-10 KB a step."""
-QUEUED_MESSAGES: Final = 2000
 REPLAY_PATIENCE_SECONDS: Final = 5.0
 """Without any answer for so long, a replay has failed."""
+REPLAY_SECONDS: Final = 60.0
+"""A replay that takes longer is asked for again from where it is, after those who wait for theirs."""
 RESTART_SECONDS: Final = 5.0
 MISSED_AFTER_SECONDS: Final = 15.0
-_HEARTBEAT_MS: Final = 2000
-_LOST_MS: Final = 6000
-_RECONNECT_MS: Final = 100
-_MAX_RECONNECT_MS: Final = 5000
+_RECONNECT_SECONDS: Final = 0.1
+_MAX_RECONNECT_SECONDS: Final = 5.0
+
+
+class Turns:
+    """One publisher works at a time, and all of them for at most a slice in each pass of the loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._lock = asyncio.Lock()
+        self._clock = clock
+        self._until = float("-inf")
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+        if self._clock() >= self._until:
+            try:
+                await asyncio.sleep(0)
+            except BaseException:
+                self._lock.release()
+                raise
+            self._until = self._clock() + SLICE_SECONDS
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class RankSubscriber:
@@ -48,83 +64,72 @@ class RankSubscriber:
 
     def __init__(
         self,
-        context: zmq.asyncio.Context,
-        url: str,
-        replay_url: str,
+        host: str,
+        port: int,
+        replay_port: int,
         topic: str,
         tracker: Tracker,
+        turns: Turns,
         replays: asyncio.Semaphore,
         metrics: KvMetrics,
         clock: Callable[[], float],
     ) -> None:
-        """`replay_url` is empty where there is none; `replays` limits replays at a time over all ranks."""
-        self._context = context
-        self._url = url
-        self._replay_url = replay_url
+        """`replay_port` is 0 where there is none; `replays` limits replays at a time over all ranks."""
+        self._host = host
+        self._port = port
+        self._replay_port = replay_port
         self._topic = topic.encode()
         self._tracker = tracker
+        self._turns = turns
         self._replays = replays
         self._metrics = metrics
         self._clock = clock
         self._work = asyncio.Event()
         self._told = tracker.told()
         self._gaps = self._restarts = 0
+        self._url = f"{host}:{port}"
 
     async def run(self) -> None:
         """Follow for ever."""
         while True:
             try:
-                await self._follow()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._listen())
+                    group.create_task(self._apply())
+                    group.create_task(self._miss())
             # The one edge where a fault of ours is caught: it must not end what others do on this loop.
             except Exception:
                 logger.exception("KV events: following %s failed, beginning anew", self._url)
                 self._metrics.failures.inc()
+            finally:
+                self._tracker.disconnect()
             await asyncio.sleep(RESTART_SECONDS)
 
-    async def _follow(self) -> None:
-        socket = self._socket(zmq.SUB)
-        socket.subscribe(self._topic)
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        socket.connect(self._url)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._watch(monitor))
-                group.create_task(self._receive(socket))
-                group.create_task(self._apply())
-                group.create_task(self._miss())
-        finally:
-            socket.disable_monitor()
-            socket.close(0)
-            self._tracker.disconnect()
-
-    def _socket(self, kind: int) -> zmq.asyncio.Socket:
-        socket = self._context.socket(kind)
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.RCVHWM, QUEUED_MESSAGES),
-            (zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
-            (zmq.HEARTBEAT_TIMEOUT, _LOST_MS),
-            (zmq.RECONNECT_IVL, _RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, _MAX_RECONNECT_MS),
-            (zmq.IPV6, 1),
-        ):
-            socket.setsockopt(option, value)
-        return socket
-
-    async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
+    async def _listen(self) -> None:
+        """Receive over one connection after the other."""
+        loop, pause = asyncio.get_running_loop(), _RECONNECT_SECONDS
         while True:
-            event = (await recv_monitor_message(monitor))["event"]
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                logger.info("KV events: following %s", self._url)
-                self._tracker.connect()
-            elif event == zmq.EVENT_DISCONNECTED and self._tracker.connected:
-                logger.warning("KV events: lost %s, going by our own estimate", self._url)
-                self._tracker.disconnect()
-            self._work.set()
+            began_at = loop.time()
+            try:
+                await self._receive()
+            except (OSError, ZmtpError) as error:  # A time that is over is an OSError.
+                self._disconnected(error)
+            # One that ends soon after it began, again and again, is not asked all the time.
+            lasted = loop.time() - began_at > _MAX_RECONNECT_SECONDS
+            pause = _RECONNECT_SECONDS if lasted else min(2 * pause, _MAX_RECONNECT_SECONDS)
+            await asyncio.sleep(pause)
+
+    def _disconnected(self, error: OSError | ZmtpError) -> None:
+        if isinstance(error, ZmtpError):
+            self._metrics.unreadable.inc()
+            logger.warning("KV events: %s: %s", self._url, error)
+        if self._tracker.connected:
+            logger.warning("KV events: lost %s, going by our own estimate", self._url)
+            self._tracker.disconnect()
+        self._work.set()
 
     async def _miss(self) -> None:
-        """Say that nobody publishes there: ZMQ itself tries for ever and tells nothing."""
+        """Say that nobody publishes there: a connection that fails is tried again in silence."""
         await asyncio.sleep(MISSED_AFTER_SECONDS)
         if not self._tracker.connected:
             logger.warning(
@@ -134,18 +139,40 @@ class RankSubscriber:
                 MISSED_AFTER_SECONDS,
             )
 
-    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            frames = await socket.recv_multipart()
-            numbered = _numbered(frames)
-            if numbered is None:
-                self._metrics.unreadable.inc()
-                continue
-            self._tracker.sequence.live(*numbered)
+    async def _receive(self) -> None:
+        connection = Connection(b"SUB")
+        try:
+            await connection.open(self._host, self._port)
+            connection.send(b"\x01" + self._topic)
+            logger.info("KV events: following %s", self._url)
+            self._tracker.connect()
             self._work.set()
-            if len(self._tracker.sequence.out) > QUEUED_MESSAGES:
-                # Leave the rest in the socket, which has a limit.
-                await asyncio.sleep(REST_SECONDS)
+            until = self._clock() + SLICE_SECONDS
+            while True:
+                data = await connection.read()
+                async with self._turns:
+                    for frames in connection.take(data):
+                        self._live(frames)
+                if self._clock() > until or self._tracker.sequence.full:
+                    await self._rest()
+                    until = self._clock() + SLICE_SECONDS
+        finally:
+            connection.close()
+
+    async def _rest(self) -> None:
+        """Let others work, and wait for room in the queue."""
+        while True:
+            await asyncio.sleep(REST_SECONDS)
+            if not self._tracker.sequence.full:
+                return
+
+    def _live(self, frames: Message) -> None:
+        numbered = _numbered(frames)
+        if numbered is None:
+            self._metrics.unreadable.inc()
+            return
+        self._tracker.sequence.live(*numbered)
+        self._work.set()
 
     async def _apply(self) -> None:
         while True:
@@ -158,45 +185,60 @@ class RankSubscriber:
 
     async def _drain(self) -> None:
         """Apply what has come, in slices."""
-        until = self._clock() + SLICE_SECONDS
-        while self._tracker.step():
-            if self._clock() > until:
-                await asyncio.sleep(REST_SECONDS)
+        more = True
+        while more:
+            async with self._turns:
                 until = self._clock() + SLICE_SECONDS
+                while (more := self._tracker.step()) and self._clock() <= until:
+                    pass
+            if more:
+                await asyncio.sleep(REST_SECONDS)
 
     async def _replay(self) -> None:
         """Ask for what is wanted until nothing is."""
-        sequence = self._tracker.sequence
-        async with self._replays:
-            while (start := sequence.wanted) is not None:
-                sequence.wanted = None
-                self._metrics.replays.inc()
-                socket = self._socket(zmq.DEALER)
-                try:
-                    socket.connect(self._replay_url)
-                    await socket.send_multipart([b"", start.to_bytes(8, "big")])
-                    await self._take_replay(socket)
-                except (TimeoutError, zmq.ZMQError):
-                    logger.warning("KV events: no replay from %s", self._replay_url)
-                    self._metrics.failed_replays.inc()
-                    sequence.replay_failed()
-                finally:
-                    socket.close(0)
+        while self._tracker.sequence.wanted is not None:
+            async with self._replays:
+                await self._ask()
                 await self._drain()
 
-    async def _take_replay(self, socket: zmq.asyncio.Socket) -> None:
+    async def _ask(self) -> None:
         sequence = self._tracker.sequence
+        start, sequence.wanted = sequence.wanted, None
+        if start is None:
+            return  # The connection has ended meanwhile.
+        self._metrics.replays.inc()
+        connection = Connection(b"DEALER")
+        try:
+            await connection.open(self._host, self._replay_port)
+            connection.send(b"", start.to_bytes(8, "big"))
+            await self._take_replay(connection)
+        except (OSError, ZmtpError) as error:
+            self._metrics.failed_replays.inc()
+            text = str(error) or type(error).__name__
+            logger.warning("KV events: no replay from %s:%s: %s", self._host, self._replay_port, text)
+            sequence.replay_failed()
+        finally:
+            connection.close()
+
+    async def _take_replay(self, connection: Connection) -> None:
+        sequence, until = self._tracker.sequence, self._clock() + REPLAY_SECONDS
         while sequence.replaying:
-            async with asyncio.timeout(REPLAY_PATIENCE_SECONDS):
-                frames = await socket.recv_multipart()
-            numbered = _numbered(frames)
-            if numbered is None:
-                self._metrics.unreadable.inc()
-                continue
-            sequence.replayed(*numbered)
-            if numbered[0] == END:
-                return
+            async with asyncio.timeout(min(REPLAY_PATIENCE_SECONDS, until - self._clock())):
+                data = await connection.read()
+            async with self._turns:
+                for frames in connection.take(data):
+                    if self._replayed(frames):
+                        return
             await self._drain()
+
+    def _replayed(self, frames: Message) -> bool:
+        """Take a message of a replay; whether it was the last."""
+        numbered = _numbered(frames)
+        if numbered is None:
+            self._metrics.unreadable.inc()
+            return False
+        self._tracker.sequence.replayed(*numbered)
+        return numbered[0] == END
 
     def _count(self) -> None:
         """Move what the tracker has counted into the metrics."""
@@ -223,14 +265,3 @@ def _numbered(frames: list[bytes]) -> tuple[int, bytes] | None:
     if len(frames) < 2 or len(frames[-2]) != 8:
         return None
     return int.from_bytes(frames[-2], "big"), frames[-1]
-
-
-def new_context() -> zmq.asyncio.Context:
-    """Return a context for all subscribers of a service: one thread for the sockets."""
-    return zmq.asyncio.Context()
-
-
-def end_context(context: zmq.asyncio.Context) -> None:
-    """End a context, and with it every socket that is left."""
-    with contextlib.suppress(zmq.ZMQError):
-        context.destroy(0)

@@ -113,9 +113,8 @@ class Tracker:
 
     def _begin(self) -> bool:
         """Take the next message, if there is one."""
-        if not self.sequence.out:
+        if (told := self.sequence.take()) is None:
             return False
-        told = self.sequence.out.popleft()
         if isinstance(told, Restart):
             self._restart(whole=told.whole)
             if told.emptied and self._on_emptied is not None:

@@ -34,9 +34,7 @@ class Engine:
 
 
 def taken(sequence: Sequencer) -> list[Output]:
-    out = list(sequence.out)
-    sequence.out.clear()
-    return out
+    return list(iter(sequence.take, None))
 
 
 def serve(sequence: Sequencer, engine: Engine) -> None:

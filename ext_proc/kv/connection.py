@@ -1,0 +1,105 @@
+"""A ZMTP connection over TCP: handshake in time, heartbeats, a bounded buffer. `zmtp` knows the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from ext_proc.kv.zmtp import Wire, ZmtpError
+
+if TYPE_CHECKING:
+    from ext_proc.kv.zmtp import Message
+
+HEARTBEAT_SECONDS: Final = 2.0
+LOST_SECONDS: Final = 6.0
+"""A peer of which nothing comes for so long, heartbeats' answers included, is gone."""
+_OPEN_SECONDS: Final = 5.0
+"""For the connection and the handshake."""
+_HANDSHAKE_BYTES: Final = 8192
+CHUNK_BYTES: Final = 8192
+"""Read at once: 4,096 empty frames are 3 ms of work."""
+_BUFFER_BYTES: Final = 65_536
+"""Of what is not read yet the transport keeps about twice that, and then reads no more."""
+
+
+class Connection:
+    """One connection; whoever opens it closes it."""
+
+    def __init__(self, kind: bytes) -> None:
+        """`kind` is what we are: `SUB` or `DEALER`."""
+        self._wire = Wire(kind)
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self, host: str, port: int) -> None:
+        """Connect and shake hands.
+
+        Raises:
+            OSError: there is no connection.
+            TimeoutError: nor is there one in time.
+            ZmtpError: the peer speaks something else.
+        """
+        async with asyncio.timeout(_OPEN_SECONDS):
+            self._reader, self._writer = await asyncio.open_connection(host, port, limit=_BUFFER_BYTES)
+            self._flush()
+            left = _HANDSHAKE_BYTES
+            while not self._wire.ready:
+                data = await self._some(CHUNK_BYTES)
+                left -= len(data)
+                if left < 0 or self.take(data):
+                    raise ZmtpError("it says more than a handshake before it is asked")
+
+    async def read(self) -> bytes:
+        """Return what has come, waiting for the first byte and asking for signs of life meanwhile.
+
+        Raises:
+            OSError: the connection has ended.
+            TimeoutError: the peer shows no life.
+        """
+        loop = asyncio.get_running_loop()
+        lost_at = loop.time() + LOST_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    return await self._some(CHUNK_BYTES)
+            except TimeoutError:
+                if loop.time() >= lost_at:
+                    raise
+                self._wire.ping()
+                self._flush()
+
+    def take(self, data: bytes) -> list[Message]:
+        """Return the messages that are whole with `data`, which was read.
+
+        Raises:
+            ZmtpError: the peer breaks the protocol or says more than is taken.
+        """
+        messages = self._wire.receive(data)
+        self._flush()
+        return messages
+
+    def send(self, *frames: bytes) -> None:
+        """Send a message."""
+        self._wire.send(*frames)
+        self._flush()
+
+    def close(self) -> None:
+        """End it at once."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    async def _some(self, most: int) -> bytes:
+        assert self._reader is not None
+        data = await self._reader.read(most)
+        if not data:
+            raise ConnectionResetError("the peer has ended the connection")
+        return data
+
+    def _flush(self) -> None:
+        assert self._writer is not None
+        if not self._wire.out:
+            return
+        if self._writer.transport.get_write_buffer_size() > _BUFFER_BYTES:
+            raise ZmtpError("it asks for answers and does not read them")
+        self._writer.write(bytes(self._wire.out))
+        self._wire.out.clear()

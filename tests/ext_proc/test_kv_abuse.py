@@ -1,0 +1,220 @@
+"""A hostile engine gets no more memory and no more of the loop than the limits say, and honest ones go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.abuse.kv_events import KINDS, attack, frame, message
+from ext_proc.kv import connection as connections
+from ext_proc.kv.connection import Connection
+from ext_proc.kv.sequence import END, MESSAGE_BYTES, Sequencer
+from ext_proc.kv.service import QUEUED_BYTES
+from ext_proc.kv.view import Freshness
+from ext_proc.kv.zmtp import MAX_FRAMES, MAX_MESSAGE_BYTES, Wire, ZmtpError
+from fleet.endpoint import KvEventSource
+from tests.ext_proc.kv_publisher import Publisher
+from tests.ext_proc.test_kv_service import SIZE, at, first, running, until, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def ready(kind: bytes = b"PUB") -> bytes:
+    body = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
+    return bytes((4, len(body))) + body
+
+
+def shaken() -> Wire:
+    wire = Wire(b"SUB")
+    assert wire.receive(GREETING + ready()) == []
+    assert wire.ready
+    wire.out.clear()
+    return wire
+
+
+def test_frames_make_messages_however_they_are_cut() -> None:
+    long = bytes(range(256)) * 4
+    told = [[b"kv", (7).to_bytes(8, "big"), long], [b""], [b"a", b""]]
+    data = frame(b"kv", more=True) + frame((7).to_bytes(8, "big"), more=True) + frame(long)
+    data += b"\0\0" + b"\x01\x01a" + b"\0\0"
+    for size in (1, 2, 3, 7, 64, len(data)):
+        wire = shaken()
+        messages = []
+        for start in range(0, len(data), size):
+            messages += wire.receive(data[start : start + size])
+        assert messages == told
+        assert not wire._buffer
+
+
+@pytest.mark.parametrize("name", ["endless", "small_frames", "announced"])
+def test_a_message_is_refused_before_it_is_kept(name: str) -> None:
+    wire, most = shaken(), 0
+    with pytest.raises(ZmtpError, match=r"frames|bytes"):
+        for part in KINDS[name]():
+            for start in range(0, len(part), 8192):
+                wire.receive(part[start : start + 8192])
+                most = max(most, len(wire._buffer) + wire._bytes)
+    assert most <= MAX_MESSAGE_BYTES + 8192
+    assert len(wire._frames) <= MAX_FRAMES
+
+
+def test_the_largest_message_that_is_taken_is_taken() -> None:
+    payload = bytes(MAX_MESSAGE_BYTES - 8)
+    assert shaken().receive(message(3, payload)) == [[b"", (3).to_bytes(8, "big"), payload]]
+    with pytest.raises(ZmtpError, match="bytes"):
+        shaken().receive(message(3, payload + b"x"))
+
+
+@pytest.mark.parametrize("told", [
+    b"GET / HTTP/1.1\r\n".ljust(64),
+    GREETING.replace(b"NULL", b"CURV"),
+    GREETING.replace(b"\x7f\x03", b"\x7f\x01"),
+    GREETING + frame(b"x"),
+    GREETING + ready(b"PULL"),
+    GREETING + b"\x04\x07\x05ERROR\x00",
+    GREETING + ready() + b"\x08\x00",
+    GREETING + ready() + b"\x05\x00",
+    GREETING + b"\x06" + (2000).to_bytes(8, "big"),
+])  # fmt: skip
+def test_who_speaks_something_else_is_told_apart(told: bytes) -> None:
+    with pytest.raises(ZmtpError):
+        Wire(b"SUB").receive(told)
+
+
+def test_heartbeats_are_answered_with_their_context() -> None:
+    wire = shaken()
+    assert wire.receive(b"\x04\x0a\x04PING\0\x01abc") == []
+    assert bytes(wire.out) == b"\x04\x08\x04PONGabc"
+
+
+def test_what_waits_is_counted_in_bytes_and_given_back() -> None:
+    sequence = Sequencer(replayable=True)
+    sequence.limit_bytes = 10 * (1000 + MESSAGE_BYTES)
+    sequence.connected()
+    sequence.wanted = None
+    for number in range(50):
+        sequence.live(number, bytes(1000))
+    assert sequence.bytes == sequence.limit_bytes
+    assert not sequence.full, "what comes during a replay is dropped and asked for again"
+    sequence.replayed(END, b"")
+    assert sequence.wanted == 10
+    while sequence.take() is not None:
+        pass
+    assert sequence.bytes == 0
+    sequence.disconnected()
+    for number in range(10, 30):
+        assert sequence.full == (number >= 20)
+        sequence.live(number, bytes(1000))
+
+
+@contextlib.asynccontextmanager
+async def attacked(port: int, kind: str, most_bytes: int) -> AsyncIterator[asyncio.Task[int]]:
+    task = asyncio.create_task(attack(f"127.0.0.1:{port}", kind, most_bytes=most_bytes, seconds=60.0))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("kind", ["endless", "small_frames", "announced", "pings"])
+async def test_a_message_without_an_end_costs_the_connection(
+    kind: str, unused_tcp_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        attacked(unused_tcp_port, kind, 64 << 20) as sending,
+        Publisher() as honest,
+        running(KvEventSource(unused_tcp_port), at(honest)) as made,
+    ):
+        await until(lambda: made.count("warmroute_kv_event_faults_total", fault="unreadable") >= 2)
+        assert not sending.done(), "all of it would have been taken"
+        await honest.subscribed()
+        await honest.publish(first(2))
+        await until(lambda: made.freshness("127.0.0.1:8001") is Freshness.WHOLE)
+        await until(lambda: sum(len(t.slot.blocks) for t in made.kv.view.trackers("127.0.0.1:8001")) == 2)
+    assert f"127.0.0.1:{unused_tcp_port}" in caplog.text
+
+
+async def test_a_flood_of_whole_messages_waits_at_the_engine(unused_tcp_port: int) -> None:
+    async with (
+        attacked(unused_tcp_port, "large", 256 << 20) as sending,
+        Publisher() as honest,
+        running(KvEventSource(unused_tcp_port), at(honest)) as made,
+    ):
+        await until(lambda: made.kv.status())
+        (tracker,) = made.kv.view.trackers("127.0.0.1:8000")
+        sequence, most = tracker.sequence, 0
+        await until(lambda: sequence.full)
+        await honest.subscribed()
+        await honest.publish(first(2))
+        async with asyncio.timeout(60):
+            while not any(t.slot.blocks for t in made.kv.view.trackers("127.0.0.1:8001")):
+                most = max(most, sequence.bytes)
+                await asyncio.sleep(0.005)
+        assert most <= sequence.limit_bytes + MAX_MESSAGE_BYTES + MESSAGE_BYTES
+        assert not sending.done()
+
+
+async def test_all_publishers_together_have_one_limit() -> None:
+    async with Publisher() as engine, running(at(engine)) as made:
+        await until(lambda: made.freshness() is Freshness.WHOLE)
+        alone = made.kv.view.trackers("127.0.0.1:8000")[0].sequence.limit_bytes
+        made.store.publish(view_of(at(engine), *[KvEventSource(1, ranks=8)] * 8))
+        await until(lambda: len(made.kv.status()) == 9)
+        limits = [t.sequence.limit_bytes for a in made.kv.status() for t in made.kv.view.trackers(a)]
+        assert sum(limits) <= QUEUED_BYTES
+        assert max(limits) < alone
+
+
+async def test_a_peer_that_shows_no_life_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(connections, "LOST_SECONDS", 0.1)
+    heard, gone = bytearray(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GREETING + ready())
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(100):
+                heard.extend(data)
+        writer.transport.abort()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = Connection(b"SUB")
+    await connection.open(*server.sockets[0].getsockname())
+    with pytest.raises(TimeoutError):
+        await connection.read()
+    connection.close()
+    await gone.wait()
+    assert heard.count(b"\x04PING") >= 2
+    server.close()
+    await server.wait_closed()
+
+
+async def test_an_idle_engine_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LibZMQ answers heartbeats, so silence is no fault."""
+    monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(connections, "LOST_SECONDS", 0.2)
+    pings = 0
+    ping = Wire.ping
+
+    def counted(wire: Wire) -> None:
+        nonlocal pings
+        pings += 1
+        ping(wire)
+
+    monkeypatch.setattr(Wire, "ping", counted)
+    async with Publisher() as engine, running(at(engine)) as made:
+        await until(lambda: pings > 30)
+        assert made.freshness() is Freshness.WHOLE
+        await engine.subscribed()
+        await engine.publish(first(1))
+        await until(lambda: made.held() == SIZE)
+        assert engine.asked == [0]
