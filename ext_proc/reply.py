@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ext_proc.request import MAX_HEADER_BYTES, MAX_HEADERS
+from ext_proc.request import LOOKED_HEADERS, MAX_HEADER_BYTES, MAX_HEADERS
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -55,6 +55,11 @@ _NO_BODY: Final = processing_mode_pb2.ProcessingMode(
     response_body_mode=processing_mode_pb2.ProcessingMode.NONE,
 )
 _OVERWRITE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+
+
+_KEPT_IF_CROWDED: Final = frozenset({HEADER_PROTOCOL, HEADER_IDEMPOTENCY})
+"""An older configuration of ours adds the one to every request, the other steers nothing: neither is a reason
+to fail any."""
 
 
 def _unchanged(kind: str) -> pb.ProcessingResponse:
@@ -106,14 +111,18 @@ NO_ROOM: Final = Room(0, 0)
 def room_of(sent: base_pb2.HeaderMap) -> Room:
     """Measure a request's headers against Envoy's own limits, and look for what has to go if it must be."""
     headers = sent.headers
-    count, size = MAX_HEADERS - len(headers), MAX_HEADER_BYTES - sent.ByteSize()
+    count = MAX_HEADERS - len(headers)
+    if len(headers) > LOOKED_HEADERS:
+        # Found in the bytes, where a value that spells a name counts too: then one is removed in vain.
+        spelt = sent.SerializeToString()
+        names = (name for name in REMOVED_REQUEST_HEADERS if name not in _KEPT_IF_CROWDED)
+        return Room(count, 0, tuple(name for name in names if name.encode() in spelt))
+    size = MAX_HEADER_BYTES - sent.ByteSize()
     if size < 0:  # The message's size is a little more than what Envoy counts.
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
         return Room(count, size)
-    # An older configuration of ours adds the one to every request, the other steers nothing: neither is a
-    # reason to fail any.
-    told = {entry.key for entry in headers} - {HEADER_PROTOCOL, HEADER_IDEMPOTENCY}
+    told = {entry.key for entry in headers} - _KEPT_IF_CROWDED
     return Room(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
 
 

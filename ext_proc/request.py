@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -40,6 +41,10 @@ MAX_MODEL_CHARS: Final = 512
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 60 * 1024
 """Envoy's own limits of a request's headers, by default, and of what a mutation may make of them."""
+LOOKED_HEADERS: Final = 512
+"""Headers that are looked at, for Envoys that let more through."""
+MAX_SUBSET: Final = 8192
+"""Endpoints that a gateway may allow at once; those named after them are not allowed."""
 
 _ALWAYS: Final = frozenset({ENCODING, CONTENT_TYPE, REQUEST_ID, TRACEPARENT, METHOD, PATH, UPGRADE})
 _ATTRIBUTES: Final = {
@@ -97,11 +102,17 @@ class Reads:
     def of_headers(self, sent: base_pb2.HeaderMap, told: dict[str, str]) -> None:
         """Add what is read of headers to `told`: raw_value, then value, as latin-1, which no byte breaks."""
         wanted = self.headers
-        for header in sent.headers:
+        repeated: dict[str, list[str]] = {}
+        for header in islice(sent.headers, LOOKED_HEADERS):
             if (name := header.key) in wanted:
                 raw = header.raw_value
                 text = raw.decode("latin-1") if raw else header.value
-                told[name] = f"{told[name]},{text}" if name in told else text
+                if name in told:
+                    repeated.setdefault(name, [told[name]]).append(text)
+                else:
+                    told[name] = text
+        for name, texts in repeated.items():
+            told[name] = ",".join(texts)
 
     def of_attributes(self, sent: struct_pb2.Struct, told: dict[str, str]) -> None:
         """Add what is read of attributes to `told`; headers that are there already stay."""
@@ -172,7 +183,8 @@ class Facts:
 def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
     """Read which endpoints a gateway allows: a list of texts, or one text with commas.
 
-    None: it does not say, or says something else than these two. Empty: it allows nobody.
+    None: it does not say, or says something else than these two. Empty: it allows nobody. At most
+    `MAX_SUBSET` of them.
     """
     if SUBSET_NAMESPACE not in metadata.filter_metadata:
         return None
@@ -182,9 +194,9 @@ def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
     value = fields[SUBSET_KEY]
     kind = value.WhichOneof("kind")
     if kind == "list_value":
-        texts = [entry.string_value for entry in value.list_value.values]
+        texts = [entry.string_value for entry in islice(value.list_value.values, MAX_SUBSET)]
     elif kind == "string_value":
-        texts = value.string_value.split(",")
+        texts = value.string_value.split(",", MAX_SUBSET)[:MAX_SUBSET]
     else:
         return None
     return tuple(text for entry in texts if (text := entry.strip()))
@@ -199,7 +211,7 @@ def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> tuple
     if DESTINATION_NAMESPACE in metadata.filter_metadata:
         fields = metadata.filter_metadata[DESTINATION_NAMESPACE].fields
         address = fields[SERVED_KEY].string_value.strip() if SERVED_KEY in fields else ""
-    for header in headers.headers:
+    for header in islice(headers.headers, LOOKED_HEADERS):
         if header.key == ":status":
             refused = (header.raw_value or header.value.encode())[:1] in (b"4", b"5")
         elif header.key == SERVED_KEY and not address:

@@ -14,11 +14,12 @@ from google.protobuf.message import DecodeError
 from ext_proc.decisions import PickDecisions
 from ext_proc.held import HeldBytes
 from ext_proc.idempotency.guard import Idempotency
+from ext_proc.message import decode
 from ext_proc.server_duty import Duty
 from ext_proc.server_metrics import Faults, Metrics
 from ext_proc.server_stream import ExchangeStream, Rules
 from ext_proc.spans import PickSpans
-from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +40,9 @@ _FIRST_SECONDS: Final = 0.5
 _RESET_SECONDS: Final = 0.005
 """What gRPC may take to tell of a reset after the read that it ended."""
 
+_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 HEALTH_SERVICES: Final = (
-    "envoy.service.ext_proc.v3.ExternalProcessor",
+    _SERVICE,
     "inference-extension",
     "readiness",
 )
@@ -49,7 +51,7 @@ LIVENESS_SERVICE: Final = "liveness"
 """The name under which they ask whether the process answers at all."""
 
 
-class ExtProcService(pb_grpc.ExternalProcessorServicer):
+class ExtProcService:
     """`envoy.service.ext_proc.v3.ExternalProcessor` over grpc.aio."""
 
     def __init__(
@@ -98,7 +100,14 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):
 
     def register(self, server: grpc.aio.Server) -> None:
         """Offer the service on a server."""
-        pb_grpc.add_ExternalProcessorServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        # As the generated code does it, but for the reading.
+        process = grpc.stream_stream_rpc_method_handler(
+            self.Process,
+            request_deserializer=decode,
+            response_serializer=pb.ProcessingResponse.SerializeToString,
+        )
+        handler = grpc.method_handlers_generic_handler(_SERVICE, {"Process": process})
+        server.add_generic_rpc_handlers((handler,))
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings."""
@@ -150,8 +159,8 @@ class ExtProcService(pb_grpc.ExternalProcessorServicer):
                 except TimeoutError:
                     break
                 except DecodeError:
-                    # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes, so
-                    # it is no fault of ours and no reason for an alarm.
+                    # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes, or
+                    # very many headers, so it is no fault of ours and no reason for an alarm.
                     self.metrics.unreadable.inc()
                     for reply in stream.let_go():
                         await context.write(reply)

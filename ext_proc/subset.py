@@ -6,35 +6,36 @@ protocol is proposal 004 of the Gateway API Inference Extension.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_CACHED: Final = 256
-"""A gateway sends the same list with every request of a route."""
+_MOST_ENTRIES: Final = 65_536
+"""Of all sets that are kept: a gateway sends the same list with every request of a route."""
 
 
 class Subset:
     """A set of endpoints, made once for each list of entries, so that results can be kept beside it."""
 
-    __slots__ = ("_addresses", "_hosts", "entries")
+    __slots__ = ("_split", "entries")
 
     def __init__(self, entries: tuple[str, ...]) -> None:
         self.entries = entries
-        self._addresses: frozenset[tuple[str, str]] | None = None
-        self._hosts: frozenset[str] = frozenset()
+        self._split: dict[tuple[str, str], None] | None = None
+
+    @property
+    def split(self) -> dict[tuple[str, str], None]:
+        """Host and port of each, in order; the port is empty for all of a host. Read once: IPv6 is slow."""
+        if self._split is None:
+            self._split = dict.fromkeys(map(split_address, self.entries))
+        return self._split
 
     def admits(self, address: str) -> bool:
         """Whether an endpoint, `host:port`, is among them."""
-        if self._addresses is None:
-            split = [split_address(entry) for entry in self.entries]
-            self._addresses = frozenset((host, port) for host, port in split if port)
-            self._hosts = frozenset(host for host, port in split if not port)
         host, port = split_address(address)
-        return (host, port) in self._addresses or host in self._hosts
+        return (host, port) in self.split or (host, "") in self.split
 
     def rows(
         self, position: Mapping[str, int], hosts: Callable[[], Mapping[str, Mapping[str, int]]]
@@ -44,12 +45,11 @@ class Subset:
         `position` is an endpoint's row by its address, `hosts` gives it by host and port, as `by_host` does:
         it is asked where an entry is not spelt as an address. Takes as long as there are entries.
         """
-        found: list[int] = []
-        for entry in self.entries:
-            if (row := position.get(entry)) is not None:
-                found.append(row)
-                continue
-            host, port = split_address(entry)
+        named = [position.get(entry) for entry in self.entries]
+        found = [row for row in named if row is not None]
+        if len(found) == len(named):
+            return found
+        for host, port in self.split:
             ports = hosts().get(host)
             if ports is not None:
                 found += ports.values() if not port else [ports[port]] if port in ports else ()
@@ -65,10 +65,31 @@ def by_host(position: Mapping[str, int]) -> dict[str, dict[str, int]]:
     return result
 
 
-@lru_cache(maxsize=_CACHED)
-def subset(entries: tuple[str, ...]) -> Subset:
-    """Return the set of these entries, the same object each time."""
-    return Subset(entries)
+class Subsets:
+    """The sets asked for lately, so that equal entries give the same object: bounded by all their entries."""
+
+    __slots__ = ("_entries", "_kept")
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], Subset] = {}
+        """Those asked for last stand last."""
+        self._entries = 0
+
+    def __call__(self, entries: tuple[str, ...]) -> Subset:
+        """Return the set of these entries."""
+        kept = self._kept.pop(entries, None)
+        if kept is None:
+            kept = Subset(entries)
+            self._entries += 1 + len(entries)
+            while self._entries > _MOST_ENTRIES and self._kept:
+                oldest = next(iter(self._kept))
+                self._entries -= 1 + len(oldest)
+                del self._kept[oldest]
+        self._kept[kept.entries] = kept
+        return kept
+
+
+subset: Final = Subsets()
 
 
 def split_address(entry: str) -> tuple[str, str]:

@@ -23,8 +23,8 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 """
 THEIRS = """
-from envoy.config.endpoint.v3 import endpoint_pb2 as theirs
-from envoy.service.discovery.v3 import ads_pb2_grpc as their_service
+from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2 as theirs
+from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc as their_service
 """
 OURS = """
 import ext_proc.server, xds_server.app

@@ -1,0 +1,85 @@
+"""Envoy's messages from bytes, bounded before anything is made of them. Pure.
+
+A body is one run of bytes, however long. All the rest of a message is many small things, each of which costs
+time and some hundred bytes of memory: 16 MB of empty headers are 8 million, for which the loop would stand
+still for half a second. So what is beside the bodies has a limit of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""Of a message as a whole. Other people's Envoys buffer bodies whole, and fail requests with larger ones."""
+MAX_BESIDE_BYTES: Final = 512 * 1024
+"""Of a message beside its body: headers, attributes and metadata. Envoy's own limit of headers is 60 KiB by
+default; 8,192 allowed endpoints take half of this."""
+_BODIES: Final = (
+    pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER,
+    pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER,
+)
+_BODY: Final = pb.HttpBody.BODY_FIELD_NUMBER
+_MOST_FIELDS: Final = 64
+"""That are looked at, of a message and of what holds its body; one of Envoy's has fewer than ten."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def decode(data: bytes) -> pb.ProcessingRequest:
+    """Read a message.
+
+    Raises:
+        DecodeError: it is none, or has more beside its body than is taken.
+    """
+    if len(data) > MAX_BESIDE_BYTES and (beside := _beside_bytes(data)) > MAX_BESIDE_BYTES:
+        raise DecodeError(f"{beside} bytes beside a body; allowed: {MAX_BESIDE_BYTES}")
+    message: pb.ProcessingRequest = pb.ProcessingRequest.FromString(data)
+    return message
+
+
+def _beside_bytes(data: bytes) -> int:
+    """Return the bytes of a message without those of bodies."""
+    beside = len(data)
+    for number, start, end in _fields(data, 0, len(data)):
+        if number in _BODIES:
+            beside -= sum(end - start for inner, start, end in _fields(data, start, end) if inner == _BODY)
+    return beside
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start and end of the leading fields that hold bytes; nothing of what cannot be read."""
+    for _ in range(_MOST_FIELDS):
+        if at >= end:
+            return
+        key, at = _varint(data, at, end)
+        kind = key & 7
+        if kind == _BYTES:
+            size, at = _varint(data, at, end)
+            if at + size <= end:
+                yield key >> 3, at, at + size
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(data, at, end)
+        elif kind in (_FIXED64, _FIXED32):
+            at += 8 if kind == _FIXED64 else 4
+        else:
+            return
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            break
+    return value, at
