@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bench.processes import BenchError
 from bench.tether import tethered
-from fleet.serving import configure_logging, run
+from fleet.logs import configure_logging
+from fleet.serving import run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

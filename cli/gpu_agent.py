@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM. Returns 75 when only a new process can go on, as after a change of driver."""
     # Imported late, so that the other verbs start without them.
-    from fleet.serving import configure_logging  # noqa: PLC0415
+    from fleet.logs import configure_logging  # noqa: PLC0415
     from fleet.serving import run as run_service  # noqa: PLC0415
     from fleet.settings.address import split_host_port  # noqa: PLC0415
     from gpu_agent.app import AgentConfig, serve  # noqa: PLC0415

@@ -15,8 +15,9 @@ from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
 from fleet.binding import prepare
 from fleet.credentials import hold_server
+from fleet.logs import configure_logging
 from fleet.otlp_metrics import MetricPush
-from fleet.serving import StopSignals, configure_logging, run
+from fleet.serving import StopSignals, run
 from fleet.store import FleetStore
 from fleet.telemetry import shut_down, tracer_provider
 from fleet.tls import Certificates

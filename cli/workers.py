@@ -23,7 +23,8 @@ from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
 from fleet.cause import cause_of
 from fleet.credentials import hold_server
-from fleet.serving import StopSignals, configure_logging, run
+from fleet.logs import configure_logging
+from fleet.serving import StopSignals, run
 from fleet.settings.replicas import worker_address, worker_admin_address
 from fleet.tls import Certificates
 

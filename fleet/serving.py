@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -182,17 +181,3 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a service's main coroutine on uvloop and return its exit status."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
-
-
-def configure_logging() -> None:
-    """One line a record on standard error; WARMROUTE_LOG_LEVEL sets the level."""
-    level = os.environ.get("WARMROUTE_LOG_LEVEL", "INFO").upper()
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level if level in logging.getLevelNamesMapping() else "INFO",
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    if level not in logging.getLevelNamesMapping():
-        logger.warning("WARMROUTE_LOG_LEVEL is %r, which is no level: INFO is used", level[:20])
-    # It tells of every change in the directory, and the log may lie there.
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)
