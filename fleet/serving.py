@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,12 +19,14 @@ from fleet.binding import cannot_listen, prepare
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
+SOCKET_MODE: Final = 0o660
+"""Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
 
 
 def server_options(connections: ConnectionSettings | None = None) -> Sequence[tuple[str, int]]:
@@ -118,18 +120,17 @@ class GrpcServer:
         prepare(field, self.address)
         await self.set_ready(ready=False)
         try:
-            if self._credentials is None:
-                self.server.add_insecure_port(self.address)
-            else:
-                self.server.add_secure_port(self.address, self._credentials)
+            with _sockets_for_the_group():
+                if self._credentials is None:
+                    self.server.add_insecure_port(self.address)
+                else:
+                    self.server.add_secure_port(self.address, self._credentials)
         except RuntimeError as error:
             # Only a started server can be stopped, and one that is not leaves a task behind.
             await self.server.start()
             await self.server.stop(None)
             raise cannot_listen(field, self.address, str(error)) from error
         await self.server.start()
-        if self.address.startswith("unix:"):
-            _open_to_group(Path(self.address.removeprefix("unix:")))
         logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._credentials else "")
 
     async def set_ready(self, *, ready: bool) -> None:
@@ -145,9 +146,14 @@ class GrpcServer:
         await self.server.stop(grace_seconds)
 
 
-def _open_to_group(path: Path) -> None:
-    """Let the group connect, whatever the umask: that takes write permission on the socket."""
-    path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o060)
+@contextlib.contextmanager
+def _sockets_for_the_group() -> Iterator[None]:
+    """Give Unix sockets that are bound meanwhile `SOCKET_MODE`, from their first moment."""
+    before = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class StopSignals:
