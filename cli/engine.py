@@ -8,6 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from fleet.descriptors import raise_limit
 from fleet.errors import WarmrouteError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Returns 0, or 2 when the options make no sense or the port is taken."""
+    raise_limit()
     try:
         config = _config(args)
         host, port = _address(args.address)

@@ -12,9 +12,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 
 from fleet.admin_access import Access
-from fleet.binding import listen
-from fleet.credentials import http_server
 from fleet.errors import WarmrouteError
+from fleet.http_server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -95,20 +94,15 @@ class AdminServer:
         Without `tls` it speaks plaintext.
         """
         self._address = address
-        self._field = field
         self._registry = registry
         self._ready = ready
         self._access = access or Access(address)
-        self._tls = tls
+        self._shown = "" if tls is None else " with TLS"
         self._faults = Counter(
             "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
         )
-        self._runner = web.AppRunner(
-            self._application(views, queries or {}, actions or {}),
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=1.0,
-        )
+        application = self._application(views, queries or {}, actions or {})
+        self._server = HttpServer(address, application, field=field, tls=tls)
 
     def _application(
         self,
@@ -139,13 +133,12 @@ class AdminServer:
         """
         if not self._address:
             return
-        context = None if self._tls is None else http_server(self._tls)
-        await listen(self._runner, self._field, self._address, context)
-        logger.info("admin listens on %s%s", self._address, "" if self._tls is None else " with TLS")
+        await self._server.start()
+        logger.info("admin listens on %s%s", self._address, self._shown)
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        await self._runner.cleanup()
+        await self._server.stop()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

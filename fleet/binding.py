@@ -9,14 +9,11 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
-
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterator
 
 _UNIX: Final = "unix:"
@@ -66,26 +63,6 @@ def check(field: str, address: str) -> None:
     """
     with _naming(field, address), contextlib.suppress(_TakenError):
         _look(address)
-
-
-async def listen(
-    runner: web.AppRunner | web.ServerRunner,
-    field: str,
-    address: str,
-    context: ssl.SSLContext | None = None,
-) -> None:
-    """Serve HTTP on a TCP address; an address that cannot be bound leaves nothing behind.
-
-    Raises:
-        SettingsError: it cannot be bound.
-    """
-    host, port = split_host_port(address)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise cannot_listen(field, address, why_not_bound(error)) from error
 
 
 class _UnusableError(Exception):

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -16,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from fleet.binding import cannot_listen, prepare
+from fleet.descriptors import grpc_connections, raise_limit
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
@@ -27,19 +27,24 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
 SOCKET_MODE: Final = 0o660
 """Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
+HANDSHAKE_SECONDS: Final = 10.0
+"""For TLS and the first HTTP/2 frames of a connection to a gRPC server; gRPC's own default is two minutes."""
 
 
-def server_options(connections: ConnectionSettings | None = None) -> Sequence[tuple[str, int]]:
-    """Options of our gRPC servers.
+def server_options(
+    connections: ConnectionSettings | None = None, receive_bytes: int = MAX_MESSAGE_BYTES
+) -> Sequence[tuple[str, int]]:
+    """Options of our gRPC servers; no message of more than `receive_bytes` is taken.
 
     How many streams a connection carries is for clients to say: Envoy opens another one for more, but other
     proxies would let requests wait.
     """
     held = connections or ConnectionSettings()
     return (
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", receive_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.so_reuseport", 0),
+        ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
         # A half-dead peer is noticed within these two times.
         ("grpc.keepalive_time_ms", round(1000 * held.ping_seconds)),
         ("grpc.keepalive_timeout_ms", round(1000 * held.ping_timeout_seconds)),
@@ -94,6 +99,7 @@ class GrpcServer:
         services: Sequence[str] = (),
         alive: str = "",
         credentials: grpc.ServerCredentials | None = None,
+        receive_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """`name` is the section of the settings whose `address` it is.
 
@@ -106,7 +112,8 @@ class GrpcServer:
         self._services = ("", *services)
         self._alive = alive
         self._credentials = credentials
-        self.server = grpc.aio.server(options=server_options(connections))
+        most = ("grpc.max_allowed_incoming_connections", grpc_connections())
+        self.server = grpc.aio.server(options=(*server_options(connections, receive_bytes), most))
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 
@@ -185,5 +192,6 @@ class StopSignals:
 
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a service's main coroutine on uvloop and return its exit status."""
+    raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)

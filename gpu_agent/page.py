@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fleet.admin_access import Access
-from fleet.binding import listen
 from fleet.faults import cuda_code
 from fleet.gpu import CLOCKS_EVENT_REASONS
+from fleet.http_server import HttpServer
 from fleet.settings.address import is_local
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class AgentServer:
         # Who may tell of faults may take a GPU out of service: that is for this host only.
         if is_local(address):
             application.router.add_post("/faults", self._faults)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._server = HttpServer(address, application, field="--listen")
 
     async def start(self) -> None:
         """Bind and serve.
@@ -157,12 +157,12 @@ class AgentServer:
         Raises:
             SettingsError: the address cannot be bound.
         """
-        await listen(self._runner, "--listen", self._address)
+        await self._server.start()
         logger.info("the GPU agent's page is on %s", self._address)
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        await self._runner.cleanup()
+        await self._server.stop()
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(

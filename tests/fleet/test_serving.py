@@ -62,10 +62,43 @@ async def test_a_socket_on_which_somebody_listens_is_left_alone(tmp_path: Path) 
     await first.stop(0)
 
 
-async def test_the_group_may_connect_to_a_socket(tmp_path: Path) -> None:
-    server = GrpcServer("x", f"unix:{tmp_path}/x.sock")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o177])
+async def test_a_socket_is_for_its_owner_and_group_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    """From its first moment: a directory that was there before may be open to everybody."""
+    path, server = tmp_path / "x.sock", GrpcServer("x", f"unix:{tmp_path}/x.sock")
+    modes = []
+    start = server.server.start
+
+    async def started() -> None:
+        modes.append(path.stat().st_mode & 0o777)
+        await start()
+
+    server.server.start = started
+    before = os.umask(umask)
+    try:
+        await server.start()
+        assert os.umask(umask) == umask, "what others make meanwhile keeps its mode"
+    finally:
+        os.umask(before)
+    assert [*modes, path.stat().st_mode & 0o777] == [0o660, 0o660]
+    await server.stop(0)
+
+
+async def test_silent_connections_to_a_grpc_server_have_a_limit_and_a_time(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens connections and says nothing keeps nobody out for longer than a handshake takes."""
+    monkeypatch.setattr("fleet.serving.grpc_connections", lambda: 8)
+    monkeypatch.setattr("fleet.serving.HANDSHAKE_SECONDS", 0.5)
+    server = GrpcServer("x", f"127.0.0.1:{unused_tcp_port}")
     await server.start()
-    assert (tmp_path / "x.sock").stat().st_mode & 0o060 == 0o060
+    silent = [await asyncio.open_connection("127.0.0.1", unused_tcp_port) for _ in range(20)]
+    async with asyncio.timeout(60):
+        # gRPC may say its first words before it ends a connection.
+        await asyncio.gather(*(reader.read() for reader, _ in silent), return_exceptions=True)
+    assert await health(server.address)
+    for _, writer in silent:
+        writer.transport.abort()
     await server.stop(0)
 
 

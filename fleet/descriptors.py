@@ -1,0 +1,45 @@
+"""File descriptors: as many as the system allows, and a part of them for each server.
+
+A server that took all of them would leave none to the others: a peer that opens connections to one and says
+nothing must not keep Envoys from the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 1_048_576
+"""Where the system knows no limit."""
+_HTTP_CONNECTIONS: Final = 256
+"""Of one HTTP server: far more than scrapers, health checks and people have."""
+
+
+def raise_limit() -> None:
+    """Raise this process's soft limit to the hard one: many systems begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("the limit of open files stays at %s: %s", soft, error)
+
+
+def grpc_connections() -> int:
+    """How many connections a gRPC server may have: a quarter, for there are up to three in a process."""
+    return max(16, _limit() // 4)
+
+
+def http_connections() -> int:
+    """How many connections an HTTP server may have."""
+    return max(8, min(_HTTP_CONNECTIONS, _limit() // 8))
+
+
+def _limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else min(soft, _MOST)

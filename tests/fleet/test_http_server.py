@@ -1,0 +1,243 @@
+"""Connections that say nothing cost an HTTP server no more than its limits; honest requests are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+import uvloop
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from bench.abuse.admin import KINDS, attack
+from fleet import descriptors, http_server
+from fleet.admin import AdminServer
+from fleet.http_server import HttpServer
+from gpu_agent.page import AgentServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+MOST = 16
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "http_connections", lambda: MOST)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def descriptors_now() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def changed(body: object) -> dict[str, object]:
+    return {"done": body}
+
+
+@pytest.fixture(params=["admin", "agent"])
+async def door(request: pytest.FixtureRequest, unused_tcp_port: int) -> AsyncIterator[str]:
+    address = f"127.0.0.1:{unused_tcp_port}"
+    registry = CollectorRegistry()
+    server: AdminServer | AgentServer
+    if request.param == "admin":
+        action = {"/api/v1/update_weights": changed}
+        server = AdminServer(address, registry, lambda: True, {}, actions=action)
+    else:
+        server = AgentServer(address, registry, lambda: None, lambda: True, lambda _uuid, _code: None)
+    await server.start()
+    yield address
+    await server.stop()
+
+
+async def healthy(address: str) -> bool:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as client:
+        return (await client.get(f"http://{address}/healthz")).status == 200
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "half_body"])
+async def test_health_is_answered_beside_many_connections(door: str, kind: str) -> None:
+    quiet = descriptors_now()
+    attacking = asyncio.create_task(
+        attack(door, kind, connections=8 * MOST, most_bytes=8 << 20, seconds=60.0)
+    )
+    try:
+        await until(lambda: descriptors_now() > quiet + MOST)
+        for _ in range(10):
+            assert await healthy(door)
+            # Each connection has two ends in this process, and those that are closed one for a moment.
+            assert descriptors_now() <= quiet + 8 * MOST + 2 * MOST
+            await asyncio.sleep(0.02)
+    finally:
+        attacking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await attacking
+
+
+async def test_connections_have_a_limit_and_the_one_that_waits_longest_makes_room(door: str) -> None:
+    host, _, port = door.rpartition(":")
+    opened = [await asyncio.open_connection(host, int(port)) for _ in range(MOST)]
+    await until(lambda: len([reader for reader, _ in opened if not reader.at_eof()]) == MOST)
+    newest, writer = await asyncio.open_connection(host, int(port))
+    assert await opened[0][0].read() == b""
+    assert not opened[1][0].at_eof()
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (await newest.readline()).startswith(b"HTTP/1.1 200")
+    for _, each in (*opened, (newest, writer)):
+        each.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "told", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"]
+)
+async def test_a_connection_has_a_time_for_its_next_request(
+    door: str, told: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.05)
+    host, _, port = door.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(told)
+    async with asyncio.timeout(60):
+        answer = await reader.read()
+    assert (b"200 OK" in answer) == told.endswith(b"\r\n\r\n")
+    writer.close()
+
+
+async def test_a_request_has_a_time_for_its_body(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_SECONDS", 0.05)
+    address = f"127.0.0.1:{unused_tcp_port}"
+    admin = AdminServer(
+        address, CollectorRegistry(), lambda: True, {}, actions={"/api/v1/update_weights": changed}
+    )
+    await admin.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
+    writer.write(KINDS["half_body"][0])
+    async with asyncio.timeout(60):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+    writer.transport.abort()
+    await admin.stop()
+
+
+async def test_a_handler_at_work_is_not_ended_for_its_silence(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.05)
+    let_go = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        await let_go.wait()
+        return web.Response(text="done")
+
+    application = web.Application()
+    application.router.add_get("/slow", slow)
+    server = HttpServer(f"127.0.0.1:{unused_tcp_port}", application, field="admin.address")
+    await server.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{unused_tcp_port}") as client:
+        asked = [asyncio.create_task(client.get("/slow")) for _ in range(MOST)]
+        await until(lambda: len(server._working) == MOST)
+        await asyncio.sleep(0.1)
+        # All are at work: a newcomer is refused, and nobody ended.
+        with pytest.raises(aiohttp.ClientError):
+            await client.get("/slow")
+        let_go.set()
+        for each in asked:
+            assert await (await each).text() == "done"
+    await server.stop()
+    assert not server._waiting
+    assert not server._working
+
+
+@pytest.mark.parametrize("headers", [b"a: " + b"x" * 5000, b"\r\n".join(b"x-%d: y" % n for n in range(60))])
+async def test_a_requests_head_has_a_limit(door: str, headers: bytes) -> None:
+    host, _, port = door.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"400"
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connections_that_come_all_at_once_leave_no_more_than_may_stay(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], unused_tcp_port: int
+) -> None:
+    """Services run on uvloop, whose transports are classes of its own."""
+
+    async def flood() -> None:
+        server = HttpServer(f"127.0.0.1:{unused_tcp_port}", web.Application(), field="admin.address")
+        await server.start()
+        quiet, count = descriptors_now(), 20 * MOST
+        socks = [socket.create_connection(("127.0.0.1", unused_tcp_port)) for _ in range(count)]
+        async with asyncio.timeout(60):
+            for _ in range(4 * count):
+                await asyncio.sleep(0)
+                assert descriptors_now() - quiet - count <= 2 * MOST
+        assert len(server._waiting) == MOST
+        for sock in socks:
+            sock.close()
+        # One more is the loop's own.
+        await until(lambda: descriptors_now() <= quiet + 1)
+        await server.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(flood())
+
+
+def test_every_server_has_its_part_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three gRPC servers and one of HTTP leave some for scrapes."""
+    for limit in (256, 1024, 4096, descriptors._MOST):
+        monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert 3 * descriptors.grpc_connections() + descriptors.http_connections() < limit
+
+
+def test_services_raise_the_limit_of_descriptors() -> None:
+    code = (
+        "import resource as r\n"
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (200, min(hard, 400)))\n"
+        "from fleet.serving import run\n"
+        "async def main():\n"
+        "    return r.getrlimit(r.RLIMIT_NOFILE)[0] - 400\n"
+        "raise SystemExit(run(main()))\n"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+async def test_want_of_descriptors_ends_nothing(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    accept, failed = loop.sock_accept, 0
+
+    async def refuse(listening: object) -> object:
+        nonlocal failed
+        failed += 1
+        if failed <= 3:
+            raise OSError(24, "Too many open files")
+        return await accept(listening)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "sock_accept", refuse)
+    monkeypatch.setattr(http_server, "_AGAIN_SECONDS", 0.01)
+    address = f"127.0.0.1:{unused_tcp_port}"
+    admin = AdminServer(address, CollectorRegistry(), lambda: True, {})
+    with caplog.at_level(logging.ERROR):
+        await admin.start()
+        assert await healthy(address)
+    assert caplog.text.count("Too many open files") == 1
+    await admin.stop()
