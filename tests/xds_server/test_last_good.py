@@ -113,6 +113,33 @@ def test_who_stood_in_the_settings_is_not_brought_back() -> None:
     assert [e.address for e in back.discovered.endpoints] == [B, C]
 
 
+def test_a_pool_without_sources_gets_nobody_from_the_file() -> None:
+    """Whoever can write the file would send the pool's traffic anywhere, checksum and all."""
+    given = settings(A)
+    stranger = endpoint_of(given.pools[1], EndpointSettings(address="10.6.6.6:80"))
+    saved = state(given)
+    forged = replace(
+        saved,
+        membership=Membership((saved.membership.pools[0], Pool("empty", (stranger,)))),
+        weights={**saved.weights, stranger.address: 10_000},
+        unhealthy=saved.unhealthy | {stranger.address},
+    )
+    assert decode(encode(forged, given), given) == saved
+
+
+def test_a_pool_without_sources_keeps_the_weights_of_its_own() -> None:
+    listed = f"[{{name: p, endpoints: [{{address: '{A}'}}, {{address: '{B}'}}]}}]"
+    given = parse_settings(
+        f"pools: {listed}\nlisteners: [{{name: l, address: '127.0.0.1:1', pool: p}}]", environ={}
+    )
+    mine = tuple(endpoint_of(given.pools[0], entry) for entry in given.pools[0].endpoints)
+    saved = LastGood(Membership((Pool("p", mine),)), {A: 1, B: 2}, frozenset([B]), frozenset())
+    back = decode(encode(saved, given), given)
+    assert back.weights == {A: 1, B: 2}
+    assert back.unhealthy == {B}
+    assert [e for pool in back.discovered.pools for e in pool.endpoints] == []
+
+
 def test_other_weights_settings_are_no_reason_to_refuse_it_but_other_sources_are() -> None:
     given = settings(A)
     content = encode(state(given), given)

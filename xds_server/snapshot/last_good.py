@@ -221,14 +221,19 @@ def _state(held: _File, pools: Mapping[str, PoolSettings]) -> LastGood:
     unhealthy, static = set(), set()
     for pool in held.pools:
         endpoints = []
+        settings = pools[pool.name]
+        # Without sources the file brings nobody: whoever can write it could send traffic anywhere.
+        known = None if settings.discovery else {listed.address for listed in settings.endpoints}
         for entry in pool.endpoints:
             listed = EndpointSettings.model_validate_json(bytes(entry.endpoint))
-            endpoints.append(endpoint_of(pools[pool.name], listed))
+            if known is not None and listed.address not in known:
+                continue
+            endpoints.append(endpoint_of(settings, listed))
             if entry.weight is not None:
                 weights[listed.address] = entry.weight
             if entry.unhealthy:
                 unhealthy.add(listed.address)
-            if entry.static:
+            if entry.static or known is not None:
                 static.add(listed.address)
         made.append(Pool(pool.name, tuple(endpoints)))
     return LastGood(Membership(tuple(made)), weights, frozenset(unhealthy), frozenset(static), held.saved_at)
