@@ -12,6 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ext_proc.shared.replies import bounded_parser
 from ext_proc.shared.stream import place_of
 from fleet.errors import SettingsError
 
@@ -26,6 +27,8 @@ _PREFIX: Final = "warmroute:idempotency:"
 _CONNECTIONS: Final = 32
 _PAUSE_SECONDS: Final = 1.0
 """After a fault nobody asks for so long: requests must not wait for a server that is away, one by one."""
+_MOST_REPLY_BYTES: Final = 4096
+"""Every answer is a word or a number."""
 _MOST_RELEASES: Final = 1000
 _LEASE_SECONDS: Final = 10.0
 _RENEWALS: Final = 3
@@ -83,6 +86,7 @@ class SharedFlights:
             socket_connect_timeout=settings.timeout_seconds,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
+            parser_class=bounded_parser(_MOST_REPLY_BYTES),
         )
         self._client: Any = redis.Redis.from_pool(pool)
         self._releases: set[asyncio.Task[None]] = set()

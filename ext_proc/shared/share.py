@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.shared.batch import HASH_BYTES, MAX_BATCH_BLOCKS, BatchError, decode, encode
 from ext_proc.shared.budget import Budget
 from ext_proc.shared.outbox import Outbox
+from ext_proc.shared.replies import ReplyTooLargeError
 from ext_proc.shared.stream import FROM_START, Stream, order
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_READ_ENTRIES: Final = 256
+_READ_ENTRIES: Final = 64
 _MOST_LAG_MILLISECONDS: Final = 5000
 """A reader that is further behind goes on with the newest entries."""
 _SLICE_SECONDS: Final = 0.002
@@ -159,6 +160,14 @@ class Share:
     # Reading.
 
     async def _read(self) -> None:
+        try:
+            await self._read_on()
+        except ReplyTooLargeError:
+            # Nothing tells the ids of what is too large, but an entry of our own stands behind it.
+            self._at = await self._stream.add(self._worker, encode([], self._block_bytes()), self._clock())
+            raise
+
+    async def _read_on(self) -> None:
         if not self._at:
             newest = await self._stream.newest(1)
             self._at = newest[0].id if newest else FROM_START
@@ -196,7 +205,7 @@ class Share:
         while blocks < most_blocks:
             entries = await self._stream.newest(_READ_ENTRIES, before)
             tail += entries
-            blocks += sum(map(_least_blocks, entries))
+            blocks += sum(max(1, _least_blocks(entry)) for entry in entries)
             if len(entries) < _READ_ENTRIES:
                 break
             before = b"(" + entries[-1].id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from ext_proc.shared.replies import bounded_parser
 from fleet.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from fleet.settings.replicas import SharedSettings
 
 FROM_START: Final = b"0-0"
+MOST_REPLY_BYTES: Final = 8 * 1024 * 1024
+"""Of one answer: four times what `share` asks for at once, of ordinary batches."""
+_MOST_NUMBER_BYTES: Final = 32
+_MOST_ID_BYTES: Final = 41
+"""Two numbers of 64 bits."""
+_EXHAUSTED: Final = "exhausted"
+"""In the server's error where an entry has the highest id there can be: no other could follow it."""
 _WORKER: Final = b"w"
 _DATA: Final = b"d"
 _SENT: Final = b"t"
@@ -41,7 +49,7 @@ class Entry(NamedTuple):
 
 def order(entry_id: bytes) -> tuple[int, int]:
     """Return the time in an entry's id and its number within that; 0 for what is none."""
-    parts = [int(part) if part.isdigit() else 0 for part in entry_id.split(b"-", 1)]
+    parts = [int(part) if part.isdigit() else 0 for part in entry_id[:_MOST_ID_BYTES].split(b"-", 1)]
     return parts[0], parts[1] if len(parts) > 1 else 0
 
 
@@ -85,13 +93,30 @@ class Stream:
             retry=Retry(NoBackoff(), 0),
             decode_responses=False,
             protocol=2,
+            parser_class=bounded_parser(MOST_REPLY_BYTES),
         )
+        self._error = redis.ResponseError
         self._block_milliseconds = max(1, int(settings.timeout_seconds * 500))
 
-    async def add(self, worker: bytes, data: bytes, now: float) -> None:
-        """Append an entry and let the oldest go. `now` is for the worker itself, on whatever clock it has."""
+    async def add(self, worker: bytes, data: bytes, now: float) -> bytes:
+        """Append an entry, let the oldest go, and return its id.
+
+        `now` is for the worker itself, on whatever clock it has. A stream whose ids are used up begins anew.
+        """
+        try:
+            return await self._add(worker, data, now)
+        except self._error as error:
+            if _EXHAUSTED not in str(error):
+                raise
+            await self._client.delete(self._name)
+            return await self._add(worker, data, now)
+
+    async def _add(self, worker: bytes, data: bytes, now: float) -> bytes:
         fields = {_WORKER: worker, _DATA: data, _SENT: repr(now)}
-        await self._client.xadd(self._name, fields, maxlen=self._max_length, approximate=True)
+        entry_id: bytes = await self._client.xadd(
+            self._name, fields, maxlen=self._max_length, approximate=True
+        )
+        return entry_id
 
     async def after(self, entry_id: bytes, most: int) -> list[Entry]:
         """Return the entries after one, oldest first; wait half a timeout for the first of them."""
@@ -117,6 +142,6 @@ def _entries(raw: Sequence[Any]) -> list[Entry]:
 
 def _number(text: bytes) -> float:
     try:
-        return float(text)
+        return float(text) if len(text) <= _MOST_NUMBER_BYTES else 0.0
     except ValueError:
         return 0.0

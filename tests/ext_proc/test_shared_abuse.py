@@ -1,0 +1,180 @@
+"""Whoever may write to the server of a shared index costs warm picks, little memory, and no other worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import SecretStr
+
+from bench.abuse import shared_stream as abuse
+from bench.stream_server import running_server, url_of
+from ext_proc.idempotency.shared import SharedFlights
+from ext_proc.shared.share import _READ_ENTRIES
+from ext_proc.shared.stream import MOST_REPLY_BYTES, Stream, order
+from fleet.settings import IdempotencySettings
+from tests.ext_proc.test_shared_stream import BLOCKS, Worker, eventually, shared
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bench.processes import Child
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Child]:
+    async with running_server(tmp_path) as child:
+        yield child
+
+
+@contextlib.asynccontextmanager
+async def running(*workers: Worker) -> AsyncIterator[None]:
+    for worker in workers:
+        worker.share.start()
+    try:
+        for worker in workers:
+            await eventually(lambda w=worker: w.count("warmroute_shared_connected") == 1)  # type: ignore[misc]
+        yield
+    finally:
+        for worker in workers:
+            await worker.share.stop()
+
+
+@pytest.mark.parametrize("kind", abuse.KINDS)
+async def test_workers_hear_each_other_after_an_attack(server: Child, tmp_path: Path, kind: str) -> None:
+    settings = shared(tmp_path)
+    first, second = Worker("a", settings), Worker("b", settings)
+    async with running(first, second):
+        sent = await abuse.attack(url_of(tmp_path), settings.stream, kind, most_bytes=25 << 20, seconds=3.0)
+        assert sent > 0
+
+        def heard() -> bool:
+            # What stands before the end of a skip is lost, so one batch says nothing.
+            first.share.publish("10.0.0.9:8000", BLOCKS)
+            return ("10.0.0.9:8000", BLOCKS) in second.taken
+
+        await eventually(heard)
+
+
+async def test_the_highest_id_ends_nothing(server: Child, tmp_path: Path) -> None:
+    settings = shared(tmp_path)
+    client = Stream(settings)._client
+    await client.xadd(settings.stream, {b"x": b"y"}, id=abuse.HIGHEST)
+    stream = Stream(settings)
+    added = await stream.add(b"a", b"data", 0.0)
+    assert order(added) < order(abuse.HIGHEST.encode())
+    assert [entry.data for entry in await stream.newest(10)] == [b"data"]
+    await stream.close()
+    await client.aclose()
+
+
+async def test_an_answer_is_not_read_beyond_its_limit(server: Child, tmp_path: Path) -> None:
+    settings = shared(tmp_path)
+    client = Stream(settings)._client
+    for _ in range(10):
+        await client.xadd(settings.stream, {b"w": b"x", b"d": bytes(6 << 20)})
+    worker = Worker("a", settings)
+    tracemalloc.start()
+    try:
+        await worker.share.warm_up()
+        async with running(worker):
+            worker.share.publish("10.0.0.9:8000", BLOCKS)
+            await eventually(lambda: worker.count("warmroute_shared_lag_seconds") > 0)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_REPLY_BYTES
+    finally:
+        tracemalloc.stop()
+    assert worker.count("warmroute_shared_errors_total", kind="ReplyTooLargeError") >= 1
+    await client.aclose()
+
+
+async def test_a_tail_of_nothing_has_an_end(
+    server: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries without a block count, too: otherwise all of the stream would be read."""
+    settings = shared(tmp_path, tail_blocks=100)
+    client = Stream(settings)._client
+    await abuse.KINDS["nothing"](client, settings.stream)
+    worker, asked = Worker("a", settings), 0
+    newest = worker.share._stream.newest
+
+    async def counted(*given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await newest(*given)
+
+    monkeypatch.setattr(worker.share._stream, "newest", counted)
+    await worker.share.warm_up()
+    assert asked == -(-100 // _READ_ENTRIES)
+    await worker.share.stop()
+    await client.aclose()
+
+
+class Hostile:
+    """A server that answers everything with the same bytes, for ever."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            with contextlib.suppress(OSError):
+                await reader.read(100)
+                while True:
+                    writer.write(self._answer)
+                    await writer.drain()
+                    await asyncio.sleep(0.001)
+        finally:
+            writer.transport.abort()
+            self._serving.discard(task)
+
+    async def end(self) -> None:
+        for task in tuple(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+
+ANSWERS = {
+    "a value without an end": b"$536870912\r\n" + bytes(65_536),
+    "a list without an end": b"*1000000000\r\n" + b":1\r\n" * 1000,
+    "lists in lists": b"*1\r\n" * 1000,
+    "a line without an end": b"+" + b"x" * 65_536,
+    "junk": b"\x00\xff\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) -> None:
+    hostile = Hostile(answer)
+    server = await asyncio.start_server(hostile, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = SecretStr(f"redis://127.0.0.1:{port}")
+    faults = 0
+
+    def fault() -> None:
+        nonlocal faults
+        faults += 1
+
+    flights = SharedFlights(IdempotencySettings(enabled=True, url=url, timeout_seconds=1.0), "w", fault)
+    worker = Worker("a", shared(Path("/"), url=url, timeout_seconds=1.0))
+    tracemalloc.start()
+    try:
+        worker.share.start()
+        # Unknown: the request goes on.
+        assert await flights.claim("0" * 32, 1) is None
+        await eventually(lambda: worker.errors >= 2)
+        assert faults >= 1
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST_REPLY_BYTES
+    finally:
+        tracemalloc.stop()
+        await worker.share.stop()
+        await flights.close()
+        await hostile.end()
+        server.close()
