@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ext_proc.follower import Follower
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
+from ext_proc.message import MAX_MESSAGE_BYTES
 from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
@@ -75,6 +76,7 @@ class ExtProcServer:
             services=HEALTH_SERVICES,
             alive=LIVENESS_SERVICE,
             credentials=grpc_server(certificates, settings, "ext_proc"),
+            receive_bytes=MAX_MESSAGE_BYTES,
         )
         self._service.register(self._grpc.server)
         self._share = self._joined(settings, SharedMetrics.on(registry), clock)
