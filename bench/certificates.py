@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -55,8 +55,9 @@ class Authority:
         rsa_bits: int = 0,
         key: Key | None = None,
         from_days: float = 0,
+        side: Literal["both", "server", "client"] = "both",
     ) -> Issued:
-        """Sign a certificate for DNS names and IP addresses, for both sides of a connection.
+        """Sign a certificate for DNS names, IP addresses and URIs, for one or both sides of a connection.
 
         It goes to `NAME.crt` and `NAME.key`, each moved into place. `responder` is the URL for OCSP;
         `must_staple` tells clients to want a staple, `signs_ocsp` lets the certificate sign responses. The
@@ -67,7 +68,8 @@ class Authority:
             made_for_it = rsa.generate_private_key(65537, rsa_bits) if rsa_bits else None
             key = made_for_it or ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+        usages = {"both": [server, client], "server": [server], "client": [client]}[side]
         usage = x509.ExtendedKeyUsage([*usages, *([ExtendedKeyUsageOID.OCSP_SIGNING] if signs_ocsp else [])])
         builder = _builder(
             subject, self._name, key.public_key(), days=days, from_days=from_days
@@ -149,6 +151,8 @@ def _general(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
+        if "://" in name:
+            return x509.UniformResourceIdentifier(name)
         return x509.DNSName(name)
 
 

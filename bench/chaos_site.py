@@ -64,7 +64,7 @@ class Site:
 
     def issue(self) -> Issued:
         """Sign every certificate anew; returns the listener's."""
-        for name in ("warmroute", "envoy"):
+        for name in ("warmroute", "envoy", "worker"):
             self.authority.issue(name, name)
         self.front = self.authority.issue("front", HOST)
         return self.front
@@ -155,6 +155,7 @@ def _sections(directory: str) -> dict[str, Any]:
     """Sections of the settings: TLS between all parts, with files in `directory`."""
     ours = {"certificate_file": f"{directory}/warmroute.crt", "key_file": f"{directory}/warmroute.key"}
     shown = {"certificate_file": f"{directory}/envoy.crt", "key_file": f"{directory}/envoy.key"}
+    workers = {"certificate_file": f"{directory}/worker.crt", "key_file": f"{directory}/worker.key"}
     authority = f"{directory}/test-ca.crt"
     asked = {**ours, "client_ca_file": authority}
     return {
@@ -164,7 +165,8 @@ def _sections(directory: str) -> dict[str, Any]:
             # A copy each: the settings' YAML takes no aliases.
             **{service: dict(asked) for service in ("xds", "ext_proc", "control")},
             "envoy": {**shown, "ca_file": authority, "sds_directory": directory},
-            "workers": {**shown, "ca_file": authority},
+            "workers": {**workers, "ca_file": authority},
+            "roles": {"envoys": ["envoy"], "workers": ["worker"]},
         },
     }
 

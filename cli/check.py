@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cli.forms import ROLES, obstacles
 from fleet.errors import SettingsError
 from fleet.settings import load_settings, located
+from fleet.settings.tls import unnamed
 
 if TYPE_CHECKING:
     import argparse
@@ -31,6 +32,9 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.settings)
     if args.form and (found := list(obstacles(settings, args.form))):
         raise SettingsError(found)
+    nameless = unnamed(settings)
+    if nameless is not None and nameless.keys:
+        raise SettingsError([nameless.text])
     endpoints = sum(len(pool.endpoints) for pool in settings.pools)
     print(
         f"{args.settings}: good, {len(settings.pools)} pool(s), {endpoints} endpoint(s),"
@@ -44,4 +48,7 @@ def run(args: argparse.Namespace) -> int:
         forms = ", ".join(f"`{role}`" for role in roles)
         told = located(args.settings, SettingsError([problem]))
         print(f"warmroute check: {forms} would not start on this host: {told}", file=sys.stderr)
+    if nameless is not None:
+        told = located(args.settings, SettingsError([nameless.text]))
+        print(f"warmroute check: {told}", file=sys.stderr)
     return 0

@@ -14,10 +14,11 @@ from cli.forms import addresses, admin_address
 from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
 from fleet.binding import prepare
-from fleet.credentials import hold_server
+from fleet.credentials import gate_of, hold_server
 from fleet.logs import configure_logging
 from fleet.otlp_metrics import MetricPush
 from fleet.serving import StopSignals, run
+from fleet.settings.tls import unnamed
 from fleet.store import FleetStore
 from fleet.telemetry import shut_down, tracer_provider
 from fleet.tls import Certificates
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from cli.forms import Role
     from fleet.admin import Query
+    from fleet.gate import Gate
     from fleet.settings import Settings
     from fleet.tls import Held
 
@@ -69,6 +71,8 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     registry, store = CollectorRegistry(), FleetStore()
     certificates = Certificates(registry)
     tls = hold_server(certificates, settings, "admin")
+    gate = gate_of(certificates, settings, "admin")
+    _tell_unnamed(settings)
     provider = tracer_provider(settings.telemetry, role, registry)
     parts = _parts(settings, role, store, registry, provider, certificates)
     metrics = MetricPush(settings.telemetry, role, registry)
@@ -76,11 +80,14 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     def ready() -> bool:
         return not stop.requested and all(part.ready for part in parts)
 
-    admin = _admin(settings, role, parts, registry, ready, tls)
+    admin = _admin(settings, role, parts, registry, ready, tls, gate)
 
     async def apply(changed: Settings) -> None:
         for part in parts:
             await part.apply(changed)
+        if gate is not None:
+            gate.reconfigure(changed.tls.roles)
+        _tell_unnamed(changed)
 
     watched = SettingsWatch(path, settings, apply, registry, place)
     watch = asyncio.create_task(watched.run(), name="settings watch")
@@ -105,6 +112,13 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     return 0
 
 
+def _tell_unnamed(settings: Settings) -> None:
+    found = unnamed(settings)
+    if found is not None:
+        # A service that does not start serves nobody, so it is told and not refused, whatever it is.
+        logger.log(logging.ERROR if found.keys else logging.WARNING, "%s", found.text)
+
+
 def _admin(
     settings: Settings,
     role: Role,
@@ -112,6 +126,7 @@ def _admin(
     registry: CollectorRegistry,
     ready: Callable[[], bool],
     tls: Held | None,
+    gate: Gate | None,
 ) -> AdminServer:
     """Make the admin server of all parts; a question that several answer gets one answer."""
     field, address = admin_address(settings, role)
@@ -130,6 +145,7 @@ def _admin(
         access=Access(address, TokenFile(Path(token)) if token and address else None),
         tls=tls,
         field=field,
+        gate=gate,
     )
 
 

@@ -18,7 +18,7 @@ from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
-from fleet.credentials import Dialler, grpc_server
+from fleet.credentials import Dialler, grpc_gate, grpc_server
 from fleet.serving import GrpcServer
 from fleet.tls import Certificates
 
@@ -77,6 +77,7 @@ class ExtProcServer:
             alive=LIVENESS_SERVICE,
             credentials=grpc_server(certificates, settings, "ext_proc"),
             receive_bytes=MAX_MESSAGE_BYTES,
+            gate=grpc_gate(certificates, settings, "ext_proc"),
         )
         self._service.register(self._grpc.server)
         self._share = self._joined(settings, SharedMetrics.on(registry), clock)
@@ -128,6 +129,8 @@ class ExtProcServer:
     async def apply(self, settings: Settings) -> None:
         """Take over changed settings."""
         self._settings = settings
+        if self._grpc.gate is not None:
+            self._grpc.gate.reconfigure(settings.tls.roles)
         self._router.reconfigure(settings)
         self._service.reconfigure(settings)
         await self._kv.apply(settings)

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 
-from fleet.admin_access import Access
+from fleet.admin_access import OPEN_PATHS, Access
 from fleet.errors import WarmrouteError
 from fleet.http_server import HttpServer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from fleet.gate import Gate
     from fleet.tls import Held
 
     View = Callable[[], Any]
@@ -87,17 +88,19 @@ class AdminServer:
         access: Access | None = None,
         tls: Held | None = None,
         field: str = "admin.address",
+        gate: Gate | None = None,
     ) -> None:
         """`field` is the setting that `address` comes from.
 
         `queries` are views that take parameters, merged where a path has several; `actions` take POST.
-        Without `tls` it speaks plaintext.
+        Without `tls` it speaks plaintext. `gate` checks the names in clients' certificates.
         """
         self._address = address
         self._registry = registry
         self._ready = ready
         self._access = access or Access(address)
         self._shown = "" if tls is None else " with TLS"
+        self._gate = gate
         self._faults = Counter(
             "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
         )
@@ -143,7 +146,9 @@ class AdminServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse whom the rules refuse, and tell every failure as JSON."""
-        refused = self._access.refusal(request.method, request.path, request.headers)
+        refused = self._refused_names(request) or self._access.refusal(
+            request.method, request.path, request.headers
+        )
         if refused is not None:
             headers = {"www-authenticate": "Bearer"} if refused[0] == 401 else None
             return _error(refused[0], refused[1], headers=headers)
@@ -158,6 +163,16 @@ class AdminServer:
             self._faults.inc()
             logger.exception("an admin request failed")
             return _error(500, "internal error")
+
+    def _refused_names(self, request: web.Request) -> tuple[int, str] | None:
+        """Status and text for whoever shows no operator's name; health is for all who may connect."""
+        if self._gate is None or request.path in OPEN_PATHS:
+            return None
+        shown = request.get_extra_info("ssl_object")
+        certificate = None if shown is None else shown.getpeercert(binary_form=True)
+        names = self._gate.names(certificate or b"")
+        why = self._gate.refuses(names, "admin", ("operators",))
+        return None if why is None else (403, why)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

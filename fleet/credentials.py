@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from fleet.cause import cause_of
+from fleet.gate import Gate, GrpcGate
 from fleet.serving import PING_SECONDS, channel_options
 from fleet.tls import Files
 
@@ -48,6 +49,20 @@ def grpc_server(
     """
     held = hold_server(certificates, settings, service)
     return held and server_credentials(held)
+
+
+def gate_of(certificates: Certificates, settings: Settings, service: str) -> Gate | None:
+    """Make what checks names at one of our addresses; None: it asks for no certificates."""
+    section: ServerTlsSettings | None = getattr(settings.tls, service)
+    if section is None or section.client_ca_file is None:
+        return None
+    return Gate(service, settings.tls.roles, certificates.refusals)
+
+
+def grpc_gate(certificates: Certificates, settings: Settings, service: str) -> GrpcGate | None:
+    """Make what checks names before one of our gRPC servers; None: it asks for no certificates."""
+    gate = gate_of(certificates, settings, service)
+    return None if gate is None else GrpcGate(gate, lasting=service != "ext_proc")
 
 
 def server_credentials(held: Held) -> grpc.ServerCredentials:

@@ -21,6 +21,8 @@ from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSetting
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
+    from fleet.gate import GrpcGate
+
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
@@ -100,20 +102,26 @@ class GrpcServer:
         alive: str = "",
         credentials: grpc.ServerCredentials | None = None,
         receive_bytes: int = MAX_MESSAGE_BYTES,
+        gate: GrpcGate | None = None,
     ) -> None:
         """`name` is the section of the settings whose `address` it is.
 
         `services` are names that are as ready as the server (named ""); `alive` serves from the start.
 
-        Without `credentials` it speaks plaintext.
+        Without `credentials` it speaks plaintext. `gate` checks the names in clients' certificates.
         """
         self.name = name
         self.address = address
         self._services = ("", *services)
         self._alive = alive
         self._credentials = credentials
+        self.gate = gate
         most = ("grpc.max_allowed_incoming_connections", grpc_connections())
-        self.server = grpc.aio.server(options=(*server_options(connections, receive_bytes), most))
+        renewal = () if gate is None else gate.options
+        self.server = grpc.aio.server(
+            options=(*server_options(connections, receive_bytes), most, *renewal),
+            interceptors=None if gate is None else [gate],
+        )
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 

@@ -72,6 +72,13 @@ class Certificates:
             ["use", "outcome"],
             registry=registry,
         )
+        self.refusals = Counter(
+            "warmroute_certificate_refusals_total",
+            "Calls of peers whose certificate shows no name that may make them",
+            ["use"],
+            registry=registry,
+        )
+        """For whoever checks names; by address."""
 
     def hold(self, use: str, path: str, files: Files) -> Held:
         """Read files and keep reading them; of a use that is held with equal files, return that.

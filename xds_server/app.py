@@ -116,19 +116,20 @@ class XdsServer:
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
         self._arrivals = Arrivals(settings.xds.address, clock)
+        self._doors = Doors(settings, certificates)
         self._discovery = DiscoveryService(
             self._snapshots,
             registry,
             settings.limits.xds_streams,
             observer=progress,
             arrivals=self._arrivals,
+            may_have_keys=self._doors.may_have_keys,
         )
         clients = ClientStatusService(self._discovery, progress)
         ClientExposition(clients.clients).register(registry)
-        held = Doors(settings, certificates)
-        self._grpc = held.xds(self._discovery.register, clients.register, self._sensing.register)
-        service = ControlService(store, registry, clock)
-        self._control = held.control(service.register, self._sensing.register_agents) if control else None
+        self._grpc = self._doors.xds(self._discovery.register, clients.register, self._sensing.register)
+        to_control = ControlService(store, registry, clock).register, self._sensing.register_agents
+        self._control = self._doors.control(*to_control) if control else None
         self._metrics = TickMetrics.of(registry)
         self._sleepers = Sleepers()
         pages = self._sensing.scraper.loads
@@ -185,6 +186,7 @@ class XdsServer:
         self._http2.reconfigure(settings)
         await self._http2.first_sync(self._keeper.membership())
         self._settings = settings
+        self._doors.reconfigure(settings)
         self._snapshots.max_groups = settings.limits.node_groups
         self._keeper.reconfigure(settings)
         self._sensing.reconfigure(settings)

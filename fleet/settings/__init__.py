@@ -21,6 +21,7 @@ from fleet.settings.tls import (
     ListenerTlsSettings,
     PeerTlsSettings,
     PoolTlsSettings,
+    RoleSettings,
     ServerTlsSettings,
     TlsSettings,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "PoolTlsSettings",
     "PredictiveSettings",
     "Protocol",
+    "RoleSettings",
     "ServerTlsSettings",
     "Settings",
     "SignalSettings",

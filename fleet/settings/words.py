@@ -22,6 +22,9 @@ PATTERNS: Final[Mapping[str, str]] = {
     r"^(/[^\x00]*)?$": f'{_ABSOLUTE}, or ""',
     rf"{_LABELS}$": _DNS,
     rf"{_LABELS}\.?$": _DNS,
+    rf"^((\*\.)?{_LABELS[1:]}|[a-z][a-z0-9+.-]*://[!-)+-~]+(/\*)?)$": (
+        "a DNS name, or *. and one, or a URI such as spiffe://example.org/envoy, also with /* at its end"
+    ),
     r"^https?://[^\s]+$": "an http:// or https:// URL without spaces",
     r"^https?://[^\s/?#]+\S*$": "an http:// or https:// URL without spaces",
     r"^/[\x21-\x7e]*$": "a path of a URL: / and then printable ASCII without spaces",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ssl
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -20,7 +22,8 @@ from bench.certificates import Authority
 from bench.envoy import EnvoyProcess
 from cli.main import main
 from ext_proc.app import ExtProcServer
-from fleet.names import HEADER_REASON
+from fleet.gate import GrpcGate
+from fleet.names import ADS_CLUSTER, EXT_PROC_CLUSTER, HEADER_REASON
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from fleet.tls import Certificates
@@ -62,6 +65,8 @@ tls:
     key_file: {at}/envoy.key
     ca_file: {at}/test-ca.crt
     sds_directory: {at}
+  roles:
+    envoys: [envoy.test]
 """
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello " * 200}]}
 
@@ -74,16 +79,17 @@ class Site:
         self.authority = Authority(directory)
         self.engines = Authority(directory, "engines")
         self.front_port = ports[1]
-        self.authority.issue("warmroute", "warmroute")
-        self.authority.issue("envoy")
-        self.front = self.authority.issue("front", "front.test").certificate
+        self.authority.issue("warmroute", "warmroute", side="server")
+        self.authority.issue("envoy", "envoy.test", side="client")
+        self.front = self.authority.issue("front", "front.test", side="server").certificate
         self.engine = self.engines.issue("engine", "engines.test")
         self.staple()
         names = dict(zip(("engine", "front", "xds", "ext_proc"), ports, strict=True))
         self.file = directory / "warmroute.yaml"
         self.file.write_text(TEXT.format(at=directory, **names))
         self.settings = parse_settings(self.file.read_text())
-        self.certificates = Certificates()
+        self.registry = CollectorRegistry()
+        self.certificates = Certificates(self.registry)
         self.subjects: list[Any] = []
         self.store = FleetStore()
         self.xds = self.new_xds()
@@ -234,7 +240,7 @@ async def test_a_certificate_rotates_under_load_and_no_request_fails(
             await picked(kept, site)
             loads = [asyncio.create_task(load()) for _ in range(4)]
             old = site.front
-            site.front = site.authority.issue("front", "front.test").certificate
+            site.front = site.authority.issue("front", "front.test", side="server").certificate
             # Until the staple fits too, the old set stays as a whole.
             await site.certificates.look()
             assert await shown(site) == old.serial_number
@@ -263,10 +269,10 @@ async def test_envoys_own_certificate_rotates_with_the_authority_of_ours(
     async with EnvoyProcess(prepared(site, capsys=capsys), directory=site.directory):
         await until_shown(site, site.front.serial_number)
         new = Authority(site.directory)
-        new.issue("warmroute", "warmroute")
-        new.issue("envoy")
+        new.issue("warmroute", "warmroute", side="server")
+        new.issue("envoy", "envoy.test", side="client")
         site.authority = new
-        site.front = new.issue("front", "front.test").certificate
+        site.front = new.issue("front", "front.test", side="server").certificate
         site.staple()
         await site.certificates.look()
         await until_shown(site, site.front.serial_number)
@@ -274,7 +280,7 @@ async def test_envoys_own_certificate_rotates_with_the_authority_of_ours(
         await site.xds.stop()
         site.xds = site.new_xds()
         await site.xds.start()
-        site.front = new.issue("front", "front.test").certificate
+        site.front = new.issue("front", "front.test", side="server").certificate
         site.staple()
         await site.certificates.look()
         await until_shown(site, site.front.serial_number)
@@ -292,5 +298,69 @@ async def test_an_engine_with_another_name_gets_nothing(
             async with client(site) as session, session.post(site.url, json=BODY) as response:
                 assert response.status == 503
         assert site.subjects == []
+    finally:
+        await site.stop()
+
+
+async def test_connections_are_renewed_under_load_and_no_request_fails(
+    tmp_path: Path,
+    unused_tcp_port_factory: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after each hour: streams of discovery are cut, those of requests go on to their ends."""
+    short = functools.partial(GrpcGate, connection_seconds=0.5, last_seconds=0.2)
+    monkeypatch.setattr("fleet.credentials.GrpcGate", short)
+    site = Site(tmp_path, [unused_tcp_port_factory() for _ in range(4)])
+    await site.start()
+    statuses: Counter[tuple[int, bool]] = Counter()
+    try:
+        async with EnvoyProcess(prepared(site, capsys=capsys), directory=tmp_path) as envoy:
+            await until_shown(site, site.front.serial_number)
+            async with client(site) as session:
+                await picked(session, site)
+
+                async def renewals() -> float:
+                    stats = await envoy.stats()
+                    made = (f"cluster.{name}.upstream_cx_total" for name in (ADS_CLUSTER, EXT_PROC_CLUSTER))
+                    return min(stats[name] for name in made)
+
+                before = await renewals()
+                async with asyncio.timeout(60):
+                    while statuses.total() < 300 or await renewals() < before + 5:
+                        async with session.post(site.url, json=BODY) as response:
+                            statuses[response.status, HEADER_REASON in response.headers] += 1
+                stats = await envoy.stats()
+        assert {status for status, _ in statuses} == {200}
+        assert statuses[200, False] <= statuses.total() / 20, statuses
+        assert [name for name, value in stats.items() if name.endswith("update_rejected") and value] == []
+    finally:
+        await site.stop()
+
+
+async def test_an_envoy_with_another_name_gets_no_configuration_and_no_key(
+    tmp_path: Path, unused_tcp_port_factory: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the right authority. Once it has a listed name, the same Envoy gets all."""
+    site = Site(tmp_path, [unused_tcp_port_factory() for _ in range(4)])
+    site.authority.issue("envoy", "agent.test", side="client")
+    await site.start()
+
+    def refusals() -> float:
+        return site.registry.get_sample_value("warmroute_certificate_refusals_total", {"use": "xds"}) or 0.0
+
+    try:
+        async with EnvoyProcess(prepared(site, capsys=capsys), directory=tmp_path) as envoy:
+            async with asyncio.timeout(60):
+                while refusals() < 2:
+                    await asyncio.sleep(0.05)
+            stats = await envoy.stats()
+            assert stats["listener_manager.lds.update_success"] == 0
+            assert stats["cluster_manager.cds.update_success"] == 0
+        site.authority.issue("envoy", "envoy.test", side="client")
+        async with EnvoyProcess(prepared(site, capsys=capsys), directory=tmp_path):
+            await until_shown(site, site.front.serial_number)
+            async with client(site) as session:
+                await picked(session, site)
     finally:
         await site.stop()

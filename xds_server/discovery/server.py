@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from fleet.errors import PeerError
-from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from fleet.names import (
+    RESOURCE_TYPES,
+    SERVED_TYPES,
+    TYPE_CLUSTER,
+    TYPE_ENDPOINT,
+    TYPE_LISTENER,
+    TYPE_ROUTE,
+)
 from xds_server.discovery.admission import Admission
 from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.delta import Delta
@@ -58,7 +65,8 @@ class DiscoveryService:
     `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
     clusters outlive what refers to them (both: `variant.py`); `max_names` bounds the names of one
     subscription. `admission` bounds how fast new streams get their first answer. `arrivals` logs who comes
-    and goes.
+    and goes. `may_have_keys` says of a stream's context whether secrets are served there; where they are not,
+    they are a type like others that nobody serves.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class DiscoveryService:
         max_names: int = DEFAULT_MAX_NAMES,
         admission: Admission | None = None,
         arrivals: Arrivals | None = None,
+        may_have_keys: Callable[[Any], bool] = lambda _context: True,
     ) -> None:
         self._store = store
         self._metrics = DiscoveryMetrics.of(registry)
@@ -82,6 +91,7 @@ class DiscoveryService:
         self._linger_seconds = linger_seconds
         self._max_names = max_names
         self._admission = admission or Admission()
+        self._may_have_keys = may_have_keys
         self._streams: dict[int, DiscoveryStream] = {}
         self._numbers = itertools.count(1)
         # Nonces are unlike those of an earlier process, so that a client's old one never matches.
@@ -134,6 +144,7 @@ class DiscoveryService:
         machine = variant(
             lambda: f"{self._boot}-{number}-{next(nonces)}",
             only_type=only_type,
+            served=SERVED_TYPES if self._may_have_keys(context) else RESOURCE_TYPES,
             max_names=self._max_names,
             lingers=True,
             plans=self._plans[variant],

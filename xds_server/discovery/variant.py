@@ -25,7 +25,7 @@ from xds_server.discovery.rules import Rules
 from xds_server.discovery.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from xds_server.discovery.answers import Answer
     from xds_server.snapshot.snapshot import Resource, Snapshot
@@ -38,7 +38,8 @@ DEFAULT_MAX_NAMES: Final = 20_000
 class Variant(ABC):
     """One stream as a state machine: requests and snapshots in, responses out, no I/O.
 
-    `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS.
+    `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS, with all
+    types of `served`.
     Without `lingers` nothing waits for `let_go`. Without `plans` nothing is shared with other streams,
     and every change goes by the rules.
     """
@@ -52,6 +53,7 @@ class Variant(ABC):
         next_nonce: Callable[[], str],
         *,
         only_type: str | None = None,
+        served: Collection[str] = SERVED_TYPES,
         max_names: int = DEFAULT_MAX_NAMES,
         lingers: bool = False,
         plans: Plans | None = None,
@@ -60,6 +62,7 @@ class Variant(ABC):
         self.subscriptions: dict[str, Subscription] = {}
         self._next_nonce = next_nonce
         self._only_type = only_type
+        self._served = served
         self._max_names = max_names
         self._snapshot: Snapshot | None = None
         self._rules = Rules(self.subscriptions, lingers=lingers)
@@ -224,12 +227,12 @@ class Variant(ABC):
         not lose its clusters over it.
         """
         type_url: str = request.type_url or self._only_type or ""
-        if type_url in SERVED_TYPES and self._only_type in (None, type_url):
+        if type_url in self._served and self._only_type in (None, type_url):
             return type_url
         if self._only_type is None and type_url:
             self.unserved_requests += 1
             return None
-        allowed = ", ".join(SERVED_TYPES if self._only_type is None else (self._only_type,))
+        allowed = ", ".join(self._served if self._only_type is None else (self._only_type,))
         raise PeerError(f"type_url {type_url[:200]!r} is not served here, allowed: {allowed}")
 
     @staticmethod

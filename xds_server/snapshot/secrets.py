@@ -26,7 +26,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
 from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
-from fleet.settings.tls import keys_are_safe
+from fleet.settings.tls import SAFE_FOR_KEYS, keys_are_safe
 from fleet.tls import Files
 from xds_server.engine_tls import Dials
 from xds_server.ocsp.response import must_staple
@@ -133,7 +133,7 @@ class Secrets:
         """
         if tls.secret_names(settings) and not keys_are_safe(settings):
             # The addresses of the file may be other ones than those that are bound since the start.
-            raise SettingsError(["xds.address: plaintext with keys; allowed: a Unix socket, or tls.xds"])
+            raise SettingsError([f"xds.address: anybody could have keys; allowed: {SAFE_FOR_KEYS}"])
         wanted = _wanted(settings)
         for use, path, files in wanted:
             # All of them first, so that settings which are refused change nothing.

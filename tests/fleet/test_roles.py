@@ -1,0 +1,165 @@
+"""Who a peer is by the names in its certificate, and which settings can tell peers apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.certificates import Authority
+from cli.main import main
+from fleet.errors import SettingsError
+from fleet.roles import PeerNames, has_role, refusal
+from fleet.settings import RoleSettings, parse_settings
+from fleet.settings.tls import unnamed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def roles(*envoys: str, **others: Any) -> RoleSettings:
+    return RoleSettings(envoys=envoys, **others)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "fits"),
+    [
+        ("envoy", PeerNames(dns=("envoy",)), True),
+        ("Envoy.Example", PeerNames(dns=("other", "eNVOY.example")), True),
+        ("envoy", PeerNames(dns=("envoy.example",)), False),
+        ("envoy", PeerNames(dns=("xenvoy",)), False),
+        ("envoy", PeerNames(dns=("envoy\0.example",)), False),
+        ("envoy", PeerNames(uris=("envoy",)), False),
+        ("*.gpu.example", PeerNames(dns=("host-7.gpu.example",)), True),
+        ("*.gpu.example", PeerNames(dns=("a.host-7.gpu.example",)), False),
+        ("*.gpu.example", PeerNames(dns=("gpu.example",)), False),
+        ("*.gpu.example", PeerNames(dns=(".gpu.example",)), False),
+        ("host.gpu.example", PeerNames(dns=("*.gpu.example",)), False),
+        ("spiffe://a/ns/e", PeerNames(uris=("spiffe://a/ns/e",)), True),
+        ("spiffe://a/ns/e", PeerNames(uris=("spiffe://a/ns/E",)), False),
+        ("spiffe://a/ns/e", PeerNames(uris=("spiffe://a/ns/e/f",)), False),
+        ("spiffe://a/ns/e", PeerNames(dns=("spiffe://a/ns/e",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/e/f",)), True),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/nsx/e",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/../other",)), False),
+        ("envoy", PeerNames(), False),
+    ],
+)
+def test_a_name_counts_as_the_kind_that_it_is_and_as_a_whole(
+    pattern: str, names: PeerNames, *, fits: bool
+) -> None:
+    assert has_role(names, ("envoys",), roles(pattern)) is fits
+    assert has_role(names, ("agents",), roles(pattern)) is False
+    assert has_role(names, ("agents", "envoys"), roles(pattern)) is fits
+
+
+def test_without_roles_everybody_has_all_and_with_them_nobody_has_what_is_not_named() -> None:
+    assert has_role(PeerNames(), ("envoys",), None)
+    assert not has_role(PeerNames(dns=("x",)), ("envoys",), RoleSettings())
+    assert not has_role(PeerNames(dns=("x",)), (), roles("x"))
+
+
+def test_a_refusal_names_what_was_shown_and_the_settings_and_is_bounded_and_escaped() -> None:
+    names = PeerNames(dns=("a\nERROR forged\x1b[2J", "é", "x" * 5000, "d", "e", "f"))
+    told = refusal(names, ("envoys", "gateways"), roles("envoy"))
+    assert told is not None
+    assert told.isascii()
+    assert told.isprintable()
+    assert len(told) < 500
+    assert r"'a\nERROR forged\x1b[2J'" in told
+    assert told.endswith("and 2 more; allowed: a name in tls.roles.envoys or tls.roles.gateways")
+    assert "no DNS name or URI" in str(refusal(PeerNames(), ("agents",), roles("envoy")))
+
+
+def test_names_are_read_from_the_certificate_whole(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("x", "envoy.test", "spiffe://a/b", "10.0.0.1")
+    assert PeerNames.of(issued.certificate) == PeerNames(("envoy.test",), ("spiffe://a/b",))
+    assert PeerNames.of(Authority(tmp_path, "other").issue("y").certificate) == PeerNames()
+
+
+TEXT = """
+pools: [{{name: chat, endpoints: [{{address: "10.0.0.11:8000"}}]}}]
+listeners:
+  - {{name: llm, address: "0.0.0.0:443", pool: chat, tls: {{certificate_file: /f.crt, key_file: /f.key}}}}
+xds: {{address: "127.0.0.1:18000"}}
+ext_proc: {{address: "127.0.0.1:18001"}}
+control: {{address: "127.0.0.1:18002"}}
+tls:
+  envoy: {{certificate_file: /e.crt, key_file: /e.key, ca_file: /ca.crt}}
+  workers: {{certificate_file: /w.crt, key_file: /w.key, ca_file: /ca.crt}}
+  xds: {{certificate_file: /s.crt, key_file: /s.key, client_ca_file: /clients.crt}}
+  ext_proc: {{certificate_file: /s.crt, key_file: /s.key, client_ca_file: /clients.crt}}
+  control: {{certificate_file: /s.crt, key_file: /s.key, client_ca_file: {control_ca}}}
+{more}
+"""
+
+
+def text(more: str = "", control_ca: str = "/clients.crt") -> str:
+    return TEXT.format(more=f"  {more}" if more else "", control_ca=control_ca)
+
+
+def test_settings_say_what_to_write_where_roles_cannot_be_told_apart() -> None:
+    found = unnamed(parse_settings(text()))
+    assert found is not None
+    assert found.keys
+    assert "roles: {envoys: [NAME], workers: [NAME], agents: []}" in found.text
+    apart = unnamed(parse_settings(text(control_ca="/others.crt")))
+    assert apart is not None
+    assert not apart.keys, "workers' authority is not Envoys'"
+    named = "roles: {envoys: [envoy], workers: [worker], agents: ['*.gpu.example']}"
+    assert unnamed(parse_settings(text(named))) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("roles: {workers: [worker]}", r"tls\.roles\.envoys: without a name nobody could use tls\.xds"),
+        ("roles: {grpc_clients: [c], gateways: [g]}", r"tls\.roles\.workers: without a name"),
+        ("roles: {envoys: ['*']}", r"tls\.roles\.envoys\[0\]: '\*'; allowed: a DNS name, or \*\. and one"),
+        ("roles: {envoys: ['a.*']}", r"tls\.roles\.envoys\[0\]"),
+        ("roles: {envoys: ['spiffe://a/*/b']}", r"tls\.roles\.envoys\[0\]"),
+        ("roles: {envoys: ['spiffe://*']}", r"tls\.roles\.envoys\[0\]"),
+        ("roles: {envoys: ['en voy']}", r"tls\.roles\.envoys\[0\]"),
+        ("roles: {envoy: [envoy]}", r"tls\.roles\.envoy: unknown field"),
+    ],
+)
+def test_roles_that_shut_everybody_out_or_say_nothing_are_refused(more: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        parse_settings(text(more))
+
+
+def test_roles_where_nobody_is_asked_for_a_certificate_are_refused() -> None:
+    alone = "pools: [{name: p, endpoints: [{address: '10.0.0.1:1'}]}]\n"
+    alone += "listeners: [{name: l, address: '127.0.0.1:2', pool: p}]\ntls: {roles: {envoys: [envoy]}}\n"
+    with pytest.raises(SettingsError, match=r"tls\.roles: nobody is asked for a certificate"):
+        parse_settings(alone)
+
+
+def test_keys_go_to_nobody_who_shows_no_certificate() -> None:
+    """TLS alone keeps others from reading along, and lets anybody ask."""
+    open_to_all = text().replace("key_file: /s.key, client_ca_file: /clients.crt", "key_file: /s.key", 1)
+    with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls: anybody could have a key"):
+        parse_settings(open_to_all)
+
+
+@pytest.mark.parametrize(
+    ("more", "control_ca", "status", "told"),
+    [
+        ("", "/clients.crt", 2, "fetch the keys"),
+        ("", "/others.crt", 0, "tls.roles: not set"),
+        ("roles: {envoys: [envoy], workers: [worker]}", "/clients.crt", 0, ""),
+    ],
+)
+def test_check_refuses_where_others_than_envoys_could_fetch_keys_and_else_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, control_ca: str, status: int, told: str
+) -> None:
+    file = tmp_path / "warmroute.yaml"
+    file.write_text(text(more, control_ca))
+    assert main(["check", str(file)]) == status
+    shown = capsys.readouterr()
+    # That the files are not here is told as well.
+    assert told in shown.err
+    assert ("tls.roles" in shown.err) is bool(told)
+    assert ("good" in shown.out) is (status == 0)
