@@ -145,6 +145,14 @@ class AdminServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer, and end connections whose certificates are no longer in force: the next one asks anew."""
+        response = await self._answer(request, handler)
+        shown = request.get_extra_info("ssl_object")
+        if shown is not None and getattr(shown.context, "retired", False):
+            response.force_close()
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse whom the rules refuse, and tell every failure as JSON."""
         refused = self._refused_names(request) or self._access.refusal(
             request.method, request.path, request.headers

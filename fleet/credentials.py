@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -150,41 +150,60 @@ class Dialler:
         )
 
 
+class HttpContext(ssl.SSLContext):
+    """Context of an HTTP server for one set of files."""
+
+    retired = False
+    """Whether another one has taken its place: its connections should end when that hurts nobody."""
+
+
+class _Newest(ssl.SSLContext):
+    """Gives each connection to the newest context, whole.
+
+    Only so are sessions gone with the context that began them: one that is merely exchanged in the midst of a
+    handshake leaves tickets in force, by which a client comes back whose authority is no more.
+    """
+
+    newest: HttpContext
+
+    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+        return self.newest.wrap_bio(*given, **named)
+
+
 def http_server(held: Held) -> ssl.SSLContext:
-    """Context of an HTTP server that follows what is held, from one handshake to the next.
+    """Context of an HTTP server that follows what is held, from one connection to the next.
 
     Raises:
         OSError: the files cannot be used.
     """
-    newest = http_context(held.files)
+    context = _Newest(ssl.PROTOCOL_TLS_SERVER)
+    context.newest = http_context(held.files)
 
     def renew() -> None:
-        nonlocal newest
         try:
-            newest = http_context(held.files)
+            made = http_context(held.files)
         except OSError as error:
             logger.error("certificates of %s from before stay in force: %s", held.use, cause_of(error))
-
-    def choose(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        # Called at each handshake, also of clients that name no server.
-        handshake.context = newest
+            return
+        context.newest.retired = True
+        context.newest = made
 
     held.on_change.append(renew)
-    context = http_context(held.files)
-    context.sni_callback = choose
     return context
 
 
-def http_context(files: Files) -> ssl.SSLContext:
+def http_context(files: Files) -> HttpContext:
     """Make the context of an HTTP server.
 
     Raises:
         OSError: the files cannot be used.
     """
     assert files.certificate_file is not None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.ca_file)
+    context = HttpContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_flags = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).verify_flags
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files.certificate_file, files.key_file)
     if files.ca_file is not None:
+        context.load_verify_locations(files.ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
