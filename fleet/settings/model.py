@@ -69,7 +69,7 @@ class LimitSettings(_Strict):
     xds_streams: Annotated[int, Field(ge=1, le=100_000)] = 2000
     node_groups: Annotated[int, Field(ge=1, le=100_000)] = 64
     """Places of Envoys that get weights by distance; Envoys beyond that get them without."""
-    metrics_page_bytes: Annotated[int, Field(ge=1024, le=268_435_456)] = 8_388_608
+    metrics_page_bytes: Annotated[int, Field(ge=1024, le=268_435_456)] = 1_048_576
     endpoints: Annotated[int, Field(ge=1, le=100_000)] = 5000
     decisions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Newest picks, and newest changes of weights, that are remembered to be explained."""

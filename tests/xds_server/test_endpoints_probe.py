@@ -11,7 +11,6 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -19,9 +18,10 @@ from fleet.endpoint import Endpoint
 from fleet.settings import JoiningSettings
 from tests.envoy.fickle import Deaf
 from xds_server.endpoints.gate import Verdict
-from xds_server.endpoints.probe import Prober, _unconnected
+from xds_server.endpoints.probe import Prober
 from xds_server.engine_tls import Dial
-from xds_server.signals.fetch import NO_ROUTE, FetchError, PageFetcher
+from xds_server.http1.client import FetchError
+from xds_server.signals.fetch import PageFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -252,7 +252,7 @@ async def test_a_slow_handshake_is_a_connection(heard: Heard) -> None:
 async def test_a_time_out_that_comes_late_is_our_own(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process stood still, and found no connection when it went on."""
     with contextlib.closing(await Deaf().fill()) as deaf:
-        monkeypatch.setattr("xds_server.signals.fetch._LATE_FACTOR", 0.0)
+        monkeypatch.setattr("xds_server.http1.client._LATE_FACTOR", 0.0)
         heard.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
         assert await heard.first() is Verdict.UNKNOWN
 
@@ -265,10 +265,19 @@ async def test_a_time_out_that_comes_late_is_our_own(heard: Heard, monkeypatch: 
         (errno.ENETDOWN, Verdict.UNKNOWN),
     ],
 )
-def test_a_host_without_a_network_says_nothing_of_others(number: int, verdict: Verdict) -> None:
-    error = aiohttp.ClientConnectorError(None, OSError(number, "told"))  # type: ignore[arg-type]
-    assert _unconnected("http://engine", error).verdict is verdict
-    assert (number in NO_ROUTE) is (verdict is Verdict.NO_CONNECTION)
+async def test_a_host_without_a_network_says_nothing_of_others(
+    number: int, verdict: Verdict, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise OSError(number, "told")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    heard.probe("192.0.2.1:80")
+    assert await heard.first() is verdict
+    async with PageFetcher(1_000) as fetcher:
+        with pytest.raises(FetchError) as raised:
+            await fetcher.fetch("http://192.0.2.1/metrics", 60.0)
+    assert raised.value.no_route is (verdict is Verdict.NO_CONNECTION)
 
 
 async def test_a_server_that_is_let_in_without_a_model_to_ask_for_is_warned_of(

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds_server.signals.page import Sample, read_samples
+from bench.abuse.pages import KINDS
+from xds_server.signals import page as page_module
+from xds_server.signals.page import MAX_WANTED_LINES, PageError, PageReader, Sample, read_samples
 
 PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
 
@@ -107,3 +109,48 @@ def test_an_engines_page_gives_each_wanted_line() -> None:
     assert names.count("vllm:num_requests_waiting") == 1  # and not the one by reason
     assert len(names) == 26
     assert page.malformed_lines == 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_page_reads_the_same_in_any_slices(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = frozenset({"vllm:time_to_first_token_seconds_bucket", "vllm:num_requests_waiting", "m"})
+    pages = [PAGE, PAGE.replace(b"\n", b"\r\n"), b"m 1", b"\n\nm 1\n\n", b"#\nm{ 1\nm 2\nm 3"]
+    reader = PageReader(names)
+    whole = [reader.read(page) for page in pages]
+    monkeypatch.setattr(page_module, "_SLICE_BYTES", size)
+    for page, lines in zip(pages, whole, strict=True):
+        reader = PageReader(names)
+        assert reader.read(page) == lines
+        assert reader.read(page) == lines, "the short way"
+
+
+def test_more_wanted_lines_than_a_page_may_have_are_not_read() -> None:
+    reader = PageReader(frozenset({"m"}))
+    assert len(reader.read(b"m 1\n" * MAX_WANTED_LINES).values) == MAX_WANTED_LINES
+    with pytest.raises(PageError):
+        reader.read(b"m 1\n" * (MAX_WANTED_LINES + 1))
+    assert reader.read(b"m 2\n").values == [2.0]
+
+
+def test_no_expression_gets_a_large_page_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold Python's lock, and with it the loop, whatever thread it runs on."""
+    parts: list[int] = []
+    slices = page_module._slices
+
+    def noting(page: bytes) -> object:
+        parts.extend(end - begin for begin, end in slices(page))
+        return slices(page)
+
+    monkeypatch.setattr(page_module, "_slices", noting)
+    (page,) = KINDS["many_lines"]()
+    with pytest.raises(PageError):
+        read_samples(page, frozenset({"vllm:num_requests_running"}))
+    assert sum(parts) == len(page) + 1
+    assert max(parts) < len(page) / 10
+
+
+def test_a_wanted_line_without_end_is_malformed() -> None:
+    (page,) = KINDS["long_labels"]()
+    read = read_samples(page + b"vllm:num_requests_running 1\n", frozenset({"vllm:num_requests_running"}))
+    assert [sample.value for sample in read.samples] == [1.0]
+    assert read.malformed_lines == 1

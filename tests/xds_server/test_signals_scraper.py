@@ -20,8 +20,9 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
 from tests.envoy.fickle import Deaf
+from xds_server.http1.client import FetchError
 from xds_server.signals import scraper as scraper_module
-from xds_server.signals.fetch import FetchError, PageFetcher
+from xds_server.signals.fetch import PageFetcher
 from xds_server.signals.scraper import Scraper, phase
 
 if TYPE_CHECKING:
@@ -50,9 +51,12 @@ async def serving(handler: Handler, port: int = 0) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def scraping(
-    *endpoints: Endpoint, signals: SignalSettings = FAST, registry: CollectorRegistry | None = None
+    *endpoints: Endpoint,
+    signals: SignalSettings = FAST,
+    registry: CollectorRegistry | None = None,
+    limits: LimitSettings | None = None,
 ) -> AsyncIterator[Scraper]:
-    scraper = Scraper(signals, LimitSettings(), registry)
+    scraper = Scraper(signals, limits or LimitSettings(), registry)
     scraper.update(members(*endpoints))
     try:
         yield scraper
@@ -251,7 +255,11 @@ async def test_five_megabytes_within_the_limit_are_read() -> None:
         return web.Response(body=b"# filler\n" * 500_000 + PAGE)
 
     signals = SignalSettings(scrape_interval_seconds=5.0, scrape_timeout_seconds=60.0)
-    async with serving(handler) as address, scraping(endpoint(address), signals=signals) as scraper:
+    limits = LimitSettings(metrics_page_bytes=8_388_608)
+    async with (
+        serving(handler) as address,
+        scraping(endpoint(address), signals=signals, limits=limits) as scraper,
+    ):
         assert await scraper.first_sync(60)
         assert scraper.loads()[address].kv_capacity_tokens is not None
 

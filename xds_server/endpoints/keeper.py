@@ -84,7 +84,9 @@ class EndpointKeeper:
 
     async def start(self) -> None:
         """Run the sources; what they tell comes in from now on."""
-        self._prober = Prober(self._heard, engine_tls=self._engine_tls)
+        self._prober = Prober(
+            self._heard, engine_tls=self._engine_tls, page_bytes=self._settings.limits.metrics_page_bytes
+        )
         self._reconcile(initial=True)
 
     async def close(self) -> None:

@@ -8,28 +8,26 @@ what its address says.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import random
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import aiohttp
 import msgspec
 
-from fleet.cause import cause_of
+from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import Verdict
 from xds_server.engine_tls import plaintext
+from xds_server.http1.client import Client, FetchError
 from xds_server.signals.auto import kind_of
 from xds_server.signals.engines import ENGINES
-from xds_server.signals.fetch import CONNECT_SHARE, NO_ROUTE, at_own_port, gives_no_connection
+from xds_server.signals.fetch import at_own_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
-    from xds_server.engine_tls import Dial, EngineTls
+    from xds_server.engine_tls import EngineTls
 
     Heard = Callable[[str, Verdict], bool]
     """Takes address and verdict; returns whether to go on probing."""
@@ -38,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 100
 """Probes at the same time; the others wait, and their time-out begins after the wait."""
-_MAX_BYTES: Final = 1_048_576
+_MAX_LIST_BYTES: Final = 1_048_576
 _JITTER: Final = 0.2
 _OK: Final = 200
 _GUARDED: Final = frozenset((401, 403))
@@ -49,7 +47,7 @@ _NO_ENGINE: Final = "mend the address, or set pools.joining.probe for a server o
 _PATHS: Final = {"models": "/v1/models", "health": "/health"}
 
 
-class _Model(msgspec.Struct):
+class _Model(msgspec.Struct, gc=False):
     id: str
 
 
@@ -77,14 +75,17 @@ class Prober:
         heard: Heard,
         jitter: Callable[[], float] = random.random,
         engine_tls: EngineTls = plaintext,
+        page_bytes: int = LimitSettings().metrics_page_bytes,
     ) -> None:
         self._heard = heard
+        self._page_bytes = page_bytes
         self._engine_tls = engine_tls
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._session: aiohttp.ClientSession | None = None
+        # Connections are not kept: an engine that comes up may still change its process.
+        self._client = Client({"Accept-Encoding": "identity", "User-Agent": "warmroute"}, keeps=False)
         self.refusals: dict[str, str] = {}
         """Why each endpoint that is probed is not let in, by its newest answer."""
 
@@ -101,12 +102,9 @@ class Prober:
                 self._tasks[address] = (endpoint, joining, task)
 
     async def close(self) -> None:
-        """Stop every task and close every connection."""
+        """Stop every task, and with it its connection."""
         self.update({})
         await asyncio.gather(*self._ending, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._ending.add(task)
@@ -131,18 +129,11 @@ class Prober:
         dial = self._engine_tls(endpoint.pool)
         scheme = "http" if dial is None else "https"
         url = f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}"
-        began, seconds = time.monotonic(), joining.probe_timeout_seconds
         try:
-            async with asyncio.timeout(seconds):
-                status, body = await self._get(url, dial, seconds)
-        except aiohttp.ConnectionTimeoutError:
-            none = await gives_no_connection(url, time.monotonic() - began, seconds * CONNECT_SHARE)
-            verdict = Verdict.NO_CONNECTION if none else Verdict.UNKNOWN
-            return Answer(verdict, f"GET {url}: no connection in time; {_NETWORK}")
-        except aiohttp.ClientConnectorError as error:
-            return _unconnected(url, error)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            return Answer(Verdict.UNKNOWN, f"GET {url}: no whole answer ({type(error).__name__})")
+            got, body = await self._client.get(url, joining.probe_timeout_seconds, _MAX_LIST_BYTES, dial)
+        except FetchError as error:
+            return _unanswered(url, error)
+        status = got.status
         answered = f"GET {url} was answered {status}"
         if status in _SILENT:
             return await self._silent(endpoint, joining, answered, guarded=status in _GUARDED)
@@ -173,33 +164,15 @@ class Prober:
         dial = self._engine_tls(endpoint.pool) if own else None
         asked = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
         try:
-            async with asyncio.timeout(timeout_seconds):
-                status, page = await self._get(endpoint.metrics_url, dial, timeout_seconds)
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            return Verdict.UNKNOWN, f"{asked} was not to be had ({type(error).__name__})"
-        if status != _OK:
-            none = own and status in _SILENT - _GUARDED
-            return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{asked} was answered {status}"
+            got, page = await self._client.get(endpoint.metrics_url, timeout_seconds, self._page_bytes, dial)
+        except FetchError as error:
+            return Verdict.UNKNOWN, f"{asked} was not to be had ({error.detail})"
+        if got.status != _OK:
+            none = own and got.status in _SILENT - _GUARDED
+            return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{asked} was answered {got.status}"
         if kind_of(ENGINES, page):
             return Verdict.SILENT, ""
         return Verdict.NOT_READY, f"{asked} is no known engine's"
-
-    async def _get(self, url: str, dial: Dial | None, timeout_seconds: float) -> tuple[int, bytes]:
-        """Return status and at most the bound of the body: what is longer is cut."""
-        if self._session is None:
-            # Connections are not kept: an engine that comes up may still change its process.
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
-                headers={"Accept-Encoding": "identity"},
-            )
-        async with self._session.get(
-            url,
-            timeout=aiohttp.ClientTimeout(sock_connect=timeout_seconds * CONNECT_SHARE),
-            allow_redirects=False,
-            ssl=True if dial is None else dial.context,
-            server_hostname=None if dial is None else dial.server_name,
-        ) as response:
-            return response.status, await _read(response) if response.status == _OK else b""
 
 
 def _tell(address: str, answer: Answer, told: set[str], *, held_back: bool) -> None:
@@ -216,23 +189,16 @@ def _tell(address: str, answer: Answer, told: set[str], *, held_back: bool) -> N
         logger.info("%s is ready", address)
 
 
-def _unconnected(url: str, error: aiohttp.ClientConnectorError) -> Answer:
-    number = error.os_error.errno
-    if number == errno.ECONNREFUSED:
+def _unanswered(url: str, error: FetchError) -> Answer:
+    if error.kind == "refused":
         step = "start the engine, or mend its address"
-        return Answer(Verdict.NOT_READY, f"GET {url}: {cause_of(error)}; {step}")
-    verdict = Verdict.NO_CONNECTION if number in NO_ROUTE else Verdict.UNKNOWN
-    return Answer(verdict, f"GET {url}: {cause_of(error)}; {_NETWORK}")
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """At most the bound: what is longer is cut and then no list of models."""
-    body = b""
-    async for piece in response.content.iter_chunked(65_536):
-        body += piece
-        if len(body) > _MAX_BYTES:
-            break
-    return body
+        return Answer(Verdict.NOT_READY, f"GET {url}: {error.detail}; {step}")
+    if error.kind == "too_large":
+        return Answer(Verdict.NOT_READY, f"GET {url} was answered with {error.detail}; {_NO_ENGINE}")
+    if error.kind == "connect":
+        verdict = Verdict.NO_CONNECTION if error.unconnected or error.no_route else Verdict.UNKNOWN
+        return Answer(verdict, f"GET {url}: {error.detail}; {_NETWORK}")
+    return Answer(Verdict.UNKNOWN, f"GET {url}: no whole answer ({error.detail})")
 
 
 def _listed(body: bytes, endpoint: Endpoint, answered: str) -> Answer:

@@ -36,7 +36,11 @@ class AutoReader:
         return "" if self._reader is None else self._reader.beside
 
     def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
-        """Turn a page into a load; one that no kind's marks are on tells nothing."""
+        """Turn a page into a load; one that no kind's marks are on tells nothing.
+
+        Raises:
+            PageError: too many lines of it would be read.
+        """
         kind = kind_of(self._tables, page, self.kind)
         if not kind:
             self.malformed_lines = 0

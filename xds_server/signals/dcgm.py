@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import xxhash
@@ -20,8 +21,10 @@ from prometheus_client import Counter
 from fleet.fault_table import FaultClass
 from fleet.faults import FaultLog, classify
 from fleet.gpu import GpuReading, MigSlice, NodeReading, RemappedRows, clocks_reasons
-from xds_server.signals.fetch import FetchError, PageFetcher
-from xds_server.signals.page import PageReader
+from xds_server.http1.client import FetchError
+from xds_server.signals.aside import Aside
+from xds_server.signals.fetch import PageFetcher
+from xds_server.signals.page import PageError, PageReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +91,11 @@ class DcgmReader:
         """UUID to the last XID and the count of uncorrected errors."""
 
     def read(self, page: bytes, now: float) -> NodeReading:
-        """Turn a page into a reading; what cannot be read is unknown, and nothing raises."""
+        """Turn a page into a reading; what cannot be read is unknown.
+
+        Raises:
+            PageError: too many lines of it would be read.
+        """
         lines = self._pages.read(page)
         found: dict[str, _Gpu] = {}
         for series, value in zip(lines.series, lines.values, strict=True):
@@ -204,7 +211,6 @@ class DcgmPoller:
     ) -> None:
         self._board = board
         self._signals = signals
-        self._page_bytes = limits.metrics_page_bytes
         self._clock = clock
         self._failures = Counter(
             "warmroute_gpu_page_failures_total",
@@ -213,7 +219,8 @@ class DcgmPoller:
             registry=registry,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._fetcher: PageFetcher | None = None
+        self._fetcher = PageFetcher(limits.metrics_page_bytes)
+        self._aside = Aside()
 
     def reconfigure(self, signals: SignalSettings) -> None:
         """Take changed settings over, from each page's next read on."""
@@ -224,8 +231,6 @@ class DcgmPoller:
         wanted = {endpoint.gpu_metrics_url for endpoint in membership.endpoints if endpoint.gpu_metrics_url}
         for url in self._tasks.keys() - wanted:
             self._tasks.pop(url).cancel()
-        if wanted != self._tasks.keys() and self._fetcher is None:
-            self._fetcher = PageFetcher(self._page_bytes)
         for url in wanted - self._tasks.keys():
             self._tasks[url] = asyncio.create_task(self._poll(url), name="DCGM page")
         self._board.keep_pages(wanted)
@@ -238,24 +243,24 @@ class DcgmPoller:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if self._fetcher is not None:
-            await self._fetcher.close()
+        self._fetcher.close()
 
     async def _poll(self, url: str) -> None:
-        assert self._fetcher is not None
         reader, failing = DcgmReader(), ""
         # Pages are read spread over the interval, not all at once.
         await asyncio.sleep(xxhash.xxh32_intdigest(url.encode()) / 2**32 * min(0.25, self._interval()))
         while True:
             try:
                 page = await self._fetcher.fetch(url, self._signals.scrape_timeout_seconds)
-                self._board.take_page(url, reader.read(page, self._clock()))
+                now = self._clock()
+                self._board.take_page(url, await self._aside.run(len(page), partial(reader.read, page, now)))
                 failing = ""
-            except FetchError as error:
-                self._failures.labels(error.kind).inc()
-                if failing != error.kind:
+            except (FetchError, PageError) as error:
+                kind = error.kind if isinstance(error, FetchError) else "too_large"
+                self._failures.labels(kind).inc()
+                if failing != kind:
                     logger.warning("a DCGM exporter's page cannot be read: %s", error)
-                failing = error.kind
+                failing = kind
             await asyncio.sleep(self._interval())
 
     def _interval(self) -> float:

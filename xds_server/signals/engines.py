@@ -31,9 +31,12 @@ class EngineReader(Protocol):
         ...
 
     def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
-        """Turn a page into a load. Whatever the page holds, this does not raise: unknown is None.
+        """Turn a page into a load: what cannot be read is unknown, which is None.
 
         `beside` is the second page, or None where it was not asked for or did not come.
+
+        Raises:
+            PageError: too many lines of it would be read.
         """
         ...
 

@@ -12,7 +12,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fleet.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_WANTED_LINES: Final = 8192
+"""Of a page; one engine's has some sixty. More are none that a server of many engines has, and each costs
+memory and Python's lock."""
+_MAX_LINE_BYTES: Final = 16_384
+_SLICE_BYTES: Final = 65_536
+"""A regular expression holds Python's lock until its end: it gets so much of a page at once."""
 
 _SUFFIXES: Final = ("", "_total", "_bucket", "_sum", "_count")
 """What a family's samples may be called. `_created` is missing on purpose: it is a time, not a count."""
@@ -36,6 +49,10 @@ _PLAIN: Final = (
     rb"(?: ([^\s#_]++)(?: -?[0-9.eE+-]++)?+\r?+(?![^\n]))?+"
     rb"([^\n]*+)"  # empty for a plain line
 )
+
+
+class PageError(PeerError):
+    """A page has more wanted lines than are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +111,17 @@ class PageReader:
         self._series: tuple[Series, ...] = ()
 
     def read(self, page: bytes) -> Lines:
-        """Read the wanted lines; those that cannot be read are skipped and counted, and nothing raises."""
+        """Read the wanted lines; those that cannot be read are skipped and counted.
+
+        Raises:
+            PageError: there are too many.
+        """
         page = b"\n" + page
-        found = self._pattern.findall(page)
+        found = []
+        for begin, end in _slices(page):
+            found += self._pattern.findall(page, begin, end)
+            if len(found) > MAX_WANTED_LINES:
+                raise PageError(f"more than {MAX_WANTED_LINES} lines of metrics that are read")
         if not found:
             self._heads = self._series = ()
             return Lines((), [], 0)
@@ -113,7 +138,8 @@ class PageReader:
         values: list[float] = []
         malformed = 0
         plain = True
-        for found in self._pattern.finditer(page):
+        matches = (self._pattern.finditer(page, begin, end) for begin, end in _slices(page))
+        for found in chain.from_iterable(matches):
             sample = _read_line(found[0][1:])
             plain = plain and not found[3]
             if sample is None:
@@ -125,6 +151,16 @@ class PageReader:
             self._series = read
         self._heads = heads if plain and not malformed else ()
         return Lines(self._series, values, malformed)
+
+
+def _slices(page: bytes) -> Iterator[tuple[int, int]]:
+    """Begin and end of parts of a page that are made of whole lines, each with the newline before it."""
+    begin, size = 0, len(page)
+    while begin < size:
+        end = page.find(b"\n", begin + _SLICE_BYTES) if begin + _SLICE_BYTES < size else size
+        end = size if end < 0 else end
+        yield begin, end
+        begin = end
 
 
 @lru_cache(maxsize=64)
@@ -154,6 +190,8 @@ def _any_of(names: list[bytes]) -> bytes:
 
 
 def _read_line(line: bytes) -> tuple[Series, float] | None:
+    if len(line) > _MAX_LINE_BYTES:
+        return None
     name = _NAME.match(line)
     rest = None if name is None else _REST.match(line, name.end())
     if name is None or rest is None:

@@ -46,7 +46,11 @@ class TableReader:
         return self._table.beside
 
     def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
-        """Turn a page into a load; a metric that is missing or makes no sense is unknown."""
+        """Turn a page into a load; a metric that is missing or makes no sense is unknown.
+
+        Raises:
+            PageError: too many lines of it would be read.
+        """
         self.malformed_lines = self._source.turn_to(page, now)
         values = {name: rule.read(self._source) for name, rule in self._table.fields.items()}
         if self._table.beside:

@@ -14,8 +14,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleet.load import Load, same_values, signal
 from xds_server.engine_tls import plaintext
+from xds_server.http1.client import FetchError
+from xds_server.signals.aside import Aside
 from xds_server.signals.engines import reader_of
-from xds_server.signals.fetch import FetchError, PageFetcher, at_own_port
+from xds_server.signals.fetch import PageFetcher, at_own_port
+from xds_server.signals.page import PageError
 from xds_server.signals.reach import Reach
 
 if TYPE_CHECKING:
@@ -29,9 +32,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SOURCE: Final = "scrape"
-_OFF_LOOP_BYTES: Final = 262_144
-"""Larger pages are read on a thread: a hostile one of 8 MiB takes most of a second, and in one process the
-same loop answers requests."""
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _ASK_AGAIN_SECONDS: Final = 60.0
@@ -116,7 +116,6 @@ class Scraper:
         """Called after a scrape that speaks of a restart or a fault of an endpoint's engine, with its address
         and whether its port refused the connection."""
         self._signals = signals
-        self._page_bytes = limits.metrics_page_bytes
         self._clock = clock
         self._make_reader = make_reader
         self._engine_tls = engine_tls
@@ -125,7 +124,8 @@ class Scraper:
         """Whose load says that it is unreachable."""
         self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
-        self._fetcher: PageFetcher | None = None
+        self._fetcher = PageFetcher(limits.metrics_page_bytes)
+        self._aside = Aside()
         self._ending: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
         # Kept beside the targets: to look at all of them after each scrape would cost their square.
@@ -134,8 +134,6 @@ class Scraper:
 
     def update(self, membership: Membership) -> None:
         """Start and stop tasks as endpoints come and go; another metrics URL or engine starts anew."""
-        if self._fetcher is None:
-            self._fetcher = PageFetcher(self._page_bytes)
         wanted = membership.by_address
         for address in list(self._targets):
             if address not in wanted or not self._targets[address].same_source(wanted[address]):
@@ -196,17 +194,12 @@ class Scraper:
             self._stop(target)
         self._targets.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
-        if self._fetcher is not None:
-            await self._fetcher.close()
-            self._fetcher = None
+        self._fetcher.close()
 
     def _start(self, endpoint: Endpoint) -> None:
-        assert self._fetcher is not None
         reader = self._make_reader(endpoint.engine, endpoint.address, self._signals)
         target = _Target(endpoint, reader)
-        target.task = asyncio.create_task(
-            self._follow(target, self._fetcher), name=f"scrape {endpoint.address}"
-        )
+        target.task = asyncio.create_task(self._follow(target), name=f"scrape {endpoint.address}")
         self._targets[endpoint.address] = target
         self._untried.add(endpoint.address)
 
@@ -224,30 +217,32 @@ class Scraper:
         else:
             self._synced.set()
 
-    async def _follow(self, target: _Target, fetcher: PageFetcher) -> None:
+    async def _follow(self, target: _Target) -> None:
         interval = self._signals.scrape_interval_seconds
         offset = phase(target.endpoint.address)
         await asyncio.sleep(offset * min(interval, _FIRST_SPREAD_SECONDS))
         while True:
-            await self._scrape(target, fetcher)
+            await self._scrape(target)
             # The next moment of this endpoint's own grid: a slow scrape skips moments, it shifts none.
             await asyncio.sleep(interval - (self._clock() - offset * interval) % interval)
 
-    async def _scrape(self, target: _Target, fetcher: PageFetcher) -> None:
+    async def _scrape(self, target: _Target) -> None:
         self._metrics.scrapes.inc()
         before, own = target.load, at_own_port(target.endpoint)
         try:
             began = self._clock()
             url, dial = target.endpoint.metrics_url, self._dial(target.endpoint)
-            page = await fetcher.fetch(url, self._signals.scrape_timeout_seconds, dial)
+            page = await self._fetcher.fetch(url, self._signals.scrape_timeout_seconds, dial)
             now = self._clock()
             beside = None
             if target.reader.beside:
-                beside = await self._fetch_beside(target, fetcher, now, now - began)
+                beside = await self._fetch_beside(target, now, now - began)
             load = await self._read(target.reader, page, now, beside)
             self._metrics.malformed_lines.inc(target.reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
+        except PageError as error:
+            self._failed(target, FetchError("too_large", str(error)))
         except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
             self._faulted(target)
         else:
@@ -270,16 +265,14 @@ class Scraper:
             self._failing.discard(target.endpoint.address)
         self._note_state()
 
-    async def _fetch_beside(
-        self, target: _Target, fetcher: PageFetcher, now: float, used_seconds: float
-    ) -> bytes | None:
+    async def _fetch_beside(self, target: _Target, now: float, used_seconds: float) -> bytes | None:
         """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
         left = self._signals.scrape_timeout_seconds - used_seconds
         if now < target.beside_after or left <= 0:
             return None
         try:
             url = urljoin(target.endpoint.metrics_url, target.reader.beside)
-            return await fetcher.fetch(url, left, self._dial(target.endpoint))
+            return await self._fetcher.fetch(url, left, self._dial(target.endpoint))
         except FetchError as error:
             if error.kind == "http_status":
                 target.beside_after = now + _ASK_AGAIN_SECONDS
@@ -290,9 +283,7 @@ class Scraper:
         return self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
 
     async def _read(self, reader: EngineReader, page: bytes, now: float, beside: bytes | None) -> Load:
-        if len(page) + len(beside or b"") <= _OFF_LOOP_BYTES:
-            return reader.read(page, now, beside)
-        return await asyncio.to_thread(reader.read, page, now, beside)
+        return await self._aside.run(len(page) + len(beside or b""), lambda: reader.read(page, now, beside))
 
     def _failed(self, target: _Target, error: FetchError) -> None:
         endpoint = target.endpoint
@@ -300,7 +291,7 @@ class Scraper:
         # Only the engine's own port says something about the engine: a separate exporter does not. What
         # other signals said stays, to age out by itself.
         own = at_own_port(endpoint)
-        refused = error.kind == "refused" and error.peer == (endpoint.host, endpoint.port)
+        refused = own and error.kind == "refused"
         now = self._clock()
         if refused or (own and (error.unconnected or error.no_route)):
             self._reach.missed(endpoint.address, now, refused=refused)

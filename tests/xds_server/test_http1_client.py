@@ -1,0 +1,172 @@
+"""Pages over real sockets: connections are used again, and no peer chooses whom this process asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.abuse import pages
+from xds_server.http1.client import Client, FetchError
+from xds_server.http1.place import place_of
+from xds_server.signals.fetch import PageFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers what a test says, and remembers who asked for what."""
+
+    def __init__(self, answer: Callable[[int], bytes]) -> None:
+        self.answer = answer
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                request = await reader.readuntil(b"\r\n\r\n")
+                self.requests.append(request)
+                writer.write(self.answer(len(self.requests)))
+                await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[int], bytes] = lambda _: OK) -> AsyncIterator[tuple[Server, str]]:
+    held = Server(answer)
+    server = await asyncio.start_server(held.serve, "127.0.0.1", 0)
+    try:
+        yield held, "{}:{}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+        for writer in held.writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def asking(*, keeps: bool = True) -> AsyncIterator[Client]:
+    client = Client({"User-Agent": "test"}, keeps=keeps)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+async def test_one_connection_carries_requests_one_after_the_other() -> None:
+    async with serving() as (server, address), asking() as client:
+        for _ in range(5):
+            answer, body = await client.get(f"http://{address}/x?y=1", 60.0, 100)
+            assert (answer.status, body) == (200, b"ok")
+    assert server.connections == 1
+    assert server.requests[0].startswith(b"GET /x?y=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+
+
+async def test_a_connection_that_the_server_closed_meanwhile_costs_nothing() -> None:
+    async with serving() as (server, address), asking() as client:
+        await client.get(f"http://{address}/", 60.0, 100)
+        server.writers[0].transport.abort()
+        await asyncio.sleep(0)  # before the client hears of it
+        assert (await client.get(f"http://{address}/", 60.0, 100))[1] == b"ok"
+    assert server.connections == 2
+
+
+async def test_without_keeping_each_request_has_a_connection() -> None:
+    async with serving() as (server, address), asking(keeps=False) as client:
+        for _ in range(3):
+            await client.get(f"http://{address}/", 60.0, 100)
+    assert server.connections == 3
+
+
+async def test_who_speaks_unasked_is_not_heard() -> None:
+    async with serving(lambda _: OK + OK) as (server, address), asking() as client:
+        for _ in range(3):
+            assert (await client.get(f"http://{address}/", 60.0, 100))[1] == b"ok"
+    assert server.connections == 3
+
+
+async def test_a_user_in_the_url_is_told_to_the_server_only() -> None:
+    async with serving() as (server, address), asking() as client:
+        await client.get(f"http://a:b%20c@{address}/", 60.0, 100)
+        assert b"Authorization: Basic YTpiIGM=\r\n" in server.requests[0]
+        with pytest.raises(FetchError) as caught:
+            await client.get("http://a:secret@127.0.0.1:99999/", 60.0, 100)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_url_cannot_carry_a_second_request() -> None:
+    assert "\r\n\r\n" not in place_of("http://x/a b\u00e4?c d%0d%0a").request
+    assert place_of("http://x/a b\u00e4?c d%0d%0a").request.startswith(
+        "GET /a%20b%C3%A4?c%20d%0d%0a HTTP/1.1"
+    )
+
+
+@pytest.mark.parametrize(
+    "location", ["http://{other}/latest/", "//{other}/", "https://{same}/", "file:///x", ""]
+)
+async def test_a_page_does_not_say_whom_to_ask(location: str) -> None:
+    async with serving() as (other, elsewhere):
+
+        def redirect(_: int) -> bytes:
+            target = location.format(other=elsewhere, same=address)
+            return f"HTTP/1.1 302 Found\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n".encode()
+
+        async with serving(redirect) as (server, address), PageFetcher(1000) as fetcher:
+            with pytest.raises(FetchError) as caught:
+                await fetcher.fetch(f"http://{address}/metrics", 60.0)
+    assert caught.value.kind == "protocol"
+    assert not other.connections
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("location", ["/metrics/", "http://u:p@{same}/metrics/"])
+async def test_another_path_of_the_same_server_is_followed(location: str) -> None:
+    def redirect(number: int) -> bytes:
+        target = location.format(same=address).encode()
+        return OK if number > 1 else b"HTTP/1.1 307 T\r\nlocation: %b\r\ncontent-length: 0\r\n\r\n" % target
+
+    async with serving(redirect) as (server, address), PageFetcher(1000) as fetcher:
+        assert await fetcher.fetch(f"http://{address}/metrics", 60.0) == b"ok"
+    assert server.requests[1].startswith(b"GET /metrics/ HTTP/1.1")
+    assert b"Authorization" not in server.requests[1]
+
+
+@pytest.mark.parametrize(
+    "kind", ["interim", "endless_head", "endless_body", "tiny_chunks", "endless_trailer"]
+)
+async def test_of_a_flood_few_bytes_are_read(kind: str, unused_tcp_port: int) -> None:
+    """What was sent lies in the system's buffers: before, it was read to its end, in one turn of the loop."""
+    most = 64 << 20
+    address = f"127.0.0.1:{unused_tcp_port}"
+    attack = asyncio.create_task(pages.attack(address, kind, most_bytes=most, seconds=60.0))
+    await asyncio.sleep(0.05)
+    async with PageFetcher(1 << 20) as fetcher:
+        with pytest.raises(FetchError) as caught:
+            await fetcher.fetch(f"http://{address}/metrics", 60.0)
+    assert caught.value.kind in ("protocol", "too_large")
+    assert not attack.done()
+    attack.cancel()
+    await asyncio.wait([attack])
+
+
+@pytest.mark.parametrize("kind", ["drip", "drip_interim"])
+async def test_bytes_that_keep_coming_buy_no_time(kind: str, unused_tcp_port: int) -> None:
+    address = f"127.0.0.1:{unused_tcp_port}"
+    attack = asyncio.create_task(pages.attack(address, kind, seconds=60.0))
+    await asyncio.sleep(0.05)
+    async with PageFetcher(1 << 20) as fetcher:
+        with pytest.raises(FetchError) as caught:
+            await fetcher.fetch(f"http://{address}/metrics", 0.2)
+    assert caught.value.kind == "timeout"
+    assert not attack.done()
+    attack.cancel()
+    await asyncio.wait([attack])

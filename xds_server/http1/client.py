@@ -1,0 +1,307 @@
+"""GET over HTTP/1.1 and kept-alive connections: no redirects, no cookies, no proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from fleet.cause import cause_of
+from fleet.errors import PeerError
+from xds_server.http1.answer import Answer, AnswerError, Budget
+from xds_server.http1.place import Place, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xds_server.engine_tls import Dial
+
+FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large", "protocol"]
+
+CONNECT_SHARE: Final = 0.9
+"""Of the time for a page: without a connection until then it is told that none was made, not that the page
+did not come."""
+MAX_BYTES_AT_ONCE: Final = 268_435_456
+"""Of all bodies that are on their way."""
+_NO_ROUTE: Final = frozenset((errno.EHOSTUNREACH, errno.EHOSTDOWN))
+"""Of the peer; that this host has no network (ENETUNREACH, ENETDOWN) is no word about anybody else."""
+_LATE_FACTOR: Final = 1.5
+"""A time-out that comes so much later than it should is our own: this process stood still."""
+_IDLE_SECONDS: Final = 15.0
+"""A connection is kept for the next request; there is at most one for each request that ran at once."""
+
+
+class FetchError(PeerError):
+    """There is no answer, or none that is wanted.
+
+    `status` is that of an answer which is no page. `unconnected` says that the port gave no connection in
+    time (a slow TLS handshake comes over one), `no_route` that there is no way to the host.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        detail: str,
+        *,
+        status: int | None = None,
+        unconnected: bool = False,
+        no_route: bool = False,
+    ) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind: FailureKind = kind
+        self.detail = detail
+        self.status = status
+        self.unconnected = unconnected
+        self.no_route = no_route
+
+
+class Client:
+    """Asks; one connection carries one request after the other. All calls come from one event loop."""
+
+    def __init__(self, headers: Mapping[str, str], *, keeps: bool = True) -> None:
+        """Without `keeps` each request has a connection of its own."""
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._headers += "\r\n" if keeps else "Connection: close\r\n\r\n"
+        self._keeps = keeps
+        self._budget = Budget(MAX_BYTES_AT_ONCE)
+        self._idle: _Idle = {}
+        self._context: ssl.SSLContext | None = None
+
+    def close(self) -> None:
+        """Close every connection that is kept."""
+        for connections in list(self._idle.values()):
+            for connection in list(connections):
+                connection.close()
+
+    async def get(
+        self, url: str, timeout_seconds: float, most_bytes: int, dial: Dial | None = None
+    ) -> tuple[Answer, bytes]:
+        """Return an answer of any status and its decoded body, which is empty unless the status is 200.
+
+        `dial` says how TLS is spoken, None: as the system does.
+
+        Raises:
+            FetchError: it could not be had within the time and the bytes, counted before and after decoding.
+        """
+        answer = Answer(most_bytes, self._budget)
+        try:
+            place = place_of(url)
+            async with asyncio.timeout(timeout_seconds):
+                answer = await self._asked(place, dial, answer, timeout_seconds * CONNECT_SHARE)
+                # zlib leaves Python's lock alone meanwhile, and many empty blocks take it long.
+                body = await asyncio.to_thread(answer.decoded) if answer.encoded else answer.decoded()
+        except TimeoutError as error:
+            raise FetchError("timeout", f"nothing whole within {timeout_seconds:g} s") from error
+        except AnswerError as error:
+            raise FetchError(error.kind, str(error)) from error
+        except (OSError, ValueError) as error:
+            # Only the type is told: the text of some of these carries the URL, and that may carry a password.
+            raise FetchError("protocol", type(error).__name__) from error
+        finally:
+            answer.free()
+        return answer, body
+
+    async def _asked(self, place: Place, dial: Dial | None, answer: Answer, connect_seconds: float) -> Answer:
+        request = (place.request + self._headers).encode("latin-1")
+        key = (place.secure, place.host, place.port, dial)
+        while kept := self._idle.get(key):
+            connection = kept[-1]
+            connection.wake()
+            if await self._exchanged(connection, request, answer, key):
+                return answer
+            # It was closed from the other side meanwhile, as servers close idle connections.
+        connection = await self._connected(place, dial, connect_seconds)
+        if not await self._exchanged(connection, request, answer, key):
+            raise AnswerError("protocol", "the connection was closed without an answer")
+        return answer
+
+    async def _exchanged(self, connection: _Connection, request: bytes, answer: Answer, key: _Key) -> bool:
+        """Ask on a connection; returns False if it ended without a byte of an answer."""
+        try:
+            await connection.ask(request, answer)
+        except AnswerError:
+            if answer.begun:
+                raise
+            return False
+        else:
+            if self._keeps and answer.keeps and not connection.closed:
+                connection.rest(self._idle, key)
+            return True
+        finally:
+            if not connection.resting:
+                connection.close()
+
+    async def _connected(self, place: Place, dial: Dial | None, seconds: float) -> _Connection:
+        loop = asyncio.get_running_loop()
+        began, connecting = loop.time(), False
+        try:
+            async with asyncio.timeout(seconds):
+                hosts = await _addresses(place)
+                connecting = True
+                connection = await _connect(hosts, place.port, began + seconds)
+                connecting = False
+                if place.secure:
+                    context = await self._system_context() if dial is None else dial.context
+                    await connection.secure(context, place.host if dial is None else dial.server_name)
+                return connection
+        except TimeoutError as error:
+            unconnected = connecting and loop.time() - began <= seconds * _LATE_FACTOR
+            text = f"no connection within {seconds:g} s"
+            raise FetchError("connect", text, unconnected=unconnected) from error
+        except ConnectionRefusedError as error:
+            raise FetchError("refused", cause_of(error)) from error
+        except OSError as error:
+            raise FetchError("connect", cause_of(error), no_route=error.errno in _NO_ROUTE) from error
+
+    async def _system_context(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = await asyncio.to_thread(ssl.create_default_context)
+        return self._context
+
+
+async def _addresses(place: Place) -> list[str]:
+    if place.is_address:
+        return [place.host]
+    found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def _connect(hosts: list[str], port: int, deadline: float) -> _Connection:
+    """Return a connection without TLS: whether the port gives one is a word of its own."""
+    loop = asyncio.get_running_loop()
+    for number, host in enumerate(hosts):
+        # A host with several addresses of which some are dead: each has its part of the time.
+        part = (deadline - loop.time()) / (len(hosts) - number)
+        try:
+            async with asyncio.timeout(part):
+                _, connection = await loop.create_connection(_Connection, host, port)
+                return connection
+        except OSError:  # a time-out is one
+            if number == len(hosts) - 1:
+                raise
+    raise OSError(errno.EHOSTUNREACH, "the name has no address")
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: asked, at rest among the idle ones, or closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._transport: asyncio.Transport | None = None
+        self._answer: Answer | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._rest: tuple[_Idle, _Key, asyncio.TimerHandle] | None = None
+
+    @property
+    def resting(self) -> bool:
+        """Whether it waits for another request."""
+        return self._rest is not None
+
+    async def secure(self, context: ssl.SSLContext, name: str) -> None:
+        """Speak TLS from now on.
+
+        Raises:
+            OSError: the handshake failed.
+        """
+        transport, secured = self._transport, None
+        assert transport is not None
+        try:
+            loop = asyncio.get_running_loop()
+            secured = await loop.start_tls(transport, self, context, server_hostname=name)
+            if secured is None:
+                raise ConnectionResetError(errno.ECONNRESET, "closed in the TLS handshake")
+            self._transport = secured
+        finally:
+            if secured is None:
+                self.closed = True
+                transport.abort()
+
+    async def ask(self, request: bytes, answer: Answer) -> None:
+        """Send a request and read its answer.
+
+        Raises:
+            AnswerError: what came is none, or beyond its limits.
+        """
+        if self.closed or self._transport is None:
+            raise AnswerError("protocol", "the connection is closed")
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        self._transport.write(request)
+        try:
+            await self._waiter
+        finally:
+            self._answer = self._waiter = None
+
+    def rest(self, idle: _Idle, key: _Key) -> None:
+        """Wait among the idle connections for the next request, for some time."""
+        self._rest = idle, key, asyncio.get_running_loop().call_later(_IDLE_SECONDS, self.close)
+        idle.setdefault(key, []).append(self)
+
+    def wake(self) -> None:
+        """Leave the idle ones."""
+        if self._rest is not None:
+            idle, key, timer = self._rest
+            self._rest = None
+            timer.cancel()
+            idle[key].remove(self)
+            if not idle[key]:
+                del idle[key]
+
+    def close(self) -> None:
+        """Close it; a fault has ended it already."""
+        self.wake()
+        self.closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what belongs to a request; nobody may speak unasked."""
+        answer, waiter = self._answer, self._waiter
+        if answer is None or waiter is None or waiter.done():
+            self._abort()
+            return
+        try:
+            answer.take(data)
+        except AnswerError as error:
+            waiter.set_exception(error)
+            self._abort()
+        else:
+            if answer.done:
+                waiter.set_result(None)
+
+    def eof_received(self) -> None:
+        """Nothing more comes."""
+        self._ended()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        del error
+        self._ended()
+
+    def _abort(self) -> None:
+        self.wake()
+        self.closed = True
+        assert self._transport is not None
+        self._transport.abort()
+
+    def _ended(self) -> None:
+        self.closed = True
+        self.wake()
+        answer, waiter = self._answer, self._waiter
+        if answer is None or waiter is None or waiter.done():
+            return
+        try:
+            answer.end()
+            waiter.set_result(None)
+        except AnswerError as error:
+            waiter.set_exception(error)
+
+
+_Key = tuple[bool, str, int, "Dial | None"]
+_Idle = dict[_Key, list[_Connection]]
