@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 _WIRE: Final = np.dtype("<f8")
 """How a column's numbers travel."""
+MAX_IN_FLIGHT: Final = 1_000_000
+"""Of one worker at one endpoint, as `limits.ext_proc_streams` has it at most; more is told as so many."""
+_MAX_COUNT: Final = 2**32 - 1
+_ENTRIES_FACTOR: Final = 2
+_ENTRIES_BESIDE: Final = 64
+"""Entries of a report beyond the membership's: its worker may not have heard yet who has left."""
 
 
 def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
@@ -137,7 +144,9 @@ def _column(sent: bytes, count: int) -> NDArray[np.float64]:
 def encode_in_flight(elsewhere: Mapping[str, int], membership: Membership) -> control_pb2.FleetUpdate:
     """Requests in flight by other workers, in the order of the membership's endpoints."""
     update = control_pb2.FleetUpdate()
-    update.in_flight.elsewhere.extend([elsewhere.get(address, 0) for address in membership.addresses])
+    update.in_flight.elsewhere.extend(
+        [min(elsewhere.get(address, 0), _MAX_COUNT) for address in membership.addresses]
+    )
     update.in_flight.SetInParent()
     return update
 
@@ -188,18 +197,24 @@ def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:
     return request
 
 
-def decode_traffic(report: control_pb2.TrafficReport) -> list[Traffic]:
-    """Read the inverse of `encode_traffic`; a duration that is not finite is unknown."""
+def decode_traffic(report: control_pb2.TrafficReport, membership: Membership) -> list[Traffic]:
+    """Read the inverse of `encode_traffic` for the membership's endpoints.
+
+    Others are left out, as are entries far beyond their number; a duration that is not finite is unknown.
+    """
+    known = membership.by_address
+    most = _ENTRIES_FACTOR * len(known) + _ENTRIES_BESIDE
     return [
         Traffic(
             address=entry.address,
-            in_flight=entry.in_flight,
+            in_flight=min(entry.in_flight, MAX_IN_FLIGHT),
             started_total=entry.started_total,
             finished_total=entry.finished_total,
             duration_p99_seconds=_seconds(entry, "duration_p99_seconds"),
             oldest_in_flight_seconds=_seconds(entry, "oldest_in_flight_seconds"),
         )
-        for entry in report.endpoints
+        for entry in islice(report.endpoints, most)
+        if entry.address in known
     ]
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 import uvloop
@@ -16,10 +16,11 @@ from grpc_health.v1._async import HealthServicer
 
 from fleet.binding import cannot_listen, prepare
 from fleet.descriptors import grpc_connections, raise_limit
+from fleet.errors import PeerError
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 
     from fleet.gate import GrpcGate
 
@@ -67,6 +68,25 @@ PING_SECONDS: Final = 10.0
 _PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
 PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
 """Initial metadata by which our servers tell clients of ours the shortest pause between pings."""
+
+
+FIRST_MESSAGE_SECONDS: Final = 10.0
+"""A peer opens a stream to say something: one that is silent only takes a place."""
+
+T = TypeVar("T")
+
+
+async def first_message(messages: AsyncIterator[T]) -> T | None:
+    """Return the first message of a stream; None: it ended without one.
+
+    Raises:
+        PeerError: it does not come within `FIRST_MESSAGE_SECONDS`.
+    """
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+            return await anext(messages, None)
+    except TimeoutError as error:
+        raise PeerError(f"no message within {FIRST_MESSAGE_SECONDS:g} s") from error
 
 
 def permitted_ping_seconds(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:

@@ -29,7 +29,7 @@ from prometheus_client import Counter, Gauge
 from fleet.codec import decode_traffic, encode_in_flight, encode_loads, encode_membership, encode_missed
 from fleet.errors import PeerError
 from fleet.pick_table import PickTable
-from fleet.serving import PERMITTED_PING
+from fleet.serving import PERMITTED_PING, first_message
 from fleet.wire import control_pb2
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ _LEAST_APART_SECONDS: Final = 0.05
 _MOST_APART_SECONDS: Final = 0.25
 _APART_SECONDS_PER_COUNT: Final = 0.00025
 """Telling one worker of one endpoint takes a hundredth of that or less."""
+MAX_WORKERS: Final = 512
+"""Streams of workers, those included that have not said who they are."""
+MAX_NAME: Final = 256
 MOST_MISSED: Final = 1024
 """Missed requests that are told at once; of more, the newest."""
 
@@ -138,13 +141,15 @@ class WorkerStream:
         """Take a hello or a report.
 
         Raises:
-            PeerError: a report before the hello, a second hello, or neither.
+            PeerError: a report before the hello, a second hello, one without a name or with a long one, or
+                neither.
         """
         kind = request.WhichOneof("kind")
-        if kind == "hello" and self.worker is None and request.hello.worker:
+        if kind == "hello" and self.worker is None and 0 < len(request.hello.worker) <= MAX_NAME:
             self.worker = request.hello.worker
         elif kind == "report" and self.worker is not None:
-            store.report(self.worker, decode_traffic(request.report))
+            if store.view is not None:
+                store.report(self.worker, decode_traffic(request.report, store.view.membership))
         else:
             raise PeerError(f"unexpected {kind or 'empty message'}")
 
@@ -230,6 +235,7 @@ class ControlService:
         self._broadcast = Broadcast()
         self._missed = MissedLog()
         store.on_missed(self._take_missed)
+        self._open = 0
         self._streams: set[str] = set()
         self._reported = Pulse()
         self._serial = 0
@@ -238,6 +244,9 @@ class ControlService:
             "warmroute_worker_protocol_errors_total",
             "Worker streams ended because of what they sent",
             registry=registry,
+        )
+        self._faults = Counter(
+            "warmroute_worker_faults_total", "Worker streams ended by a fault of ours", registry=registry
         )
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -253,14 +262,32 @@ class ControlService:
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[bytes]:
         """One worker's stream; yields serialised `FleetUpdate`s."""
-        stream = WorkerStream(self._broadcast, self._missed)
+        if self._open >= MAX_WORKERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_WORKERS} workers")
+        self._open += 1
         try:
-            stream.on_request(await anext(request_iterator), self._store)
-        except StopAsyncIteration:
-            return
+            async for update in self._follow(request_iterator, context):
+                yield update
         except (PeerError, DecodeError) as error:
             self._refused.inc()
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except Exception:  # the one edge: a fault of ours ends this stream, never the others
+            self._faults.inc()
+            logger.exception("a worker's stream failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+        finally:
+            self._open -= 1
+
+    async def _follow(
+        self,
+        requests: AsyncIterator[control_pb2.FollowRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[bytes]:
+        stream = WorkerStream(self._broadcast, self._missed)
+        first = await first_message(requests)
+        if first is None:
+            return
+        stream.on_request(first, self._store)
         assert stream.worker is not None
         await context.send_initial_metadata(PERMITTED_PING)
         # A worker may be back before its broken stream has ended here: what counts is the stream.
@@ -269,11 +296,11 @@ class ControlService:
         self._streams.add(key)
         self._workers.set(len(self._streams))
         logger.info("worker %s follows", key)
-        reader = asyncio.create_task(self._read(stream, request_iterator))
+        reader = asyncio.create_task(self._read(stream, requests))
         try:
             async for update in self._updates(stream, reader):
                 yield update
-            await self._end(reader, context)
+            await reader
         finally:
             # First what must not be left out, whatever the reader ended with.
             reader.cancel()
@@ -322,11 +349,3 @@ class ControlService:
         view = self._store.view
         if view is not None:
             self._reported.hear(apart_seconds(len(view.membership.addresses), len(self._streams)))
-
-    async def _end(self, reader: asyncio.Task[None], context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        error = reader.exception() if reader.done() and not reader.cancelled() else None
-        if isinstance(error, PeerError | DecodeError):
-            self._refused.inc()
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        if error is not None:
-            raise error

@@ -154,9 +154,10 @@ def test_whatever_bytes_a_peer_sends_nothing_but_its_own_fault_comes_of_it(sent:
 
 def test_traffic_survives_and_unknown_latency_stays_unknown() -> None:
     seen = [Traffic("a:1", 2, 10, 8, 1.5, 0.25), Traffic("b:1", 0, 0, 0)]
-    assert decode_traffic(encode_traffic(seen).report) == seen
+    pools = Membership((Pool("p", (Endpoint("a:1", pool="p"), Endpoint("b:1", pool="p"))),))
+    assert decode_traffic(encode_traffic(seen).report, pools) == seen
     odd = encode_traffic([Traffic("a:1", 0, 1, 1, math.inf, math.nan)])
-    assert decode_traffic(odd.report) == [Traffic("a:1", 0, 1, 1)]
+    assert decode_traffic(odd.report, pools) == [Traffic("a:1", 0, 1, 1)]
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -0.1])

@@ -16,6 +16,7 @@ from prometheus_client import Counter, Gauge
 from fleet.errors import PeerError
 from fleet.fault_table import FaultClass
 from fleet.gpu_codec import MAX_TEXT, decode_report
+from fleet.serving import first_message
 from fleet.wire import gpu_pb2, gpu_pb2_grpc
 from xds_server.signals.gpu_signals import GpuSignals, signals_of
 
@@ -33,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 MAX_NODES: Final = 4096
 """Hosts, and streams of their agents; one more is refused."""
+MAX_REPORT_BYTES: Final = 262_144
+"""Of one report; a host with eight GPUs and all their links tells some five thousand."""
+MAX_ALL_BYTES: Final = 33_554_432
+"""Of the newest reports of all streams together, which take some ten times as much here."""
 NVML, DCGM = "nvml", "dcgm"
 
 
@@ -235,6 +240,7 @@ class GpuReportService(gpu_pb2_grpc.GpuReportsServicer):  # type: ignore[misc]  
         self._clock = clock
         self._serial = 0
         self._streams = 0
+        self._bytes = 0
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server."""
@@ -250,24 +256,36 @@ class GpuReportService(gpu_pb2_grpc.GpuReportsServicer):  # type: ignore[misc]  
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_NODES} agents report already")
         self._streams += 1
         self._serial += 1
-        stream, node = self._serial, ""
+        stream, node, size = self._serial, "", 0
         aliases = peer_addresses(context.peer())
         try:
-            async for report in request_iterator:
+            report = await first_message(request_iterator)
+            while report is not None:
+                size = self._bounded(report.ByteSize(), size)
                 if not node:
                     node = _node(report)
                     logger.info("GPU agent of %s reports", node)
                 _same_node(report, node)
                 self._board.take(node, aliases, stream, decode_report(report, self._clock()))
                 yield gpu_pb2.GpuReportAck()
+                report = await anext(request_iterator, None)
         except (PeerError, DecodeError) as error:
             self._board.metrics.refused.inc()
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             self._streams -= 1
+            self._bytes -= size
             if node:
                 self._board.leave(node, stream, self._clock())
                 logger.info("GPU agent of %s has left", node)
+
+    def _bounded(self, size: int, before: int) -> int:
+        """Count a stream's report in the place of the one before."""
+        if size > MAX_REPORT_BYTES or self._bytes - before + size > MAX_ALL_BYTES:
+            allowed = f"allowed: {MAX_REPORT_BYTES}, and {MAX_ALL_BYTES} of all agents"
+            raise PeerError(f"a report of {size} bytes; {allowed}")
+        self._bytes += size - before
+        return size
 
 
 def _node(report: gpu_pb2.GpuReport) -> str:
