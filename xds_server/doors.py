@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fleet.credentials import grpc_gate, grpc_server
 from fleet.serving import GrpcServer
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     Register = Callable[[grpc.aio.Server], None]
 
 
+XDS_BYTES: Final = 2 * 1024 * 1024
+"""Of a message from an Envoy: 20,000 names of some 100 bytes, or a batch of its access log."""
+CONTROL_BYTES: Final = 1024 * 1024
+"""Of a worker's or GPU agent's report, unless there are more endpoints than take so much."""
+_ENDPOINT_BYTES: Final = 128
+"""What a worker's report says of one endpoint takes less."""
+
+
 class Doors:
     """Makes servers that are not started yet, with the services that `registers` add."""
 
@@ -27,11 +35,12 @@ class Doors:
 
     def xds(self, *registers: Register) -> GrpcServer:
         """The one by which Envoys are configured and tell what they served."""
-        return self._with("xds", self._settings.xds.address, registers)
+        return self._with("xds", self._settings.xds.address, XDS_BYTES, registers)
 
     def control(self, *registers: Register) -> GrpcServer:
         """The one of ext_proc workers and GPU agents."""
-        return self._with("control", self._settings.control.address, registers)
+        receive_bytes = max(CONTROL_BYTES, _ENDPOINT_BYTES * self._settings.limits.endpoints)
+        return self._with("control", self._settings.control.address, receive_bytes, registers)
 
     def may_have_keys(self, context: Any) -> bool:
         """Whether the peer of a call to xds may be sent secrets."""
@@ -44,13 +53,16 @@ class Doors:
             if gate is not None:
                 gate.reconfigure(settings.tls.roles)
 
-    def _with(self, service: str, address: str, registers: tuple[Register, ...]) -> GrpcServer:
+    def _with(
+        self, service: str, address: str, receive_bytes: int, registers: tuple[Register, ...]
+    ) -> GrpcServer:
         server = GrpcServer(
             service,
             address,
             self._settings.connections,
             credentials=grpc_server(self._certificates, self._settings, service),
             gate=self._gates[service],
+            receive_bytes=receive_bytes,
         )
         for register in registers:
             register(server.server)

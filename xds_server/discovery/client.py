@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fleet.endpoint import Locality
 from fleet.errors import PeerError
+
+MAX_TEXT: Final = 1024
+"""Characters of a node's id, cluster or part of its locality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,21 @@ def client_of(request: Any) -> Client:
     """Read the node of a stream's first message.
 
     Raises:
-        PeerError: it has none.
+        PeerError: it has none, or one with long texts.
     """
     node = request.node
     if not node.id:
         raise PeerError("the first message of a stream must carry a node with an id")
     where = node.locality
+    for name, text in (
+        ("id", node.id),
+        ("cluster", node.cluster),
+        ("locality.region", where.region),
+        ("locality.zone", where.zone),
+        ("locality.sub_zone", where.sub_zone),
+    ):
+        if len(text) > MAX_TEXT:
+            raise PeerError(f"node.{name} of {len(text)} characters; allowed: {MAX_TEXT}")
     return Client(node.id, node.cluster, Locality(where.region, where.zone, where.sub_zone))
 
 

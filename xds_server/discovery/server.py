@@ -26,6 +26,7 @@ from fleet.names import (
 )
 from xds_server.discovery.admission import Admission
 from xds_server.discovery.arrivals import Arrivals
+from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.plan import Plans
 from xds_server.discovery.sotw import Sotw
@@ -92,7 +93,10 @@ class DiscoveryService:
         self._max_names = max_names
         self._admission = admission or Admission()
         self._may_have_keys = may_have_keys
+        self._budget = NameBudget()
         self._streams: dict[int, DiscoveryStream] = {}
+        self._silent: dict[int, DiscoveryStream] = {}
+        """Those whose clients have not said who they are, the oldest first: they take no client's place."""
         self._numbers = itertools.count(1)
         # Nonces are unlike those of an earlier process, so that a client's old one never matches.
         self._boot = uuid.uuid4().hex[:8]
@@ -119,7 +123,7 @@ class DiscoveryService:
         Spread, so that a fleet does not reconnect elsewhere all at once.
         """
         self._draining = True
-        streams = list(self._streams.values())
+        streams = [*self._silent.values(), *self._streams.values()]
         for stream in streams:
             stream.end()
             await asyncio.sleep(seconds / len(streams))
@@ -138,7 +142,9 @@ class DiscoveryService:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
         if len(self._streams) >= self._max_streams:
             self._metrics.rejected.inc()
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {self._max_streams} streams")
+            await context.abort(*self._full())
+        if len(self._silent) >= self._max_streams:
+            self._silent.pop(next(iter(self._silent))).end()
         number = next(self._numbers)
         nonces = itertools.count(1)
         machine = variant(
@@ -148,6 +154,7 @@ class DiscoveryService:
             max_names=self._max_names,
             lingers=True,
             plans=self._plans[variant],
+            budget=self._budget,
         )
         stream = DiscoveryStream(
             machine,
@@ -156,23 +163,43 @@ class DiscoveryService:
             self._admission,
             self._hold_seconds,
             self._linger_seconds,
+            lambda: self._introduce(number),
         )
-        self._streams[number] = stream
+        self._silent[number] = stream
         self._metrics.streams.inc()
         try:
             status = await self._run(stream, context)
         finally:
-            del self._streams[number]
+            self._streams.pop(number, None)
+            self._silent.pop(number, None)
             self._metrics.streams.dec()
+            machine.leave()
             if machine.client is not None:
                 self._record.left(machine.client, machine.subscriptions)
         if status is not None:
             await context.abort(*status)
 
+    def _introduce(self, number: int) -> None:
+        """Count a stream among the clients'.
+
+        Raises:
+            _FullError: there are as many as there may be.
+        """
+        stream = self._silent.pop(number, None)
+        if stream is None or len(self._streams) >= self._max_streams:
+            raise _FullError
+        self._streams[number] = stream
+
+    def _full(self) -> tuple[grpc.StatusCode, str]:
+        return grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {self._max_streams} streams"
+
     async def _run(self, stream: DiscoveryStream, context: Any) -> tuple[grpc.StatusCode, str] | None:
         """Run a stream; return the status to end it with, None for OK."""
         try:
             ended_by_us = await stream.run(context)
+        except _FullError:
+            self._metrics.rejected.inc()
+            return self._full()
         except PeerError as error:
             self._metrics.peer_errors.inc()
             logger.warning("A discovery client broke the protocol: %s", error)
@@ -181,7 +208,16 @@ class DiscoveryService:
             self._metrics.faults.inc()
             logger.exception("A discovery stream failed")
             return grpc.StatusCode.INTERNAL, "internal error"
-        return (grpc.StatusCode.UNAVAILABLE, "draining") if ended_by_us else None
+        if not ended_by_us:
+            return None
+        if self._draining:
+            return grpc.StatusCode.UNAVAILABLE, "draining"
+        self._metrics.rejected.inc()
+        return self._full()
+
+
+class _FullError(Exception):
+    """One client more than there may be."""
 
 
 def _handler(method: Callable[[Any, Any], Awaitable[None]]) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from xds_server.discovery.client import error_of
 from xds_server.discovery.plan import Response, remembering
+from xds_server.discovery.subscription import MAX_VERSION_CHARS
 from xds_server.discovery.variant import Variant
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Sotw(Variant):
 
     def _begin(self, subscription: Subscription, request: Any) -> None:
         subscription.replace(request.resource_names)
-        subscription.first_version = request.version_info
+        subscription.first_version = request.version_info[:MAX_VERSION_CHARS]
 
     def _continue(self, subscription: Subscription, request: Any) -> Answer | None:
         answer = subscription.answer(request.response_nonce, error_of(request))

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from fleet.errors import PeerError
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
+from fleet.serving import FIRST_MESSAGE_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xds_server.discovery.admission import Admission
     from xds_server.discovery.status import Record
     from xds_server.discovery.variant import Variant
@@ -30,8 +34,11 @@ class DiscoveryStream:
         admission: Admission,
         hold_seconds: float,
         linger_seconds: float,
+        introduce: Callable[[], None],
     ) -> None:
+        """`introduce` is called when the client has said who it is; it may raise to end the stream."""
         self.machine = machine
+        self._introduce = introduce
         self._store = store
         self._record = record
         self._admission = admission
@@ -91,7 +98,7 @@ class DiscoveryStream:
         unserved, introduced = 0, False
         while True:
             try:
-                message = await context.read()
+                message = await (context.read() if introduced else _first(context))
             except grpc.aio.InternalError:
                 return  # The connection is gone.
             if message is _AIO.EOF:
@@ -99,6 +106,7 @@ class DiscoveryStream:
             answer = self.machine.hear(message)
             if not introduced and self.machine.client is not None:
                 introduced = True
+                self._introduce()
                 self._record.came(self.machine.client, context.peer())
             if answer is not None:
                 assert self.machine.client is not None
@@ -175,3 +183,16 @@ class DiscoveryStream:
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
+
+
+async def _first(context: Any) -> Any:
+    """Read the message in which a client says who it is.
+
+    Raises:
+        PeerError: it does not come.
+    """
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+            return await context.read()
+    except TimeoutError as error:
+        raise PeerError(f"no message within {FIRST_MESSAGE_SECONDS:g} s") from error

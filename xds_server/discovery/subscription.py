@@ -57,6 +57,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.errors import PeerError
 from fleet.names import GRPC_LISTENER_PREFIX, TYPE_CLUSTER, TYPE_LISTENER, TYPE_SECRET
 from xds_server.discovery.answers import MAX_ERROR_CHARS, Answer, Sent, Unanswered
+from xds_server.discovery.budget import NAME_BYTES
 from xds_server.discovery.changes import ABSENT, UNSURE, Changes, taken_away
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 WILDCARD: Final = "*"
 FULL_STATE_TYPES: Final = frozenset({TYPE_CLUSTER, TYPE_LISTENER})
 """SotW responses of these types carry everything, and a missing name is a removal."""
+MAX_VERSION_CHARS: Final = 256
 Key = tuple[frozenset[str], bool]
 """Names and wildcard of a subscription."""
 
@@ -119,6 +121,11 @@ class Subscription:
             self._key = (frozenset(self.names), self.wildcard)
         return self._key
 
+    @property
+    def name_bytes(self) -> int:
+        """Memory that the names take that the client has chosen."""
+        return sum(len(name) + NAME_BYTES for name in self.names | self.given.keys())
+
     def settled(self, version: str) -> bool:
         """Whether the client is known to have all that it asked for at this version of the type."""
         return self._settled == version and not self.due and not self.owed
@@ -133,13 +140,14 @@ class Subscription:
         Raises:
             PeerError: there are more names than one client may have.
         """
+        self._bound(len(names))
         listed = tuple(names)
         if listed == self._listed:
             return  # As almost every ACK: what it says was done when it was said first.
-        wildcard = WILDCARD in names or (self.full_state and not names and not self._ever_named)
-        self._ever_named = self._ever_named or bool(names)
-        wanted = set(names) - {WILDCARD}
-        self._bound(len(wanted))
+        wanted = set(listed)
+        wildcard = WILDCARD in wanted or (self.full_state and not listed and not self._ever_named)
+        self._ever_named = self._ever_named or bool(listed)
+        wanted.discard(WILDCARD)
         added = wanted - self.names
         if wanted != self.names:
             self.names, self._key = wanted, None
@@ -158,15 +166,20 @@ class Subscription:
         self.add(subscribe)
         if self.full_state and not subscribe:
             self._set_wildcard(True)
-        # An empty version proves nothing, and would read as ABSENT.
-        self.given = {name: version for name, version in held.items() if version and self.covers(name)}
+        # An empty version proves nothing, and would read as ABSENT; a long one is none of ours.
+        self.given = {
+            name: version
+            for name, version in held.items()
+            if 0 < len(version) <= MAX_VERSION_CHARS and self.covers(name)
+        }
 
-    def add(self, names: Iterable[str]) -> None:
+    def add(self, names: Collection[str]) -> None:
         """Take delta's `resource_names_subscribe`.
 
         Raises:
             PeerError: there are more names than one client may have.
         """
+        self._bound(len(names))
         for name in names:
             if name == WILDCARD:
                 self.due.update(known for known, version in self.given.items() if version != ABSENT)
@@ -177,8 +190,13 @@ class Subscription:
                 self._key = None
         self._bound(len(self.names))
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Take delta's `resource_names_unsubscribe`."""
+    def drop(self, names: Collection[str]) -> None:
+        """Take delta's `resource_names_unsubscribe`.
+
+        Raises:
+            PeerError: there are more names than one client may have.
+        """
+        self._bound(len(names))
         for name in names:
             if name == WILDCARD:
                 self._set_wildcard(False)

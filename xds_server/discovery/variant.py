@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.changes import ABSENT, Changes
 from xds_server.discovery.client import Client, client_of
 from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
@@ -41,7 +42,7 @@ class Variant(ABC):
     `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS, with all
     types of `served`.
     Without `lingers` nothing waits for `let_go`. Without `plans` nothing is shared with other streams,
-    and every change goes by the rules.
+    and every change goes by the rules. `budget` is that of all streams together.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Variant(ABC):
         max_names: int = DEFAULT_MAX_NAMES,
         lingers: bool = False,
         plans: Plans | None = None,
+        budget: NameBudget | None = None,
     ) -> None:
         self.client: Client | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -67,6 +69,8 @@ class Variant(ABC):
         self._snapshot: Snapshot | None = None
         self._rules = Rules(self.subscriptions, lingers=lingers)
         self._plans = plans
+        self._budget = budget or NameBudget()
+        self._name_bytes = 0
         self._clean: Snapshot | None = None
         """The snapshot under which nothing is due, held or lingering."""
         self._plan: Plan | None = None
@@ -130,15 +134,27 @@ class Variant(ABC):
             subscription = Subscription(type_url, max_names=self._max_names, newest_only=self.newest_only)
             self._begin(subscription, request)
             self.subscriptions[type_url] = subscription
+            self._count_names()
             self._clean = None
             return None
         key = subscription.key
         answer = self._continue(subscription, request)
         if subscription.key is not key:
+            self._count_names()
             self._plan = None
         if self._clean is not None and not subscription.settled(self._clean.version(type_url)):
             self._clean = None
         return answer
+
+    def leave(self) -> None:
+        """Give back what the stream's names have taken of the budget: it has ended."""
+        self._budget.change(self._name_bytes, 0)
+        self._name_bytes = 0
+
+    def _count_names(self) -> None:
+        now = sum(held.name_bytes for held in self.subscriptions.values())
+        self._budget.change(self._name_bytes, now)
+        self._name_bytes = now
 
     def next_response(self, snapshot: Snapshot | None) -> Response | None:
         """Compute the first response that is due under `snapshot`; None when the client is up to date."""

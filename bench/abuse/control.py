@@ -1,0 +1,129 @@
+"""Hostile workers and GPU agents: counts beyond belief, reports of endpoints that nobody has, silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from fleet.wire import control_pb2, gpu_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+FOLLOW: Final = "/warmroute.v1.FleetControl/Follow"
+REPORT: Final = "/warmroute.v1.GpuReports/Report"
+_MOST_BYTES: Final = 60 << 20
+_PAUSE_SECONDS: Final = 0.05
+MOST: Final = 2**32 - 1
+
+
+def hello(worker: str) -> bytes:
+    """Return a worker's first message."""
+    return bytes(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=worker)).SerializeToString())
+
+
+def report(addresses: Sequence[str], in_flight: int) -> bytes:
+    """Return a report of so many requests in flight at each endpoint."""
+    request = control_pb2.FollowRequest()
+    request.report.SetInParent()
+    for address in addresses:
+        request.report.endpoints.add(address=address, in_flight=in_flight, started_total=2**64 - 1)
+    return bytes(request.SerializeToString())
+
+
+def _counts(addresses: Sequence[str], _: int) -> Iterator[bytes]:
+    """All endpoints are told to be as busy as a number can say."""
+    yield hello("abuse")
+    while True:
+        yield report(addresses, MOST)
+
+
+def _strangers(_: Sequence[str], size: int) -> Iterator[bytes]:
+    """Endpoints that nobody has."""
+    yield hello("abuse")
+    message = report([f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}:80" for n in range(size // 30)], 1)
+    while True:
+        yield message
+
+
+def _empty(_: Sequence[str], size: int) -> Iterator[bytes]:
+    """Entries that say nothing."""
+    yield hello("abuse")
+    request = control_pb2.FollowRequest()
+    request.report.endpoints.extend([control_pb2.EndpointTraffic()] * (size // 2))
+    message = bytes(request.SerializeToString())
+    while True:
+        yield message
+
+
+def _name(_: Sequence[str], size: int) -> Iterator[bytes]:
+    """A name that is as long as a message may be."""
+    yield hello("x" * size)
+
+
+def _gpus(_: Sequence[str], size: int) -> Iterator[bytes]:
+    """A host with many links."""
+    message = gpu_pb2.GpuReport(node="abuse")
+    gpu = message.gpus.add(uuid="GPU-0")
+    gpu.nvlinks.SetInParent()
+    for link in range(size // 8):
+        gpu.nvlinks.links.add(link=link, active=True)
+    while True:
+        yield bytes(message.SerializeToString())
+
+
+KINDS: Final[dict[str, tuple[str, Callable[[Sequence[str], int], Iterator[bytes]]]]] = {
+    "counts": (FOLLOW, _counts),
+    "strangers": (FOLLOW, _strangers),
+    "empty_entries": (FOLLOW, _empty),
+    "long_name": (FOLLOW, _name),
+    "silent_workers": (FOLLOW, lambda *_: iter(())),
+    "gpus": (REPORT, _gpus),
+    "silent_agents": (REPORT, lambda *_: iter(())),
+}
+
+
+async def attack(
+    address: str,
+    kind: str,
+    *,
+    addresses: Sequence[str] = (),
+    size: int = 16_000_000,
+    streams: int = 2,
+    most_bytes: int = 256 << 20,
+    seconds: float = 10.0,
+) -> int:
+    """Speak one of `KINDS` on so many streams; `addresses` are endpoints that the fleet has."""
+    method, messages = KINDS[kind]
+    sent = 0
+    options = [("grpc.max_send_message_length", _MOST_BYTES)]
+
+    async def read(call: Any) -> None:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal sent
+        stream: Any = channel.stream_stream(method)
+        while sent < most_bytes:
+            call = stream()
+            reading = asyncio.create_task(read(call))
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                for message in messages(addresses, size):
+                    await call.write(message)
+                    sent += len(message)
+                    if sent >= most_bytes:
+                        break
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                await call.code()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(streams)))
+    return sent

@@ -1,0 +1,123 @@
+"""A hostile client of discovery: names without end, large nodes, streams that say nothing or read nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+METHOD: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+STATUS: Final = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
+_MOST_BYTES: Final = 60 << 20
+_FOREVER: Final = 3600.0
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of bytes, as protobuf writes it."""
+    size, prefix = len(content), bytearray([number << 3 | 2])
+    while size > 127:
+        prefix.append(size & 127 | 128)
+        size >>= 7
+    return bytes(prefix) + bytes([size]) + content
+
+
+def ask(names: bytes = b"", type_url: str = TYPE_ENDPOINT, node: str = "abuse", beside: bytes = b"") -> bytes:
+    """Return a request; `names` are serialised already, `beside` belongs to the node."""
+    begin = discovery_pb2.DiscoveryRequest(type_url=type_url)
+    begin.node.id = node
+    return begin.SerializeToString() + names + (field(2, beside) if beside else b"")
+
+
+def _unlike(size: int) -> bytes:
+    """Names of 3 KB, each another one."""
+    return b"".join(field(3, b"%020d" % number + b"x" * 3000) for number in range(size // 3024))
+
+
+def _deep() -> bytes:
+    """A value in a list in a list, as deep as a parser may like."""
+    value = b"\x0a\x00"
+    for _ in range(80):
+        value = field(6, field(1, value))
+    return field(3, field(1, field(1, b"k") + field(2, value)))
+
+
+KINDS: Final[dict[str, Callable[[int], bytes]]] = {
+    "same_name": lambda size: ask(field(3, b"chat") * (size // 6)),
+    "empty_names": lambda size: ask(b"\x1a\x00" * (size // 2)),
+    "unlike_names": lambda size: ask(_unlike(size)),
+    "node_id": lambda size: ask(node="x" * size),
+    "extensions": lambda size: ask(beside=field(9, b"") * (size // 2)),
+    "metadata": lambda size: ask(beside=_deep() * (size // 400)),
+    "error": lambda size: ask(names=field(6, field(2, b"x" * size))),
+    "type_url": lambda size: ask(type_url="x" * size),
+    "clusters": lambda _: ask(type_url=TYPE_CLUSTER),
+    "nothing": lambda _: b"",
+}
+"""What a stream says first, of about so many bytes; `nothing` is never sent."""
+
+
+async def attack(
+    address: str,
+    kind: str,
+    size: int = 60_000_000,
+    *,
+    streams: int = 8,
+    most_bytes: int = 512 << 20,
+    seconds: float = 10.0,
+    method: str = METHOD,
+) -> int:
+    """Open so many streams that say one of `KINDS`, read nothing and stay; one that is ended comes again."""
+    message, sent = KINDS[kind](size), 0
+    if len(message) > _MOST_BYTES:
+        raise ValueError(f"{len(message)} bytes; allowed: {_MOST_BYTES}")
+    options = [("grpc.max_send_message_length", _MOST_BYTES)]
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal sent
+        stream: Any = channel.stream_stream(method)
+        while sent < most_bytes:
+            call = stream()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                if message:
+                    await call.write(message)
+                    sent += len(message)
+                await call.code()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(_FOREVER)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(streams)))
+    return sent
+
+
+async def ask_for_status(
+    address: str, *, most_bytes: int = 256 << 20, seconds: float = 10.0, streams: int = 32
+) -> int:
+    """Ask for the state of all clients as fast as answers come, on many streams; returns the bytes read."""
+    read = 0
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal read
+        stream: Any = channel.stream_stream(STATUS)
+        while read < most_bytes:
+            call = stream()
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while read < most_bytes:
+                    await call.write(b"")
+                    read += len(await call.read())
+            await asyncio.sleep(0.01)
+
+    options = [("grpc.max_receive_message_length", _MOST_BYTES)]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(streams)))
+    return read

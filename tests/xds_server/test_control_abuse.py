@@ -1,0 +1,211 @@
+"""What one peer of the control stream sends harms no other one, and takes bounded work and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bench.abuse import control
+from ext_proc.follower import Follower
+from fleet import serving
+from fleet.codec import MAX_IN_FLIGHT, decode_traffic, encode_in_flight
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.serving import GrpcServer
+from fleet.settings import FaultSettings, SignalSettings
+from fleet.store import FleetStore, FleetView
+from fleet.wire import control_pb2
+from xds_server import control as control_module
+from xds_server.control import ControlService
+from xds_server.doors import CONTROL_BYTES
+from xds_server.signals import gpu as gpu_module
+from xds_server.signals.gpu import GpuBoard, GpuReportService
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
+MEMBERSHIP = Membership((Pool("p", (A, B)),))
+
+
+class Site:
+    """A control server and what it counts."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = f"unix:{path}/control.sock"
+        self.registry = CollectorRegistry()
+        self.store = FleetStore()
+        self.store.publish(FleetView(MEMBERSHIP))
+        self.board = GpuBoard(SignalSettings(), FaultSettings(), self.registry)
+        self.grpc = GrpcServer("control", self.address, receive_bytes=CONTROL_BYTES)
+        ControlService(self.store, self.registry).register(self.grpc.server)
+        GpuReportService(self.board).register(self.grpc.server)
+
+    def value(self, name: str) -> float:
+        return self.registry.get_sample_value(f"warmroute_{name}") or 0.0
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    held = Site(tmp_path)
+    await held.grpc.start()
+    yield held
+    await held.grpc.stop(0)
+
+
+@contextlib.asynccontextmanager
+async def attacked(site: Site, kind: str, **more: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(control.attack(site.address, kind, seconds=60.0, **more))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_counts_beyond_belief_cut_nobody_off(site: Site) -> None:
+    registry, store = CollectorRegistry(), FleetStore()
+    honest = asyncio.create_task(Follower(site.address, "honest", store, list, registry).run())
+    async with attacked(site, "counts", addresses=(A.address,)):
+        await until(lambda: store.view is not None and bool(store.view.in_flight_elsewhere))
+        await until(lambda: site.store.in_flight().get(A.address, 0) >= 2 * MAX_IN_FLIGHT)
+        await asyncio.sleep(1.0)  # several rounds of being told
+        assert registry.get_sample_value("warmroute_follower_connected") == 1
+        assert registry.get_sample_value("warmroute_follower_breaks_total") == 0
+    assert site.value("worker_faults_total") == 0
+    honest.cancel()
+    await asyncio.wait([honest])
+
+
+def test_sums_that_no_number_holds_are_told_as_the_largest() -> None:
+    told = encode_in_flight({A.address: 2**40, B.address: 3}, MEMBERSHIP)
+    assert list(told.in_flight.elsewhere) == [2**32 - 1, 3]
+
+
+def test_of_a_report_only_the_memberships_endpoints_count() -> None:
+    report = control_pb2.TrafficReport()
+    for address in ("10.9.9.9:1", A.address):
+        report.endpoints.add(address=address, in_flight=2**32 - 1)
+    (told,) = decode_traffic(report, MEMBERSHIP)
+    assert (told.address, told.in_flight) == (A.address, MAX_IN_FLIGHT)
+
+
+def test_the_work_of_a_report_follows_the_membership_and_not_its_entries() -> None:
+    looked = 0
+
+    class Entry:
+        @property
+        def address(self) -> str:
+            nonlocal looked
+            looked += 1
+            return "10.9.9.9:1"
+
+    class Report:
+        endpoints = (Entry() for _ in range(100_000))
+
+    assert decode_traffic(Report(), MEMBERSHIP) == []  # type: ignore[arg-type]
+    assert looked < 200
+
+
+async def ended(call: Any) -> grpc.StatusCode:
+    """Read to the end, which comes after all that was told before it."""
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    status: grpc.StatusCode = await call.code()
+    return status
+
+
+async def both(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Hand on the first two, and wait."""
+    for message in islice(messages, 2):
+        yield message
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("kind", ["strangers", "empty_entries", "long_name", "gpus"])
+async def test_a_message_beyond_the_limit_is_not_read(site: Site, kind: str) -> None:
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        method, messages = control.KINDS[kind]
+        call: Any = channel.stream_stream(method)(both(messages((), 3_000_000)))
+        assert await ended(call) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_name_has_a_length(site: Site) -> None:
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        call: Any = channel.stream_stream(control.FOLLOW)()
+        await call.write(control.hello("x" * 257))
+        assert await ended(call) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("method", [control.FOLLOW, control.REPORT])
+async def test_a_stream_that_says_nothing_ends(
+    site: Site, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "FIRST_MESSAGE_SECONDS", 0.1)
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        call: Any = channel.stream_stream(method)()
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "no message within" in await call.details()
+
+
+async def test_workers_streams_are_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "MAX_WORKERS", 2)
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        method: Any = channel.stream_stream(control.FOLLOW)
+        calls = [method() for _ in range(2)]
+        for number, call in enumerate(calls):
+            await call.write(control.hello(f"w{number}"))
+            await call.read()
+        assert await method().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        calls[0].cancel()
+        await until(lambda: site.value("workers") == 1)
+        third = method()
+        await third.write(control.hello("w2"))
+        assert await third.read() is not grpc.aio.EOF
+
+
+async def test_a_fault_of_ours_ends_one_stream_and_is_counted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OverflowError("bug")
+
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        call: Any = channel.stream_stream(control.FOLLOW)()
+        await call.write(control.hello("w"))
+        await call.read()
+        monkeypatch.setattr(control_module, "encode_loads", broken)
+        site.store.publish(FleetView(MEMBERSHIP, {A.address: 3}))
+        assert await ended(call) is grpc.StatusCode.INTERNAL
+    assert site.value("worker_faults_total") == 1
+
+
+async def test_reports_of_gpus_have_a_limit_together(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = next(control.KINDS["gpus"][1]((), 300))
+    monkeypatch.setattr(gpu_module, "MAX_ALL_BYTES", len(message) + 10)
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        method: Any = channel.stream_stream(control.REPORT)
+        first, second = method(), method()
+        for _ in range(3):
+            await first.write(message)
+            assert await first.read() is not grpc.aio.EOF
+        await second.write(message.replace(b"abuse", b"other"))
+        assert await second.code() is grpc.StatusCode.INVALID_ARGUMENT
+        first.cancel()
+        await until(lambda: site.value("gpu_report_errors_total") == 1)
+        third = method()
+        await third.write(message)
+        assert await third.read() is not grpc.aio.EOF

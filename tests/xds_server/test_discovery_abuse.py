@@ -1,0 +1,153 @@
+"""What one client of discovery sends takes bounded memory and work, and no honest client's place."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from bench.abuse import discovery
+from fleet.errors import PeerError
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
+from fleet.serving import GrpcServer
+from xds_server.discovery import stream as stream_module
+from xds_server.discovery.budget import NAME_BYTES, NameBudget
+from xds_server.discovery.client import MAX_TEXT
+from xds_server.doors import XDS_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+    from types import SimpleNamespace
+
+BOTH = pytest.mark.parametrize("variant", ["sotw", "delta"])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["same_name", "empty_names", "unlike_names"])
+def test_names_are_counted_before_they_are_kept(xds: SimpleNamespace, kind: str) -> None:
+    machine = xds.machine("sotw", max_names=1000)
+    with pytest.raises(PeerError, match="names"):
+        machine.hear(discovery.KINDS[kind](4_000_000 if kind == "unlike_names" else 10_000))
+    assert not machine.subscriptions or not machine.subscriptions[TYPE_ENDPOINT].names
+
+
+@BOTH
+def test_names_are_bounded_by_their_bytes(xds: SimpleNamespace, variant: str) -> None:
+    names = tuple(f"{number}".ljust(1000, "x") for number in range(10))
+    few = NameBudget(stream_bytes=9 * (1000 + NAME_BYTES), all_bytes=1 << 30)
+    xds.machine(variant, budget=few).on_request(xds.peer(variant).ask(TYPE_ENDPOINT, names[:9]))
+    with pytest.raises(PeerError, match="bytes"):
+        xds.machine(variant, budget=few).on_request(xds.peer(variant).ask(TYPE_ENDPOINT, names))
+
+
+@BOTH
+def test_names_of_all_streams_are_bounded_and_an_end_gives_room(xds: SimpleNamespace, variant: str) -> None:
+    names = tuple(f"{number}".ljust(1000, "x") for number in range(10))
+    budget = NameBudget(all_bytes=25 * (1000 + NAME_BYTES))
+
+    def another() -> Any:
+        machine = xds.machine(variant, budget=budget)
+        machine.on_request(xds.peer(variant).ask(TYPE_ENDPOINT, names))
+        return machine
+
+    first, _ = another(), another()
+    with pytest.raises(PeerError, match="of all clients"):
+        another()
+    first.leave()
+    another()
+
+
+def test_delta_names_one_by_one_count_too(xds: SimpleNamespace) -> None:
+    budget = NameBudget(stream_bytes=5 * (1000 + NAME_BYTES))
+    machine, peer = xds.machine("delta", budget=budget), xds.peer("delta")
+    with pytest.raises(PeerError, match="bytes"):
+        for number in range(10):
+            request = peer.ask(TYPE_ENDPOINT)
+            request.resource_names_subscribe.append(f"{number}".ljust(1000, "x"))
+            machine.receive(request)
+    assert len(machine.subscriptions[TYPE_ENDPOINT].names) == 6
+
+
+@BOTH
+def test_dropped_names_give_room(xds: SimpleNamespace, variant: str) -> None:
+    budget = NameBudget(stream_bytes=2 * (1000 + NAME_BYTES))
+    machine = xds.machine(variant, budget=budget)
+    for number in range(10):
+        names = (f"{number}".ljust(1000, "x"),)
+        request = xds.peer(variant).ask(TYPE_ENDPOINT, names)
+        if variant == "delta" and number:
+            request.resource_names_unsubscribe.append(f"{number - 1}".ljust(1000, "x"))
+        machine.receive(request)
+
+
+@pytest.mark.parametrize("field", ["id", "cluster", "region", "zone", "sub_zone"])
+def test_a_nodes_texts_are_bounded(xds: SimpleNamespace, field: str) -> None:
+    for size, fits in ((MAX_TEXT, True), (MAX_TEXT + 1, False)):
+        request = xds.peer("sotw").ask(TYPE_CLUSTER)
+        setattr(request.node if field in ("id", "cluster") else request.node.locality, field, "x" * size)
+        machine = xds.machine("sotw")
+        if fits:
+            machine.receive(request)
+        else:
+            with pytest.raises(PeerError, match=f"{size} characters"):
+                machine.receive(request)
+
+
+def test_a_version_that_is_none_of_ours_is_not_kept(xds: SimpleNamespace) -> None:
+    machine, peer = xds.machine("sotw"), xds.peer("sotw")
+    request = peer.ask(TYPE_CLUSTER)
+    request.version_info = "x" * 100_000
+    machine.receive(request)
+    assert len(machine.subscriptions[TYPE_CLUSTER].first_version) < 1000
+    delta, request = xds.machine("delta"), xds.peer("delta").ask(TYPE_ENDPOINT, ("a",))
+    request.initial_resource_versions["a"] = "x" * 100_000
+    delta.receive(request)
+    assert delta.subscriptions[TYPE_ENDPOINT].given == {}
+
+
+async def once(message: bytes) -> AsyncIterator[bytes]:
+    """Say one thing, and wait."""
+    yield message
+    await asyncio.sleep(60)
+
+
+async def test_a_message_beyond_the_limit_is_not_read(tmp_path: Path, serve: Any) -> None:
+    running = await serve()
+    server = GrpcServer("xds", f"unix:{tmp_path}/bounded.sock", receive_bytes=XDS_BYTES)
+    running.service.register(server.server)
+    await server.start()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        for kind in ("same_name", "unlike_names", "node_id", "extensions", "metadata", "error", "type_url"):
+            call: Any = channel.stream_stream(discovery.METHOD)(once(discovery.KINDS[kind](4_000_000)))
+            assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, kind
+    await server.stop(0)
+
+
+async def test_a_stream_that_says_nothing_ends(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "FIRST_MESSAGE_SECONDS", 0.1)
+    running = await serve()
+    call = running.channel().stream_stream(discovery.METHOD)()
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await running.idle()
+
+
+async def test_streams_that_say_nothing_keep_no_client_out(xds: SimpleNamespace, serve: Any) -> None:
+    running = await serve(max_streams=3)
+    running.store.set(xds.snapshot(xds.cluster("a")))
+    attack = asyncio.create_task(discovery.attack(running.target, "nothing", streams=9, seconds=60.0))
+    await until(lambda: running.value("streams") >= 3)
+    for number in range(3):
+        client = running.connect("sotw", node=f"honest-{number}")
+        await client.ask(TYPE_CLUSTER)
+        assert set((await client.hear(TYPE_CLUSTER)).resources) == {"a"}
+    assert running.value("streams") <= 2 * 3 + 1
+    attack.cancel()
+    await asyncio.wait([attack])
