@@ -117,6 +117,8 @@ class DiscoverySettings(Strict):
 
     file: FileDiscoverySettings | None = None
     dns: DnsDiscoverySettings | None = None
+    special_addresses: bool = False
+    """Whether link-local, metadata, multicast, broadcast and unspecified addresses are taken as well."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xds_server.endpoints.dns import DnsSource
 from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.source import EndpointSource, TroubleReport
+from xds_server.endpoints.special import Screened
 from xds_server.endpoints.static import StaticSource
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ def make(pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMet
         return Made(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
     if entry.file is not None:
         trouble = TroubleReport(f"{where}: file {entry.file.path}", "file", metrics)
-        return Made(FileSource(pool, entry.file, trouble), trouble)
+        return Made(_screened(FileSource(pool, entry.file, trouble), entry), trouble)
     assert entry.dns is not None
     trouble = TroubleReport(f"{where}: dns {entry.dns.name}", "dns", metrics)
-    return Made(DnsSource(pool, entry.dns, trouble), trouble)
+    return Made(_screened(DnsSource(pool, entry.dns, trouble), entry), trouble)
+
+
+def _screened(source: EndpointSource, entry: DiscoverySettings) -> EndpointSource:
+    return source if entry.special_addresses else Screened(source)

@@ -12,11 +12,11 @@ import dns.asyncbackend
 import dns.asyncresolver
 import dns.exception
 import dns.name
-import dns.nameserver
 import dns.rdatatype
 import dns.resolver
 
 from fleet.settings.address import split_host_port
+from xds_server.endpoints.name_server import NameServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,10 +100,10 @@ class Lookup:
 
 def _resolver(nameservers: Sequence[str]) -> dns.asyncresolver.Resolver:
     resolver = dns.asyncresolver.Resolver(configure=not nameservers)
-    if nameservers:
-        resolver.nameservers = [
-            dns.nameserver.Do53Nameserver(*split_host_port(address)) for address in nameservers
-        ]
+    places = [split_host_port(address) for address in nameservers]
+    if not nameservers:
+        places = [(entry, resolver.port) for entry in resolver.nameservers if isinstance(entry, str)]
+    resolver.nameservers = [NameServer(*place) for place in places]
     resolver.timeout = TRY_SECONDS
     resolver.use_edns(0, 0, _EDNS_BYTES)
     return resolver
@@ -111,11 +111,14 @@ def _resolver(nameservers: Sequence[str]) -> dns.asyncresolver.Resolver:
 
 def _negative(responses: Iterable[QueryMessage], said: str) -> Reply:
     """A negative answer is certain only with its SOA, which a resolver that lost its zone does not have."""
-    ttls = [
-        response.resolve_chaining().minimum_ttl
-        for response in responses
-        if any(rrset.rdtype == dns.rdatatype.SOA for rrset in response.authority)
-    ]
+    try:
+        ttls = [
+            response.resolve_chaining().minimum_ttl
+            for response in responses
+            if any(rrset.rdtype == dns.rdatatype.SOA for rrset in response.authority)
+        ]
+    except dns.exception.DNSException as error:
+        return Reply(State.UNKNOWN, problem=f"{said}: {_reason(error)}")
     if not ttls:
         return Reply(State.UNKNOWN, problem=f"{said}, without SOA", unproven=True)
     return Reply(State.EMPTY, ttl=float(min(ttls)))

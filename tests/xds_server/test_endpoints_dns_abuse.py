@@ -1,0 +1,177 @@
+"""A name server that is hostile costs bounded work, ends no source, and sends nobody to odd addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import dns.exception
+import dns.message
+import dns.rdatatype
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bench.abuse import dns as attacks
+from fleet.endpoint import Endpoint
+from fleet.settings import DiscoverySettings, PoolSettings
+from xds_server.endpoints import lookup as lookup_module
+from xds_server.endpoints import name_server
+from xds_server.endpoints.factory import make
+from xds_server.endpoints.lookup import Lookup, State
+from xds_server.endpoints.source import SourceMetrics
+from xds_server.endpoints.special import left_out, special
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+QUERY = dns.message.make_query("engines.test.", "A").to_wire()
+
+
+@pytest.fixture
+async def hostile(unused_tcp_port: int) -> AsyncIterator[Callable[..., str]]:
+    tasks: list[asyncio.Task[int]] = []
+    address = f"127.0.0.1:{unused_tcp_port}"
+
+    def start(kind: str, copies: int = 1) -> str:
+        tasks.append(asyncio.create_task(attacks.attack(address, kind, copies=copies, seconds=60.0)))
+        return address
+
+    yield start
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("kind", ["deep", "deep_owners", "types", "pointers", "counted", "cut_off"])
+def test_an_answer_that_is_slow_to_read_is_not_read(kind: str) -> None:
+    """The walk before it looks at each record once, and at few labels of each."""
+    looked = 0
+
+    class Counted(bytes):
+        def __getitem__(self, at: object) -> object:
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(at)  # type: ignore[index]
+
+    wire = Counted(attacks.KINDS[kind](QUERY))
+    with pytest.raises(dns.exception.FormError):
+        name_server.check(wire)
+    assert looked <= len(wire)
+
+
+async def test_a_large_answer_is_read_beside_the_loop(
+    hostile: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    read = name_server._read
+
+    def noting(wire: bytes, *, by_udp: bool) -> dns.message.Message:
+        if len(wire) > 10_000:
+            threads.append(threading.current_thread())
+        return read(wire, by_udp=by_udp)
+
+    monkeypatch.setattr(name_server, "_read", noting)
+    address = hostile("many")
+    await asyncio.sleep(0.05)
+    reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
+    assert len(reply.records) == 4000
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize("kind", [kind for kind in attacks.KINDS if kind not in ("many", "metadata")])
+async def test_whatever_is_answered_is_unknown_and_raises_nothing(
+    hostile: Callable[[str], str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_module, "TRY_SECONDS", 0.2)
+    monkeypatch.setattr(lookup_module, "LIFETIME_SECONDS", 0.5)
+    address = hostile(kind)
+    await asyncio.sleep(0.05)
+    reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
+    assert reply.state is State.UNKNOWN
+    assert reply.problem
+
+
+async def test_answers_of_others_do_not_hide_the_right_one(
+    hostile: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = attacks.KINDS["wrong_id"], attacks.KINDS["metadata"]
+    turns = iter([0, 0, 0, 1] * 100)
+    monkeypatch.setitem(attacks.KINDS, "wrong_id", lambda query: answers[next(turns)](query))
+    sent = attacks._Server.datagram_received
+
+    def again(self: attacks._Server, data: bytes, peer: object) -> None:
+        for _ in range(4):
+            sent(self, data, peer)
+
+    monkeypatch.setattr(attacks._Server, "datagram_received", again)
+    address = hostile("wrong_id")
+    await asyncio.sleep(0.05)
+    reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
+    assert reply.records == ("169.254.169.254",)
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("169.254.169.254", "metadata"),
+        ("::ffff:169.254.169.254", "metadata"),
+        ("64:ff9b::a9fe:a9fe", "metadata"),
+        ("0xa9fea9fe", "metadata"),
+        ("2852039166", "metadata"),
+        ("fd00:ec2::254", "metadata"),
+        ("metadata.google.internal.", "metadata"),
+        ("169.254.1.1", "link-local"),
+        ("fe80::1", "link-local"),
+        ("224.0.0.1", "multicast"),
+        ("ff02::1", "multicast"),
+        ("255.255.255.255", "broadcast"),
+        ("0.0.0.0", "unspecified"),
+        ("0.1.2.3", "unspecified"),
+        ("::", "unspecified"),
+        ("10.0.0.1", ""),
+        ("127.0.0.1", ""),
+        ("::1", ""),
+        ("fd00::1", ""),
+        ("2001:db8::1", ""),
+        ("exporter.example", ""),
+        ("", ""),
+    ],
+)
+def test_addresses_without_an_engine(host: str, why: str) -> None:
+    assert special(host) == why
+
+
+@pytest.mark.parametrize("url", ["metrics_url", "gpu_metrics_url"])
+def test_an_endpoints_pages_count_too(url: str) -> None:
+    good = Endpoint("10.0.0.1:80", "p", metrics_url="http://10.0.0.1:80/metrics")
+    bad = Endpoint("10.0.0.2:80", "p", **{url: "http://169.254.169.254/latest/"})  # type: ignore[arg-type]
+    assert left_out([good, bad]) == {"10.0.0.2:80": "metadata"}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_source_names_odd_addresses_only_if_the_settings_let_it(
+    hostile: Callable[[str], str], caplog: pytest.LogCaptureFixture, allowed: bool
+) -> None:
+    address = hostile("metadata")
+    await asyncio.sleep(0.05)
+    given = {
+        "name": "engines.test",
+        "port": 80,
+        "nameservers": (address,),
+        "min_ttl_seconds": 0.02,
+        "max_ttl_seconds": 0.05,
+    }
+    settings = DiscoverySettings.model_validate({"dns": given, "special_addresses": allowed})
+    made = make(PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry()))
+    told: list[tuple[Endpoint, ...]] = []
+    task = asyncio.create_task(made.source.run(told.append))
+    async with asyncio.timeout(60):
+        while not told and "left out" not in caplog.text:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # some more rounds
+    task.cancel()
+    await asyncio.wait([task])
+    assert bool(told) is allowed
+    assert caplog.text.count("left out: 169.254.169.254:80 (metadata)") == (not allowed)
