@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from fleet.errors import SnapshotError
 from fleet.settings.membership import membership
 from fleet.store import FleetView
 from fleet.tls import Certificates
@@ -115,8 +116,7 @@ class XdsServer:
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
-        self._arrivals = Arrivals(settings.xds.address, clock)
-        self._doors = Doors(settings, certificates)
+        self._arrivals, self._doors = Arrivals(settings.xds.address, clock), Doors(settings, certificates)
         self._discovery = DiscoveryService(
             self._snapshots,
             registry,
@@ -130,8 +130,7 @@ class XdsServer:
         self._grpc = self._doors.xds(self._discovery.register, clients.register, self._sensing.register)
         to_control = ControlService(store, registry, clock).register, self._sensing.register_agents
         self._control = self._doors.control(*to_control) if control else None
-        self._metrics = TickMetrics.of(registry)
-        self._sleepers = Sleepers()
+        self._metrics, self._sleepers = TickMetrics.of(registry), Sleepers()
         pages = self._sensing.scraper.loads
         self._status = StatusViews(store, clients, registry, self._listed, self._standing_now, pages)
         self._roster: Roster | None = None
@@ -147,12 +146,8 @@ class XdsServer:
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
-        return {
-            **self._status.views(),
-            **self._sensing.views(),
-            **self._operators.views(),
-            **self._http2.views(),
-        }
+        parts = (self._status, self._sensing, self._operators, self._http2)
+        return {path: view for part in parts for path, view in part.views().items()}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
         """What the admin server answers to a question."""
@@ -164,6 +159,8 @@ class XdsServer:
 
     async def start(self) -> None:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""
+        with contextlib.suppress(SnapshotError):  # The first tick tells it.
+            self._build(self._settings)  # Protobuf takes long over first messages: nobody waits for them yet.
         await self._grpc.start()
         state = await self._saver.load(self._settings)
         if state is not None:
@@ -182,7 +179,7 @@ class XdsServer:
     async def apply(self, settings: Settings) -> None:
         """Take over changed settings; what cannot be built is refused with the old ones kept."""
         self._secrets.reconfigure(settings)
-        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=self._secrets.of(settings))
+        self._build(settings)
         self._http2.reconfigure(settings)
         await self._http2.first_sync(self._keeper.membership())
         self._settings = settings
@@ -193,6 +190,9 @@ class XdsServer:
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._operators.reconfigure(settings)
         self._ticker.hurry()
+
+    def _build(self, settings: Settings) -> None:
+        build_snapshot(settings, membership(settings), {}, frozenset(), secrets=self._secrets.of(settings))
 
     async def drain(self) -> None:
         """Send Envoys and workers elsewhere; what they hold stays valid."""

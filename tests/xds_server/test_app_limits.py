@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from fleet.names import TYPE_CLUSTER
+from fleet.serving import GrpcServer
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
+from xds_server import app as app_module
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:
@@ -50,6 +52,28 @@ async def test_one_stream_more_than_the_limit_is_refused(tmp_path: Path) -> None
             await first_answer(channel)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         call.cancel()
+    await server.stop()
+
+
+async def test_the_first_messages_are_built_before_the_address_is_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protobuf takes long over them, and a client that is let in would wait."""
+    order: list[str] = []
+    build, bind = app_module.build_snapshot, GrpcServer.start
+
+    def noting(*given: Any, **named: Any) -> Any:
+        order.append("built")
+        return build(*given, **named)
+
+    async def binding(self: GrpcServer) -> None:
+        order.append("bound")
+        await bind(self)
+
+    monkeypatch.setattr(app_module, "build_snapshot", noting)
+    monkeypatch.setattr(GrpcServer, "start", binding)
+    server, _ = await started(tmp_path, "127.0.0.1:1", "{}")
+    assert order[:2] == ["built", "bound"]
     await server.stop()
 
 
