@@ -15,7 +15,7 @@ from fleet.envoy_api.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
 from xds_server.discovery.client import Client
-from xds_server.discovery.csds import MAX_BYTES, MAX_CLIENTS, ClientStatusService
+from xds_server.discovery.csds import MAX_BYTES, MAX_CLIENTS, PORTION, ClientStatusService
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.status import ClientStatus, TypeStatus
 
@@ -218,12 +218,23 @@ class Many:
         return self._clients
 
 
-def test_the_most_clients_fit_in_one_message_and_too_many_bytes_are_refused() -> None:
+async def test_the_most_clients_fit_in_one_message_and_too_many_bytes_are_refused() -> None:
     progress = Progress(MAX_CLIENTS)
     service: Any = ClientStatusService(Many(progress), progress)  # type: ignore[arg-type]
-    response = service.respond(b"")
+    response = await service.respond(b"")
     assert len(response.config) == MAX_CLIENTS
     assert 1024 * 1024 < response.ByteSize() <= MAX_BYTES
     service = ClientStatusService(Many(progress, "x" * 500), progress)  # type: ignore[arg-type]
     with pytest.raises(PeerError, match="by node_matchers"):
-        service.respond(b"")
+        await service.respond(b"")
+
+
+async def test_an_answer_about_many_clients_gives_the_loop_away_in_between() -> None:
+    turns = 0
+    progress = Progress(MAX_CLIENTS)
+    service: Any = ClientStatusService(Many(progress), progress)  # type: ignore[arg-type]
+    asked = [asyncio.create_task(service.respond(b"")) for _ in range(2)]
+    while not all(task.done() for task in asked):
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 2 * MAX_CLIENTS / PORTION
