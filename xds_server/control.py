@@ -31,6 +31,7 @@ from fleet.errors import PeerError
 from fleet.pick_table import PickTable
 from fleet.serving import PERMITTED_PING, first_message
 from fleet.wire import control_pb2
+from xds_server.pulse import LEAST_APART_SECONDS, Pulse, apart_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,10 +47,6 @@ logger = logging.getLogger(__name__)
 _SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
 _ENCODED_ANEW_SECONDS: Final = 0.25
 """Bytes that are older tell ages that are too small."""
-_LEAST_APART_SECONDS: Final = 0.05
-_MOST_APART_SECONDS: Final = 0.25
-_APART_SECONDS_PER_COUNT: Final = 0.00025
-"""Telling one worker of one endpoint takes a hundredth of that or less."""
 MAX_WORKERS: Final = 512
 """Streams of workers, those included that have not said who they are."""
 MAX_NAME: Final = 256
@@ -184,46 +181,6 @@ class WorkerStream:
         return [encode_missed(missed).SerializeToString()] if missed else []
 
 
-class Pulse:
-    """Wakes all streams together after reports, and not more often than is worth it."""
-
-    def __init__(self) -> None:
-        self.beats = 0
-        self._event = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_at = float("inf")
-        """When the timer fires. uvloop's handle of a moment that has come has no `when`."""
-        self._beat_at = float("-inf")
-
-    def hear(self, apart_seconds: float) -> None:
-        """Beat soon, at least so many seconds after the last beat."""
-        loop = asyncio.get_running_loop()
-        at = max(loop.time(), self._beat_at + apart_seconds)
-        if self._timer is not None:
-            if self._due_at <= at:
-                return
-            self._timer.cancel()
-        self._due_at = at
-        self._timer = loop.call_at(at, self._beat)
-
-    def _beat(self) -> None:
-        self._timer = None
-        self._beat_at = asyncio.get_running_loop().time()
-        self.beats += 1
-        self._event.set()
-        self._event = asyncio.Event()
-
-    async def beyond(self, beats: int) -> None:
-        """Return once there have been more beats than so many."""
-        while self.beats <= beats:
-            await self._event.wait()
-
-
-def apart_seconds(endpoints: int, workers: int) -> float:
-    """Return how far apart so many workers are told counts of so many endpoints."""
-    return min(_MOST_APART_SECONDS, max(_LEAST_APART_SECONDS, _APART_SECONDS_PER_COUNT * endpoints * workers))
-
-
 class ControlService:
     """Serves `FleetControl` from a store."""
 
@@ -342,7 +299,7 @@ class ControlService:
         """Tell the workers, if there are any, as soon as that is worth it."""
         if self._streams:
             self._missed.add(missed)
-            self._reported.hear(_LEAST_APART_SECONDS)
+            self._reported.hear(LEAST_APART_SECONDS)
 
     def _tell_soon(self) -> None:
         """See to it that workers hear of changed counts, without waiting for a tick."""
