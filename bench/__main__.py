@@ -33,13 +33,14 @@ BENCHES: Final = {
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
     "affinity": "hit ratio and balance with several workers, shared and not, on real prompts",
     "uneven": "a slow engine among others, and a fleet that is full, under load",
+    "abuse": "what attacks on each door cost honest requests: stalls, memory, failures, lost picks",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
     "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
-NEED_MORE: Final = frozenset({"dashboards", "trace"})
-"""They run programs that `make` does not install, so only by name."""
+BY_NAME: Final = frozenset({"abuse", "dashboards", "trace"})
+"""They take a quarter of an hour, or run programs that `make` does not install: not without being named."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -49,7 +50,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "names",
         nargs="*",
         metavar="BENCH",
-        help=f"of {', '.join(BENCHES)}; default: all that need nothing more",
+        help=f"of {', '.join(BENCHES)}; default: all but those that take very long or need more",
     )
     parser.add_argument("--list", action="store_true", help="only say what there is")
     args = parser.parse_args(given)
@@ -59,7 +60,7 @@ def main(given: Sequence[str] | None = None) -> int:
         for name, text in BENCHES.items():
             print(f"{name:16} python -m bench.{name} --json   {text}")
         return 0
-    results = {name: run(name) for name in args.names or [name for name in BENCHES if name not in NEED_MORE]}
+    results = {name: run(name) for name in args.names or [name for name in BENCHES if name not in BY_NAME]}
     met = True
     for name, result in results.items():
         print(f"\n{name}: {BENCHES[name]}")

@@ -63,7 +63,7 @@ class ClusterSettings:
     engines: int = 4
     engine: EngineSettings = field(default_factory=EngineSettings)
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Sections of warmroute.yaml beyond addresses, pools and listeners."""
+    """Sections of warmroute.yaml beyond addresses and listeners; `pools` stand in place of the only one."""
     alone: envoy_alone.Policy = "round_robin"
     """How Envoy alone spreads requests."""
 
@@ -208,7 +208,8 @@ class Cluster:
             "admin": {"address": self.admin_address, "ext_proc_address": self.ext_proc_admin_address},
         }
         for name, section in self.settings.overrides.items():
-            sections[name] = {**sections.get(name, {}), **section}
+            ours = sections.get(name)
+            sections[name] = {**ours, **section} if isinstance(ours, dict) else section
         return sections
 
 

@@ -13,7 +13,7 @@ from bench.stats import Outcome
 from fleet.names import HEADER_ENDPOINT, HEADER_SERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from simulator.workload import Turn
 
@@ -75,7 +75,7 @@ class LoadRun:
         """Send no further turns; those under way run to their end."""
         self._stopped = True
 
-    async def run(self, turns: Sequence[Turn]) -> list[Outcome]:
+    async def run(self, turns: Iterable[Turn]) -> list[Outcome]:
         """Send each turn at its time, whatever became of those before; return when all have ended."""
         self._began_at = self._clock()
         try:

@@ -106,8 +106,8 @@ async def attack(address: str, kind: str, *, most_bytes: int = 256 * _MEBI, seco
                 await reader.read(65_536)
             for part in KINDS[kind]():
                 writer.write(part)
-                await writer.drain()
                 sent += len(part)
+                await writer.drain()
                 if sent >= most_bytes:
                     over.set()
                     break
