@@ -17,7 +17,7 @@ from fleet.binding import prepare
 from fleet.credentials import gate_of, hold_server
 from fleet.logs import configure_logging
 from fleet.otlp_metrics import MetricPush
-from fleet.serving import StopSignals, run
+from fleet.serving import StopSignals, rest_collector, run
 from fleet.settings.tls import unnamed
 from fleet.store import FleetStore
 from fleet.telemetry import shut_down, tracer_provider
@@ -97,6 +97,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
             await part.start()
         await admin.start()
         metrics.start()
+        rest_collector()
         await stop.wait()
         await asyncio.gather(*(part.drain() for part in parts))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -28,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
+_COLLECT_AFTER: Final = (2000, 10, 20)
+"""New objects before the youngest are looked at, and how often before the older ones are. Higher numbers keep
+large messages longer that hang on a cycle; Python's own look at everything several times a second in a flood
+of small messages."""
 SOCKET_MODE: Final = 0o660
 """Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
 HANDSHAKE_SECONDS: Final = 10.0
@@ -216,6 +221,16 @@ class StopSignals:
     async def wait(self) -> None:
         """Return when a drain is asked for."""
         await self._requested.wait()
+
+
+def rest_collector() -> None:
+    """Spare the garbage collector what a service holds once it has started.
+
+    A full collection of all that stops the loop for a tenth of a second, and a peer that sends many small
+    messages could cause one after the other.
+    """
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
