@@ -30,11 +30,13 @@ def test_a_slow_engine_is_held_against_least_request() -> None:
     alone = slow_of("least_request", [GOOD], [{"requests": 1}, {"requests": 9}])
     glued = replace(alone, slow_share=0.3, e2e_p90_seconds=9.0)
     full = refused_of([GOOD], [GOOD])
-    met = {entry.name: entry.met for entry in wanted_of(alone, glued, full)}
+    met = {entry.name: entry.met for entry in wanted_of(alone, glued, full, [30, 30, 90], [40, 40, 42])}
     assert not met["slow_share_over_least_request"]
     assert not met["slow_e2e_p90_over_least_request"]
     assert met["slow_ttft_p90_over_least_request"]
     assert not met["admission_low_refused"], "then it was not full"
+    assert not met["alike_busiest_over_mean_at_little_load"]
+    assert met["alike_busiest_over_mean_at_half_load"]
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
