@@ -65,12 +65,20 @@ class Telling(Fleet):
 def test_short_prompts_and_a_long_one_leave_no_engine_idle() -> None:
     """One of three equal engines got 95 % of what came next: the one that had the long prompt looked fast."""
     ratios = []
-    for seed in range(6):
+    for seed in range(8):
         random = Random(seed)
         turns = [*first_prompts(random), *system_prompts(random, 8.0, 25.0)]
         ratios.append(Telling(seed).run(turns).busiest_over_mean)
     assert max(ratios) <= 1.5, ratios
-    assert sum(ratios) / len(ratios) <= 1.4, ratios
+    assert sum(ratios) / len(ratios) <= 1.2, ratios
+
+
+def test_new_prefixes_that_come_at_once_are_spread() -> None:
+    """Whoever has two requests in flight more than the others is no worse a place for a new prefix."""
+    ratios = [
+        Telling(seed).run([*system_prompts(Random(seed), 8.0, 25.0)]).busiest_over_mean for seed in range(16)
+    ]
+    assert sum(ratios) / len(ratios) <= 1.22, ratios
 
 
 def test_equal_engines_get_equal_shares_under_load() -> None:

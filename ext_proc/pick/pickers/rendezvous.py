@@ -17,9 +17,9 @@ its leading block, and prompts that share a system prompt, which many hold, are 
 A hash spreads many prefixes evenly, and few of them by luck: of six over three endpoints, one gets four or
 more in three cases of ten, and keeps them for as long as they are asked for. So where nobody holds any of a
 prompt, a worker that places alone passes over those that got more than their share of what was new lately, as
-long as others are as good. And one more request in flight makes nobody worse then: it ends soon, and a prefix
-stays. Source: Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads" (2018), with the
-bound at the mean.
+long as others are as good. And two more requests in flight make nobody worse then: they end soon, and a
+prefix stays. Source: Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads" (2018), with
+the bound at the mean.
 
 Where nothing is left to compute that could be kept, there is nothing to agree on: of a prompt that all of
 them hold, or one shorter than a block. Such requests go in turn, in proportion to weights: to whom got the
@@ -44,7 +44,7 @@ APART_SLACK: Final = 1.5
 """Above 1, because a worker that knows little takes its own queues for longer than they are."""
 NOISE_REQUESTS: Final = 0.1
 """Requests in flight: a difference of cost below what so many add is no reason to prefer anybody."""
-PLACING_REQUESTS: Final = 1.5
+PLACING_REQUESTS: Final = 2.5
 """The same where a new prefix is placed by a worker that places alone."""
 
 
