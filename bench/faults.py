@@ -154,8 +154,8 @@ def wanted_of(results: Sequence[dict[str, Any]]) -> list[Wanted]:
             figure = "weighted_share_after_3s"
             wanted.append(report.at_most(f"{name}_{figure}", result[figure], _SLOW_SHARE))
         if name == "status_429":
-            marks = result["marked_unhealthy"] + ((result["least_trust_ratio"] or 1.0) < 1.0)
-            wanted.append(report.exactly(f"{name}_marks", marks, 0))
+            # One that refuses what its peers answer loses trust, and so its share; it is not marked for it.
+            wanted.append(report.exactly(f"{name}_marked_unhealthy", int(result["marked_unhealthy"]), 0))
         rate = result["healthy_rate_ratio"]
         wanted.append(report.at_least(f"{name}_healthy_rate_ratio", rate, _HEALTHY_RATE))
         for kind in ("picked_", "weighted_"):

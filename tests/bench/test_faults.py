@@ -105,9 +105,8 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
             result_of("killed", weighted_half_share_again_seconds=6.0),
             {"killed_weighted_half_share_again_seconds"},
         ),
-        (result_of("status_429", least_trust_ratio=0.9), {"status_429_marks"}),
-        (result_of("status_429", least_trust_ratio=None), set()),
-        (result_of("status_429", marked_unhealthy=True), {"status_429_marks"}),
+        (result_of("status_429", least_trust_ratio=0.02), set()),
+        (result_of("status_429", marked_unhealthy=True), {"status_429_marked_unhealthy"}),
         (result_of("status_503", marked_unhealthy=True), set()),
     ],
 )
