@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 
 from fleet.admin_access import OPEN_PATHS, Access
 from fleet.errors import WarmrouteError
-from fleet.http_server import HttpServer
+from fleet.http_server import HttpServer, body_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -224,7 +224,7 @@ def _query_handler(views: Sequence[QueryView]) -> Handler:
 def _action_handler(action: Action) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         try:
-            body = msgspec.json.decode(await request.read() or b"{}")
+            body = msgspec.json.decode(await body_of(request) or b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ApiError(f"not JSON: {error}") from error
         answer = action(body)

@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Final, cast
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from fleet.binding import cannot_listen, why_not_bound
 from fleet.credentials import http_server
 from fleet.descriptors import http_connections
+from fleet.http_connection import Connection
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
@@ -39,51 +42,55 @@ REQUEST_SECONDS: Final = 30.0
 _SHUTDOWN_SECONDS: Final = 1.0
 _BACKLOG_CONNECTIONS: Final = 1024
 _MOST_HEADERS: Final = 48
-_MOST_FIELD_BYTES: Final = 4608
-"""Of a header, a token of 4 KiB included: with as many headers, a head takes 216 KiB at most."""
+_MOST_PAUSE_SECONDS: Final = 0.02
+"""Between two requests, after one that took long."""
+_MALFORMED_LOG_SECONDS: Final = 60.0
+"""Between two lines about malformed requests."""
+_SHOWN_CHARS: Final = 200
 _AGAIN_SECONDS: Final = 0.1
 """After a connection that could not be accepted."""
 
 
-class _Connection(asyncio.Protocol):
-    """A connection from its being accepted to its end: passes everything on to aiohttp's own protocol."""
+class _RequestLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log of one server: peers' malformed requests make one line a minute, and no tracebacks."""
 
-    def __init__(self, door: HttpServer, sock: socket.socket, inner: web.RequestHandler) -> None:
-        self._door = door
-        self._sock = sock
-        self._inner = inner
-        self.transport: asyncio.Transport | None = None
-        self.opening: asyncio.Task[None] | None = None
+    def __init__(self, address: str) -> None:
+        super().__init__(logger)
+        self._address = address
+        self._malformed = 0
+        """Since the last line."""
+        self._quiet_until = float("-inf")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # By what it does: uvloop's transports are none of asyncio's classes.
-        self.transport = cast("asyncio.Transport", transport)
-        self._door.opened(self, transport)
-        self._inner.connection_made(transport)
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        """Log a fault of ours; count what is a peer's."""
+        if not isinstance(exc_info, HttpProcessingError):
+            super().exception(msg, *args, exc_info=exc_info, **more)
+            return
+        self._malformed += 1
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            why = exc_info.message[:_SHOWN_CHARS]
+            logger.warning(
+                "%d malformed requests to %s since the last such line, the newest: %r",
+                self._malformed,
+                self._address,
+                why,
+            )
+            self._malformed, self._quiet_until = 0, now + _MALFORMED_LOG_SECONDS
 
-    def connection_lost(self, error: BaseException | None) -> None:
-        self._door.forget(self)
-        self._inner.connection_lost(error)
 
-    def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
+async def body_of(request: web.Request) -> bytes:
+    """Return a request's whole body.
 
-    def eof_received(self) -> None:
-        self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
-
-    def end(self) -> None:
-        """Close it at once, whatever is in it."""
-        if self.transport is not None:
-            self.transport.abort()
-        elif self.opening is not None:
-            self.opening.cancel()
-            self._sock.close()
+    Raises:
+        web.HTTPException: the peer has left, or sent what is no body: that is no fault of ours.
+    """
+    try:
+        return await request.read()
+    except ConnectionError as error:
+        raise web.HTTPBadRequest(reason="the connection ended within the body") from error
+    except web.RequestPayloadError as error:
+        raise web.HTTPBadRequest(reason="the body cannot be read") from error
 
 
 class HttpServer:
@@ -105,13 +112,15 @@ class HttpServer:
             # The time of a connection is measured here.
             keepalive_timeout=2 * IDLE_SECONDS,
             max_headers=_MOST_HEADERS,
-            max_field_size=_MOST_FIELD_BYTES,
+            logger=_RequestLog(address),
         )
         self._most = 0
-        self._waiting: dict[_Connection, asyncio.TimerHandle] = {}
+        self._waiting: dict[Connection, asyncio.TimerHandle] = {}
         """Connections without a request in work, and what ends them; who waits longest stands first."""
-        self._working: set[_Connection] = set()
-        self._by_transport: dict[asyncio.BaseTransport, _Connection] = {}
+        self._working: set[Connection] = set()
+        self._turns = asyncio.Lock()
+        self._pause_seconds = 0.0
+        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
         self._accepting: list[asyncio.Task[None]] = []
         self._sockets: list[socket.socket] = []
 
@@ -156,7 +165,7 @@ class HttpServer:
             connection.end()
             self.forget(connection)
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """Take note that a connection has ended."""
         self._working.discard(connection)
         if (timer := self._waiting.pop(connection, None)) is not None:
@@ -164,7 +173,7 @@ class HttpServer:
         if connection.transport is not None:
             self._by_transport.pop(connection.transport, None)
 
-    def opened(self, connection: _Connection, transport: asyncio.BaseTransport) -> None:
+    def opened(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
         """Take note that a connection can be read."""
         self._by_transport[transport] = connection
 
@@ -195,12 +204,12 @@ class HttpServer:
             sock.close()
             return
         sock.setblocking(False)
-        connection = _Connection(self, sock, server())
+        connection = Connection(self, sock, server())
         self._wait(connection, HEAD_SECONDS)
         connection.opening = asyncio.create_task(self._open(connection, sock, context))
 
     async def _open(
-        self, connection: _Connection, sock: socket.socket, context: ssl.SSLContext | None
+        self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         """Shake hands, where there is TLS."""
         patience = None if context is None else HEAD_SECONDS
@@ -213,28 +222,63 @@ class HttpServer:
             self.forget(connection)
             sock.close()
 
-    def _wait(self, connection: _Connection, seconds: float) -> None:
+    def _wait(self, connection: Connection, seconds: float) -> None:
         """Give a connection so long for its next request's head."""
         self._working.discard(connection)
         loop = asyncio.get_running_loop()
         self._waiting[connection] = loop.call_later(seconds, self._over, connection)
 
-    def _over(self, connection: _Connection) -> None:
+    def _over(self, connection: Connection) -> None:
         self.forget(connection)
         connection.end()
 
     @web.middleware
     async def _timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Keep the connection from being ended for its silence while a request is handled."""
+        """Keep the connection from being ended for its silence while a request is handled.
+
+        It ends after a request with a body: what follows would be read as a head before the answer is out.
+        """
         connection = None if request.transport is None else self._by_transport.get(request.transport)
         if connection is not None and (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
             self._working.add(connection)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                return await handler(request)
+            if request.body_exists and request.content_length is None:
+                response: web.StreamResponse = web.Response(
+                    status=411, text="a body needs a content-length\n"
+                )
+            else:
+                if connection is not None:
+                    connection.begin(request.content_length or 0)
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    response = await self._in_turn(request, handler)
         except TimeoutError:
-            return web.Response(status=408, text="the request took too long\n")
+            response = web.Response(status=408, text="the request took too long\n")
+        except web.HTTPException as answer:
+            if request.body_exists:
+                answer.force_close()
+            raise
         finally:
+            if connection is not None:
+                connection.over()
             if connection in self._working:
                 self._wait(connection, IDLE_SECONDS)
+        if request.body_exists:
+            response.force_close()
+        return response
+
+    async def _in_turn(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Begin one request in a pass of the loop, and after one that took long leave the loop to others.
+
+        Pages take milliseconds to make: all connections' at once would keep the loop from picks.
+        """
+        async with self._turns:
+            pause, self._pause_seconds = self._pause_seconds, 0.0
+            await asyncio.sleep(pause)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await handler(request)
+        finally:
+            took = min(loop.time() - began, _MOST_PAUSE_SECONDS)
+            self._pause_seconds = max(self._pause_seconds, took)

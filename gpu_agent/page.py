@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 from fleet.admin_access import Access
 from fleet.faults import cuda_code
 from fleet.gpu import CLOCKS_EVENT_REASONS
-from fleet.http_server import HttpServer
+from fleet.http_server import HttpServer, body_of
 from fleet.settings.address import is_local
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class AgentServer:
         if refused is not None:
             return web.Response(text=f"{refused[1]}\n", status=refused[0])
         try:
-            told = await request.json()
+            told = json.loads(await body_of(request))
             gpu, error = str(told["gpu"]), cuda_code(str(told["cuda_error"]))
         except (ValueError, KeyError, TypeError, RecursionError) as fault:
             return web.Response(text=f"not a fault: {type(fault).__name__}\n", status=400)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HEAD: Final = b"GET /metrics HTTP/1.1\r\nhost: x\r\n"
+_PAGE: Final = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+_FIELDS: Final = b"".join(b"x-%d: " % number + b"y" * 4096 + b"\r\n" for number in range(40))
 _POST: Final = (
     b"POST /api/v1/update_weights HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     b"content-length: 1000000\r\n\r\n{"
@@ -26,6 +28,8 @@ KINDS: Final[dict[str, tuple[bytes, Callable[[int], bytes]]]] = {
     "endless_head": (_HEAD, lambda number: b"x-%d: " % number + b"y" * 4096 + b"\r\n"),
     "half_body": (_POST, lambda _: b""),
     "unread": (_HEAD + b"\r\n", lambda _: _HEAD + b"\r\n"),
+    "pages": (_PAGE, lambda _: _PAGE),
+    "behind": (b"", lambda _: _PAGE + _HEAD + _FIELDS),
 }
 """What a connection begins with, and what follows bit by bit."""
 

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from bench.abuse.admin import KINDS, attack
 from fleet import descriptors, http_server
 from fleet.admin import AdminServer
+from fleet.http_connection import MAX_HEAD_BYTES
 from fleet.http_server import HttpServer
 from gpu_agent.page import AgentServer
 
@@ -163,13 +164,116 @@ async def test_a_handler_at_work_is_not_ended_for_its_silence(
     assert not server._working
 
 
-@pytest.mark.parametrize("headers", [b"a: " + b"x" * 5000, b"\r\n".join(b"x-%d: y" % n for n in range(60))])
-async def test_a_requests_head_has_a_limit(door: str, headers: bytes) -> None:
+@pytest.mark.parametrize("headers", [b"a: " + b"x" * 9000, b"\r\n".join(b"x-%d: y" % n for n in range(60))])
+async def test_a_heads_fields_have_limits(door: str, headers: bytes) -> None:
+    assert await answer(door, b"GET /healthz HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n\r\n") == b"400"
+
+
+async def answer(address: str, *pieces: bytes) -> bytes:
+    """Send pieces one after the other; returns the status of the first answer."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0.001)
+    async with asyncio.timeout(60):
+        status = (await reader.readline()).split()[1]
+    writer.transport.abort()
+    return status
+
+
+FIRST = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
+FIELD = b"x-%d: " + b"y" * 4096 + b"\r\n"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_head_has_a_limit_over_all_its_fields(door: str, whole: bool) -> None:
+    fields = [FIELD % number for number in range(4)]
+    assert len(FIRST) + sum(map(len, fields)) > MAX_HEAD_BYTES
+    assert await answer(door, *([FIRST + b"".join(fields)] if whole else [FIRST, *fields])) == b"431"
+    # Fewer are taken, in whatever pieces.
+    assert await answer(door, FIRST, *fields[:3], b"\r", b"\n") == b"200"
+
+
+@pytest.mark.parametrize("begun", [FIRST + b"\r\n", FIRST + b"content-length: 1\r\n\r\nx"])
+async def test_no_head_comes_around_the_limit_behind_another_request(
+    door: str, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, parsed = web.RequestHandler.data_received, 0
+
+    def counted(self: web.RequestHandler, data: bytes) -> None:
+        nonlocal parsed
+        parsed += len(data)
+        parse(self, data)
+
+    monkeypatch.setattr(web.RequestHandler, "data_received", counted)
     host, _, port = door.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n\r\n")
-    assert (await reader.readline()).split()[1] == b"400"
+    writer.write(begun + FIRST + b"".join(FIELD % number for number in range(40)))
+    async with asyncio.timeout(60):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+        # Closed while something was on its way is closed too.
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+    assert len(begun) <= parsed <= len(begun) + MAX_HEAD_BYTES
     writer.transport.abort()
+
+
+async def test_requests_on_one_connection_are_answered_in_turn(door: str) -> None:
+    host, _, port = door.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    asked = b"\r\n" + FIRST + b"\r\n"
+    for at in range(0, len(asked) * 20, 7):
+        writer.write((asked * 20)[at : at + 7])
+    writer.write(FIRST + b"connection: close\r\n\r\n")
+    async with asyncio.timeout(60):
+        assert (await reader.read()).count(b"200 OK") == 21
+    writer.close()
+
+
+async def test_a_body_may_come_in_pieces_and_after_its_head(unused_tcp_port: int) -> None:
+    address = f"127.0.0.1:{unused_tcp_port}"
+    action = {"/api/v1/update_weights": changed}
+    admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, actions=action)
+    await admin.start()
+    try:
+        body = b"[" + b",".join([b"1"] * 300_000) + b"]"
+        async with aiohttp.ClientSession(f"http://{address}") as client:
+            for _ in range(2):
+                told = await client.post(
+                    "/api/v1/update_weights", data=body, headers={"content-type": "application/json"}
+                )
+                assert (await told.json())["done"] == [1] * 300_000
+
+            async def chunks() -> AsyncIterator[bytes]:
+                yield b"[1]"
+
+            told = await client.post("/api/v1/update_weights", data=chunks())
+            assert told.status == 411
+    finally:
+        await admin.stop()
+
+
+@pytest.mark.parametrize("kind", ["malformed", "broken_off"])
+async def test_what_peers_send_wrong_floods_no_log(
+    unused_tcp_port: int, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"127.0.0.1:{unused_tcp_port}"
+    registry = CollectorRegistry()
+    action = {"/api/v1/update_weights": changed}
+    admin = AdminServer(address, registry, lambda: True, {}, actions=action)
+    await admin.start()
+    with caplog.at_level(logging.INFO):
+        if kind == "malformed":
+            for _ in range(20):
+                assert await answer(address, FIRST + b"no header\x1b\r\n\r\n") == b"400"
+        else:
+            await attack(address, "half_body", connections=8 * MOST, seconds=0.5)
+        await admin.stop()
+    assert "Traceback" not in caplog.text
+    assert caplog.text.count("malformed") == (kind == "malformed")
+    assert len(caplog.records) < 5
+    assert registry.get_sample_value("warmroute_admin_faults_total") == 0
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
