@@ -38,6 +38,7 @@ def decode(data: bytes) -> pb.ProcessingRequest:
         DecodeError: it is none, or has more beside its body than is taken.
     """
     if len(data) > MAX_BESIDE_BYTES and (beside := _beside_bytes(data)) > MAX_BESIDE_BYTES:
+        del data  # The error's traceback would keep it while the stream is answered.
         raise DecodeError(f"{beside} bytes beside a body; allowed: {MAX_BESIDE_BYTES}")
     message: pb.ProcessingRequest = pb.ProcessingRequest.FromString(data)
     return message

@@ -15,6 +15,7 @@ import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
+from fleet.allocator import give_back_at_rest, share_one_heap
 from fleet.binding import cannot_listen, prepare
 from fleet.descriptors import grpc_connections, raise_limit
 from fleet.errors import PeerError
@@ -35,7 +36,7 @@ large messages longer that hang on a cycle; Python's own look at everything seve
 of small messages."""
 SOCKET_MODE: Final = 0o660
 """Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
-HANDSHAKE_SECONDS: Final = 10.0
+HANDSHAKE_SECONDS: Final = 5.0
 """For TLS and the first HTTP/2 frames of a connection to a gRPC server; gRPC's own default is two minutes."""
 
 
@@ -52,6 +53,8 @@ def server_options(
         ("grpc.max_receive_message_length", receive_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.so_reuseport", 0),
+        # It lets peers send megabytes of the next message before the last one is dealt with.
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
         # A half-dead peer is noticed within these two times.
         ("grpc.keepalive_time_ms", round(1000 * held.ping_seconds)),
@@ -236,5 +239,16 @@ def rest_collector() -> None:
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a service's main coroutine on uvloop and return its exit status."""
     raise_limit()
+    share_one_heap()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
+        return runner.run(_thrifty(main))
+
+
+async def _thrifty(main: Coroutine[Any, Any, int]) -> int:
+    giving_back = asyncio.create_task(give_back_at_rest(), name="free memory")
+    try:
+        return await main
+    finally:
+        giving_back.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await giving_back

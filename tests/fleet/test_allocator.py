@@ -1,0 +1,65 @@
+"""What a peak took goes back to the system, and giving back is done only where it is worth it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from fleet.allocator import WORTH_BYTES, FreeBytes
+
+MEBI = 1 << 20
+ROOT = Path(__file__).parents[2]
+
+HOLES = """
+import asyncio, ctypes, os, sys
+from bench.abuse.site import resident_bytes
+from fleet import allocator
+from fleet.serving import run
+if sys.argv[1] == "bare":
+    run = asyncio.run
+allocator._LOOK_SECONDS = 0.01
+malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+malloc.restype = ctypes.c_void_p
+free.argtypes = [ctypes.c_void_p]
+
+async def main():
+    await asyncio.sleep(0.05)
+    before = resident_bytes(os.getpid())
+    blocks = [malloc(8000) for _ in range(8000)]
+    for block in blocks:
+        ctypes.memset(block, 1, 8000)
+    await asyncio.sleep(0.05)
+    kept = [block for number, block in enumerate(blocks) if number % 8 == 0]
+    for number, block in enumerate(blocks):
+        if number % 8:
+            free(block)
+    most = resident_bytes(os.getpid()) - before
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        if resident_bytes(os.getpid()) - before < most // 2:
+            return 0
+    return 1
+
+raise SystemExit(run(main()))
+"""
+
+
+def ends(code: str, *arguments: str) -> int:
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, check=False).returncode
+
+
+def test_holes_go_back_when_a_peak_is_over() -> None:
+    assert ends(HOLES, "bare") == 1
+    assert ends(HOLES, "service") == 0
+
+
+def test_what_becomes_free_is_given_back_once() -> None:
+    free = FreeBytes(10 * MEBI)
+    assert not free.is_worth(10 * MEBI + WORTH_BYTES)
+    assert free.is_worth(11 * MEBI + WORTH_BYTES)
+    assert not FreeBytes(11 * MEBI + WORTH_BYTES).is_worth(11 * MEBI + WORTH_BYTES)
+
+
+def test_what_is_used_again_and_freed_again_is_given_back_again() -> None:
+    free = FreeBytes(100 * MEBI)
+    assert not free.is_worth(10 * MEBI)
+    assert free.is_worth(11 * MEBI + WORTH_BYTES)
