@@ -19,6 +19,7 @@ from ext_proc.server_duty import Duty
 from ext_proc.server_metrics import Faults, Metrics
 from ext_proc.server_stream import ExchangeStream, Rules
 from ext_proc.spans import PickSpans
+from ext_proc.unread import Unread, UnreadError
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class ExtProcService:
         self.keys = keys or Idempotency(settings, registry, clock, "alone")
         self.held = HeldBytes(settings.limits.held_body_bytes)
         self.metrics.held_bytes.set_function(lambda: self.held.now)
+        self.unread = Unread()
         self._streams = 0
         self.metrics.streams.set_function(lambda: self._streams)
         self._closing = False
@@ -140,6 +142,9 @@ class ExtProcService:
             await asyncio.wait((serving,))
             if serving.result() and not self._closing:
                 await asyncio.sleep(_RESET_SECONDS)
+        except UnreadError as error:
+            self.metrics.unread.inc()
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except asyncio.CancelledError:
             await asyncio.wait((serving,))
             serving.result()
@@ -168,8 +173,10 @@ class ExtProcService:
                 stream.waits = False
                 if message is _EOF:
                     return True
-                for reply in await stream.replies(message):
-                    await context.write(reply)
+                replies = await stream.replies(message)
+                # It may be large, and the replies wait for long.
+                message = None
+                await self.unread.write(context.write, replies)
         except grpc.aio.InternalError:
             return True  # Reset while it was read or answered.
         except asyncio.CancelledError:

@@ -56,6 +56,7 @@ class Metrics:
     served: Mapping[Served, Any]
     faults: Counter
     unreadable: Counter
+    unread: Counter
     streams: Any
     held_bytes: Any
     pick_seconds: Any
@@ -79,6 +80,11 @@ class Metrics:
             unreadable=Counter(
                 "warmroute_ext_proc_unreadable_messages",
                 "Messages of Envoy that cannot be decoded: mostly header bytes of clients that are no UTF-8",
+                registry=registry,
+            ),
+            unread=Counter(
+                "warmroute_ext_proc_unread_streams",
+                "Streams that were ended because their client did not read replies with bodies",
                 registry=registry,
             ),
             streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),

@@ -168,7 +168,8 @@ class ExchangeStream:
     def _route(self, request: RouteRequest) -> Pick:
         service = self._service
         started_at = service.clock()
-        self._asked = request
+        # Without its body, which the stream would keep until the response has ended.
+        self._asked = request._replace(body=b"")
         # Begun before the reply is made, because it carries the span's name on to whoever sees the response.
         span = self._span = service.spans.begin(request.traceparent, service.rules.telemetry)
         if span is not None:

@@ -18,6 +18,7 @@ from bench.abuse import (
     kv_events,
     pages,
     shared_stream,
+    slow_readers,
     tls,
 )
 from bench.peer import answer_all
@@ -128,8 +129,14 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_each("kv_events", kv_events.KINDS, _publish),
     **_each("ext_proc_huge", ext_proc_messages.KINDS, _messages(_HUGE)),
     **_each("ext_proc_full", ext_proc_messages.KINDS, _messages(_FULL)),
+    **_each(
+        "ext_proc_unread",
+        slow_readers.EXT_PROC,
+        lambda at, kind, how: slow_readers.attack(at.ext_proc, kind, **how),
+    ),
     **_each("xds", discovery.KINDS, lambda at, kind, how: discovery.attack(at.xds, kind, **how)),
     **_each("xds_many", ("clusters", "nothing"), _crowd),
+    **_each("xds_unread", slow_readers.XDS, lambda at, kind, how: slow_readers.attack(at.xds, kind, **how)),
     **_each("csds", ("all",), lambda at, _, how: discovery.ask_for_status(at.xds, **how)),
     **_each(
         "control",

@@ -265,3 +265,15 @@ def test_headers_without_a_body_are_decided_and_traced_without_a_duration() -> N
     stream.close()
     assert stage.picks("no_body") == 1
     assert stage.value("warmroute_pick_duration_seconds_count") == 0
+
+
+def test_a_stream_that_has_its_pick_keeps_no_body() -> None:
+    """It lasts as long as its response, and there may be thousands."""
+    stage = Stage()
+    stream = ExchangeStream(stage.service)
+    stream.on_message(with_mode(body_message(chat("long " * 40_000), end_of_stream=True), "BUFFERED"))
+    assert stage.in_flight() == 1
+    asked = stream._asked
+    assert asked is not None
+    assert max(len(each) for each in asked if isinstance(each, str | bytes)) < 1000
+    stream.close()
