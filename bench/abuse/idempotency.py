@@ -21,6 +21,7 @@ KINDS: Final[dict[str, Callable[[], Iterable[bytes]]]] = {
     "unanswered": lambda: (),
     "endless": lambda: repeat(b"+" + b"x" * _PART),
     "announced": lambda: [b"$4611686018427387904\r\n", *repeat(bytes(_PART), 1024)],
+    "refund": lambda: [b"*3\r\n$-536870000\r\n$536870912\r\n", *repeat(bytes(_PART), 8192)],
     "wide": lambda: [b"*1000000000\r\n", *repeat(b"$-1\r\n" * 10_000, 1024)],
     "deep": lambda: repeat(b"*1\r\n" * 10_000),
     "unasked": lambda: repeat(b"+OK\r\n" * 10_000),

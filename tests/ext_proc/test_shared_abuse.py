@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis._parsers
 from pydantic import SecretStr
 
 from bench.abuse import shared_stream as abuse
 from bench.stream_server import running_server, url_of
 from ext_proc.idempotency.shared import SharedFlights
+from ext_proc.shared.replies import ReplyTooLargeError, bounded_parser
 from ext_proc.shared.share import _READ_ENTRIES
 from ext_proc.shared.stream import MOST_REPLY_BYTES, Stream, order
+from fleet.errors import SettingsError
 from fleet.settings import IdempotencySettings
 from tests.ext_proc.test_shared_stream import BLOCKS, Worker, eventually, shared
 
@@ -145,7 +149,9 @@ ANSWERS = {
     "a value without an end": b"$536870912\r\n" + bytes(65_536),
     "a list without an end": b"*1000000000\r\n" + b":1\r\n" * 1000,
     "lists in lists": b"*1\r\n" * 1000,
+    "a value of fewer bytes than none": b"*3\r\n$-536870000\r\n$536870912\r\n" + bytes(65_536),
     "a line without an end": b"+" + b"x" * 65_536,
+    "long lines": b"*1000000000\r\n" + (b"+" + b"x" * 60_000 + b"\r\n") * 10,
     "junk": b"\x00\xff\r\n",
 }
 
@@ -178,3 +184,37 @@ async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) 
         await flights.close()
         await hostile.end()
         server.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"*3\r\n$-299999900\r\n$300000000\r\n" + bytes(1 << 20),
+        b"*12\r\n" + (b"+" + b"x" * 60_000 + b"\r\n") * 12,
+        b"$8192\r\n" + bytes(8192) + b"\r\n",
+    ],
+    ids=["a refund", "long lines", "a long value"],
+)
+async def test_no_part_of_a_reply_gives_room_to_another(answer: bytes) -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(answer)
+    reader.feed_eof()
+    parser = bounded_parser(4096)(65_536)
+    parser.on_connect(SimpleNamespace(_reader=reader, encoder=None))
+    with pytest.raises(ReplyTooLargeError):
+        await parser.read_response(disable_decoding=True)
+    assert len(await reader.read(-1)) >= len(answer) - 65_536, "little was read before"
+
+
+@pytest.mark.parametrize("lacking", ["_AsyncRESP2Parser", "_read", "_readline"])
+def test_a_client_library_whose_replies_nothing_bounds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    if lacking.startswith("_Async"):
+        monkeypatch.delattr(redis._parsers, lacking)
+    else:
+        for parser in redis._parsers._AsyncRESP2Parser.__mro__:
+            if lacking in vars(parser):
+                monkeypatch.delattr(parser, lacking)
+    with pytest.raises(SettingsError, match=f"{lacking}.*pip install 'warmroute"):
+        Stream(shared(Path("/")))
