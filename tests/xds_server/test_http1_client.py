@@ -140,6 +140,31 @@ async def test_another_path_of_the_same_server_is_followed(location: str) -> Non
     assert b"Authorization" not in server.requests[1]
 
 
+async def test_where_redirects_lead_is_not_remembered() -> None:
+    """A peer could have thousands of them kept, each as long as a head."""
+
+    def redirect(number: int) -> bytes:
+        return b"HTTP/1.1 307 T\r\nlocation: /%d\r\ncontent-length: 0\r\n\r\n" % number
+
+    async with serving(redirect) as (server, address), PageFetcher(1000) as fetcher:
+        before = place_of.cache_info().currsize
+        for _ in range(20):
+            with pytest.raises(FetchError, match="more than 3 redirects"):
+                await fetcher.fetch(f"http://{address}/metrics", 60.0)
+    assert len(server.requests) == 80
+    assert place_of.cache_info().currsize <= before + 1
+
+
+async def test_a_redirect_is_not_long() -> None:
+    def redirect(_: int) -> bytes:
+        return b"HTTP/1.1 307 T\r\nlocation: /%b\r\ncontent-length: 0\r\n\r\n" % (b"x" * 2048)
+
+    async with serving(redirect) as (server, address), PageFetcher(1000) as fetcher:
+        with pytest.raises(FetchError, match="2049 characters; allowed: 2048"):
+            await fetcher.fetch(f"http://{address}/metrics", 60.0)
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize(
     "kind", ["interim", "endless_head", "endless_body", "tiny_chunks", "endless_trailer"]
 )

@@ -76,18 +76,19 @@ class Client:
                 connection.close()
 
     async def get(
-        self, url: str, timeout_seconds: float, most_bytes: int, dial: Dial | None = None
+        self, url: str | Place, timeout_seconds: float, most_bytes: int, dial: Dial | None = None
     ) -> tuple[Answer, bytes]:
         """Return an answer of any status and its decoded body, which is empty unless the status is 200.
 
-        `dial` says how TLS is spoken, None: as the system does.
+        A URL is remembered; one that a peer chose is told as the `Place` that it leads to. `dial` says how
+        TLS is spoken, None: as the system does.
 
         Raises:
             FetchError: it could not be had within the time and the bytes, counted before and after decoding.
         """
         answer = Answer(most_bytes, self._budget)
         try:
-            place = place_of(url)
+            place = place_of(url) if isinstance(url, str) else url
             async with asyncio.timeout(timeout_seconds):
                 answer = await self._asked(place, dial, answer, timeout_seconds * CONNECT_SHARE)
                 # zlib leaves Python's lock alone meanwhile, and many empty blocks take it long.

@@ -25,9 +25,8 @@ class Place:
     """First line and the lines that depend on the URL."""
 
 
-@lru_cache(maxsize=8192)
-def place_of(url: str) -> Place:
-    """Read a URL.
+def read_place(url: str) -> Place:
+    """Read a URL of a peer's choice.
 
     Raises:
         ValueError: it is none of `http` or `https` with a host.
@@ -52,3 +51,7 @@ def place_of(url: str) -> Place:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request += f"Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
     return Place(secure, host, parts.port or (443 if secure else 80), is_address, request)
+
+
+place_of = lru_cache(maxsize=8192)(read_place)
+"""The same for URLs of settings and endpoints, which are asked again and again and are remembered."""

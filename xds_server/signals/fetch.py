@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urljoin, urlsplit
 
 from xds_server.http1.client import Client, FetchError
-from xds_server.http1.place import place_of
+from xds_server.http1.place import Place, place_of, read_place
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from xds_server.engine_tls import Dial
 
 _MAX_REDIRECTS: Final = 3
+_MAX_LOCATION: Final = 2048
+"""Characters of where a redirect leads."""
 _OK: Final = 200
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 
@@ -54,26 +56,29 @@ class PageFetcher:
             FetchError: it could not be had within the time and the byte limit.
         """
         deadline = time.monotonic() + timeout_seconds
+        place: str | Place = url
         for _ in range(_MAX_REDIRECTS + 1):
             left = deadline - time.monotonic()
-            answer, page = await self._client.get(url, left, self._page_bytes, dial)
+            answer, page = await self._client.get(place, left, self._page_bytes, dial)
             if answer.status == _OK:
                 return page
             if answer.status not in _REDIRECTS:
                 raise FetchError("http_status", f"HTTP status {answer.status}", status=answer.status)
-            url = _followed(url, answer.location)
+            url, place = _followed(url, answer.location)
         raise FetchError("protocol", f"more than {_MAX_REDIRECTS} redirects")
 
 
-def _followed(url: str, location: str) -> str:
+def _followed(url: str, location: str) -> tuple[str, Place]:
     """Return where a redirect leads, which may be another path: a web framework adds a slash.
 
     Raises:
-        FetchError: it leads elsewhere. A peer does not choose whom this process asks.
+        FetchError: it leads elsewhere, or is long. A peer does not choose whom this process asks.
     """
+    if len(location) > _MAX_LOCATION:
+        raise FetchError("protocol", f"a redirect of {len(location)} characters; allowed: {_MAX_LOCATION}")
     try:
-        target = urljoin(url, location)
-        here, there = place_of(url), place_of(target)
+        here, parts = read_place(url), urlsplit(urljoin(url, location))
+        there = read_place(parts.geturl())
         same = (here.secure, here.host, here.port) == (there.secure, there.host, there.port)
     except ValueError:
         same = False
@@ -81,8 +86,8 @@ def _followed(url: str, location: str) -> str:
         text = "a redirect to another host or port is not followed; set metrics_url to where the page is"
         raise FetchError("protocol", text)
     user, at, _ = urlsplit(url).netloc.rpartition("@")
-    parts = urlsplit(target)
-    return parts._replace(netloc=f"{user}{at}{parts.netloc.rpartition('@')[2]}").geturl()
+    target = parts._replace(netloc=f"{user}{at}{parts.netloc.rpartition('@')[2]}").geturl()
+    return target, read_place(target)
 
 
 def at_own_port(endpoint: Endpoint) -> bool:
