@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ext_proc.kv.lookup import KvLookup, PromptReader
 from ext_proc.kv.metrics import KvMetrics
 from ext_proc.kv.sequence import MAX_BYTES
-from ext_proc.kv.subscriber import RankSubscriber, Turns
+from ext_proc.kv.subscriber import RankSubscriber
 from ext_proc.kv.view import Freshness, KvView
 from ext_proc.kv.zmtp import MAX_MESSAGE_BYTES
+from fleet.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

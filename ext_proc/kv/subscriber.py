@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.kv.connection import Connection
 from ext_proc.kv.sequence import END
 from ext_proc.kv.zmtp import ZmtpError
+from fleet.turns import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from ext_proc.kv.metrics import KvMetrics
     from ext_proc.kv.tracker import Tracker
     from ext_proc.kv.zmtp import Message
+    from fleet.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-SLICE_SECONDS: Final = 0.002
 REST_SECONDS: Final = 0.004
 REPLAY_PATIENCE_SECONDS: Final = 5.0
 """Without any answer for so long, a replay has failed."""
@@ -35,28 +36,6 @@ RESTART_SECONDS: Final = 5.0
 MISSED_AFTER_SECONDS: Final = 15.0
 _RECONNECT_SECONDS: Final = 0.1
 _MAX_RECONNECT_SECONDS: Final = 5.0
-
-
-class Turns:
-    """One publisher works at a time, and all of them for at most a slice in each pass of the loop."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._lock = asyncio.Lock()
-        self._clock = clock
-        self._until = float("-inf")
-
-    async def __aenter__(self) -> None:
-        await self._lock.acquire()
-        if self._clock() >= self._until:
-            try:
-                await asyncio.sleep(0)
-            except BaseException:
-                self._lock.release()
-                raise
-            self._until = self._clock() + SLICE_SECONDS
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 class RankSubscriber:
