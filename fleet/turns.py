@@ -12,8 +12,7 @@ SLICE_SECONDS: Final = 0.002
 
 
 class Turns:
-    """One peer works at a time, in the order in which they ask, and all of them for at most a slice in each
-    pass of the loop.
+    """One peer works at a time, in the order in which they ask; all for a slice in a pass of the loop.
 
     A piece of work runs to its end: the loop waits for a slice and the longest piece.
     """

@@ -14,8 +14,18 @@ from fleet.endpoint import Locality
 from fleet.envoy_api.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
+from fleet.turns import SLICE_SECONDS
+from xds_server.discovery import csds
+from xds_server.discovery import stream as stream_module
 from xds_server.discovery.client import Client
-from xds_server.discovery.csds import MAX_BYTES, MAX_CLIENTS, PORTION, ClientStatusService
+from xds_server.discovery.csds import (
+    MAX_BYTES,
+    MAX_CALLS,
+    MAX_CLIENTS,
+    MAX_REQUEST_BYTES,
+    PORTION,
+    ClientStatusService,
+)
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.status import ClientStatus, TypeStatus
 
@@ -135,6 +145,7 @@ async def test_matchers_choose_nodes_and_any_of_them_will_do(
         ([{"node_id": {}}], "exact, prefix"),
         ([{"node_metadatas": [{"path": [{"key": "a"}]}]}], "node_metadatas"),
         ([{"node_id": {"exact": "x"}}] * 101, "allowed: 100"),
+        ([{"node_id": {"contains": "x" * 1025}}], "1025 characters; allowed: 1024"),
     ],
 )
 async def test_what_cannot_be_honoured_is_refused_rather_than_ignored(
@@ -177,18 +188,54 @@ async def test_a_stream_answers_each_request_and_junk_ends_only_itself(world: Wo
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_streams_are_bounded_and_counted_back(world: World) -> None:
-    calls = [world.stub.StreamClientStatus() for _ in range(16)]
+async def test_calls_are_bounded_and_counted_back(world: World) -> None:
+    calls = [world.stub.StreamClientStatus() for _ in range(MAX_CALLS)]
     for call in calls:
         await call.write(csds_pb2.ClientStatusRequest())
         await call.read()
     refused = world.stub.StreamClientStatus()
     assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+        await world.fetch()
     for call in calls:
         call.cancel()
     async with asyncio.timeout(60):
-        while world.service._streams:
+        while world.service._calls:
             await asyncio.sleep(0.01)
+    await world.fetch()
+
+
+async def test_requests_that_wait_for_each_other_are_bounded(world: World) -> None:
+    """Each that waits has its bytes: those that are too many are refused at once, not in their turn."""
+    async with world.service._answering:
+        fetches = [asyncio.create_task(world.fetch()) for _ in range(3 * MAX_CALLS)]
+        async with asyncio.timeout(60):
+            while sum(task.done() for task in fetches) < 2 * MAX_CALLS:
+                await asyncio.sleep(0.01)
+        assert world.service._calls == MAX_CALLS
+    told = await asyncio.gather(*fetches, return_exceptions=True)
+    assert sum(isinstance(one, grpc.aio.AioRpcError) for one in told) == 2 * MAX_CALLS
+
+
+async def test_a_call_that_says_nothing_takes_no_place_for_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "FIRST_MESSAGE_SECONDS", 0.1)
+    call = world.stub.StreamClientStatus()
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no message within" in await call.details()
+    assert world.service._calls == 0
+
+
+async def test_a_request_is_bounded_before_it_is_read(world: World) -> None:
+    for size, fits in ((MAX_REQUEST_BYTES - 100, True), (MAX_REQUEST_BYTES, False)):
+        request = csds_pb2.ClientStatusRequest()
+        request.node.user_agent_name = "x" * size
+        if fits:
+            await world.stub.FetchClientStatus(request)
+        else:
+            with pytest.raises(grpc.aio.AioRpcError, match=f"allowed: {MAX_REQUEST_BYTES}"):
+                await world.stub.FetchClientStatus(request)
 
 
 async def test_the_same_goes_out_as_json(world: World) -> None:
@@ -229,12 +276,57 @@ async def test_the_most_clients_fit_in_one_message_and_too_many_bytes_are_refuse
         await service.respond(b"")
 
 
-async def test_an_answer_about_many_clients_gives_the_loop_away_in_between() -> None:
+class Passing:
+    """A clock by which every piece of work takes a whole slice."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += SLICE_SECONDS
+        return self._now
+
+
+async def turns_of(service: Any, message: bytes, count: int) -> int:
+    """How often the loop turns while so many requests are answered at once."""
     turns = 0
-    progress = Progress(MAX_CLIENTS)
-    service: Any = ClientStatusService(Many(progress), progress)  # type: ignore[arg-type]
-    asked = [asyncio.create_task(service.respond(b"")) for _ in range(2)]
+    asked = [asyncio.create_task(service.respond(message)) for _ in range(count)]
     while not all(task.done() for task in asked):
         turns += 1
         await asyncio.sleep(0)
-    assert turns >= 2 * MAX_CLIENTS / PORTION
+    return turns
+
+
+async def test_an_answer_about_many_clients_gives_the_loop_away_in_between() -> None:
+    progress = Progress(MAX_CLIENTS)
+    service: Any = ClientStatusService(Many(progress), progress, clock=Passing())  # type: ignore[arg-type]
+    assert await turns_of(service, b"", 2) >= 2 * (MAX_CLIENTS + MAX_CLIENTS / PORTION)
+
+
+async def test_matching_gives_the_loop_away_too() -> None:
+    progress = Progress(MAX_CLIENTS)
+    service: Any = ClientStatusService(Many(progress), progress, clock=Passing())  # type: ignore[arg-type]
+    nothing = csds_pb2.ClientStatusRequest(node_matchers=[{"node_id": {"contains": "nobody"}}])
+    assert await turns_of(service, nothing.SerializeToString(), 1) >= MAX_CLIENTS
+
+
+def test_a_node_id_is_folded_once_whatever_the_matchers() -> None:
+    class Id(str):
+        __slots__ = ()
+        folds = 0
+
+        def lower(self) -> str:
+            Id.folds += 1
+            return super().lower()
+
+    matches = csds._matcher(
+        [
+            csds_pb2.ClientStatusRequest(
+                node_matchers=[{"node_id": {"contains": f"X{n}", "ignore_case": True}}]
+            ).node_matchers[0]
+            for n in range(100)
+        ]
+    )
+    assert not matches(Id("node"))
+    assert matches(Id("node-x99"))
+    assert Id.folds == 2

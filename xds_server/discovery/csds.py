@@ -11,6 +11,7 @@ Source: envoy.service.status.v3, csds.proto.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -18,6 +19,9 @@ from google.protobuf.message import DecodeError
 
 from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.errors import PeerError
+from fleet.turns import Turns
+from xds_server.discovery.client import MAX_TEXT
+from xds_server.discovery.stream import first_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,15 +30,19 @@ if TYPE_CHECKING:
     from xds_server.discovery.server import DiscoveryService
 
 _SERVICE: Final = "envoy.service.status.v3.ClientStatusDiscoveryService"
-_MAX_STREAMS: Final = 16
+MAX_CALLS: Final = 16
+"""Streams and single requests together."""
+MAX_REQUEST_BYTES: Final = 256 * 1024
+"""Some ten times the metadata of a large node, and as many matchers as are taken."""
 MAX_MATCHERS: Final = 100
 MAX_CLIENTS: Final = 4000
-PORTION: Final = 50
-"""Clients that are looked at in one turn of the loop: some 10 ms."""
+PORTION: Final = 10
+"""Clients that are told of in one piece: some 2 ms."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """What a client of gRPC takes in one message by default."""
 _AIO: Any = grpc.aio
 """Untyped: the stubs lack the end-of-stream mark."""
+_PATTERNS: Final = ("exact", "prefix", "suffix", "contains")
 _STATUS: Final = {
     "not_sent": csds_pb2.NOT_SENT,
     "stale": csds_pb2.STALE,
@@ -50,19 +58,26 @@ class ClientStatusService:
     """
 
     def __init__(
-        self, discovery: DiscoveryService, progress: Progress, *, max_clients: int = MAX_CLIENTS
+        self,
+        discovery: DiscoveryService,
+        progress: Progress,
+        *,
+        max_clients: int = MAX_CLIENTS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._discovery = discovery
         self._progress = progress
         self._max_clients = max_clients
-        self._streams = 0
-        self._turn = asyncio.Lock()
+        self._calls = 0
+        self._answering = asyncio.Lock()
+        self._turns = Turns(clock)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add both methods to a server that has not started."""
         # Requests stay bytes here: what cannot be parsed is the client's fault and is told so.
         handlers = {
-            "FetchClientStatus": grpc.unary_unary_rpc_method_handler(self._fetch),
+            # As a stream of one request, which is not read before it has a place.
+            "FetchClientStatus": grpc.stream_unary_rpc_method_handler(self._fetch),
             "StreamClientStatus": grpc.stream_stream_rpc_method_handler(self._stream),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
@@ -74,47 +89,88 @@ class ClientStatusService:
     async def respond(self, message: bytes) -> Any:
         """Make a `ClientStatusResponse` for a serialised `ClientStatusRequest`.
 
-        Some clients at a time, between which the loop serves others, and one response after the other.
+        In small pieces, between which the loop serves others, and one response after the other.
 
         Raises:
             PeerError: the request is none, has matchers that cannot be honoured, or matches too much.
         """
-        try:
-            request = csds_pb2.ClientStatusRequest.FromString(message)
-        except DecodeError as error:
-            raise PeerError("the message is no client status request") from error
-        matches = _matcher(request.node_matchers)
-        found = [client for client in self._discovery.clients() if matches(client.node_id)]
-        if len(found) > self._max_clients:
-            raise PeerError(f"{len(found)} clients match; allowed: {self._max_clients}, by node_matchers")
-        response = csds_pb2.ClientStatusResponse()
-        async with self._turn:
-            for begin in range(0, len(found), PORTION):
-                for client in self._progress.of(found[begin : begin + PORTION]):
-                    _add(response, client)
-                await asyncio.sleep(0)
+        if len(message) > MAX_REQUEST_BYTES:
+            raise PeerError(f"a request of {len(message)} bytes; allowed: {MAX_REQUEST_BYTES}")
+        async with self._turns:
+            matches = _read(message)
+        async with self._turns:
+            clients = self._discovery.clients()
+        matched = []
+        for client in clients:
+            async with self._turns:
+                if matches(client.node_id):
+                    matched.append(client)
+        if len(matched) > self._max_clients:
+            raise PeerError(f"{len(matched)} clients match; allowed: {self._max_clients}, by node_matchers")
+        async with self._answering:
+            response = csds_pb2.ClientStatusResponse()
+            for begin in range(0, len(matched), PORTION):
+                async with self._turns:
+                    for entry in self._progress.of(matched[begin : begin + PORTION]):
+                        _add(response, entry)
         if (size := response.ByteSize()) > MAX_BYTES:
             raise PeerError(f"the answer has {size} bytes; allowed: {MAX_BYTES}, by node_matchers")
         return response
 
-    async def _fetch(self, message: bytes, context: Any) -> bytes:
+    async def _fetch(self, _: Any, context: Any) -> bytes:
+        await self._enter(context)
+        try:
+            message = await self._first(context)
+            if message is _AIO.EOF:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no request")
+            return await self._answer(message, context)
+        finally:
+            self._calls -= 1
+
+    async def _stream(self, _: Any, context: Any) -> None:
+        await self._enter(context)
+        try:
+            message = await self._first(context)
+            while message is not _AIO.EOF:
+                await context.write(await self._answer(message, context))
+                message = await context.read()
+        except grpc.aio.InternalError:
+            return  # The connection is gone.
+        finally:
+            self._calls -= 1
+
+    async def _first(self, context: Any) -> Any:
+        try:
+            return await first_read(context)
+        except PeerError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    async def _enter(self, context: Any) -> None:
+        """Count a call, or refuse it at once: a request that waits takes its memory."""
+        if self._calls >= MAX_CALLS:
+            text = f"at most {MAX_CALLS} requests and streams at a time"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._calls += 1
+
+    async def _answer(self, message: bytes, context: Any) -> bytes:
         try:
             return bytes((await self.respond(message)).SerializeToString())
         except PeerError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise  # Never reached: `abort` raises.
 
-    async def _stream(self, _: Any, context: Any) -> None:
-        if self._streams >= _MAX_STREAMS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {_MAX_STREAMS} streams")
-        self._streams += 1
-        try:
-            while (message := await context.read()) is not _AIO.EOF:
-                await context.write(await self._fetch(message, context))
-        except grpc.aio.InternalError:
-            return  # The connection is gone.
-        finally:
-            self._streams -= 1
+
+def _read(message: bytes) -> Callable[[str], bool]:
+    """Return whether a node id is asked for by a serialised request.
+
+    Raises:
+        PeerError: it is no request, or one that cannot be honoured.
+    """
+    try:
+        request = csds_pb2.ClientStatusRequest.FromString(message)
+    except DecodeError as error:
+        raise PeerError("the message is no client status request") from error
+    return _matcher(request.node_matchers)
 
 
 def _matcher(matchers: Sequence[Any]) -> Callable[[str], bool]:
@@ -127,28 +183,35 @@ def _matcher(matchers: Sequence[Any]) -> Callable[[str], bool]:
         raise PeerError(f"{len(matchers)} node_matchers; allowed: {MAX_MATCHERS}")
     if any(matcher.node_metadatas for matcher in matchers):
         raise PeerError("node_matchers: node_metadatas are not held here; allowed: node_id")
-    made = [_string_matcher(matcher.node_id) for matcher in matchers if matcher.HasField("node_id")]
-    if len(made) < len(matchers) or not matchers:
+    named = [matcher.node_id for matcher in matchers if matcher.HasField("node_id")]
+    as_is = _any_of([_pattern(entry) for entry in named if not entry.ignore_case])
+    folded = _any_of([_pattern(entry) for entry in named if entry.ignore_case])
+    if len(named) < len(matchers) or not matchers:
         return lambda _: True
-    return lambda node_id: any(matches(node_id) for matches in made)
+    return lambda node_id: as_is(node_id) or folded(node_id.lower())
 
 
-def _string_matcher(matcher: Any) -> Callable[[str], bool]:
+def _pattern(matcher: Any) -> tuple[str, str]:
+    """Return the kind and the text of a string matcher; the text in lower case if cases are ignored."""
     kind = matcher.WhichOneof("match_pattern")
-    if kind not in ("exact", "prefix", "suffix", "contains"):
-        raise PeerError(f"node_id by {kind} is not matched here; allowed: exact, prefix, suffix, contains")
+    if kind not in _PATTERNS:
+        raise PeerError(f"node_id by {kind} is not matched here; allowed: {', '.join(_PATTERNS)}")
+    text: str = getattr(matcher, kind)
+    if len(text) > MAX_TEXT:
+        raise PeerError(f"node_id by a text of {len(text)} characters; allowed: {MAX_TEXT}")
+    return kind, text.lower() if matcher.ignore_case else text
 
-    def folded(text: str) -> str:
-        return text.lower() if matcher.ignore_case else text
 
-    wanted = folded(getattr(matcher, kind))
-    if kind == "exact":
-        return lambda node_id: folded(node_id) == wanted
-    if kind == "prefix":
-        return lambda node_id: folded(node_id).startswith(wanted)
-    if kind == "suffix":
-        return lambda node_id: folded(node_id).endswith(wanted)
-    return lambda node_id: wanted in folded(node_id)
+def _any_of(patterns: Sequence[tuple[str, str]]) -> Callable[[str], bool]:
+    exact, prefixes, suffixes, parts = (
+        tuple(text for kind, text in patterns if kind == wanted) for wanted in _PATTERNS
+    )
+    return lambda text: (
+        text in exact
+        or text.startswith(prefixes)
+        or text.endswith(suffixes)
+        or any(part in text for part in parts)
+    )
 
 
 def _add(response: Any, client: ClientProgress) -> None:

@@ -98,7 +98,7 @@ class DiscoveryStream:
         unserved, introduced = 0, False
         while True:
             try:
-                message = await (context.read() if introduced else _first(context))
+                message = await (context.read() if introduced else first_read(context))
             except grpc.aio.InternalError:
                 return  # The connection is gone.
             if message is _AIO.EOF:
@@ -185,8 +185,8 @@ class DiscoveryStream:
             self._linger_timer = None
 
 
-async def _first(context: Any) -> Any:
-    """Read the message in which a client says who it is.
+async def first_read(context: Any) -> Any:
+    """Return the first message of a stream, in which a client says what it wants.
 
     Raises:
         PeerError: it does not come.
