@@ -19,8 +19,10 @@ from fleet.names import (
     SESSION_TAG,
     WEBSOCKET_ROUTE,
 )
-from xds_server.signals import access_log
-from xds_server.signals.access_log import PORTION, AccessLogService
+from fleet.turns import Turns
+from xds_server.signals import access_log, log_batches
+from xds_server.signals.access_log import AccessLogService
+from xds_server.signals.log_batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
 from xds_server.signals.log_entry import MOST_ATTEMPTS, finished_of
 from xds_server.signals.served import Finished
 
@@ -288,7 +290,7 @@ async def test_cut_and_spoilt_messages_never_raise(taken):
 
 async def test_a_good_message_is_not_read_by_hand(taken, monkeypatch):
     """That would cost the usual path several times as much."""
-    monkeypatch.setattr(access_log, "entries_of", None)
+    monkeypatch.setattr(log_batches, "read_or_mended", None)
     await taken.service.read(message(*[entry()] * 3).SerializeToString())
     assert len(taken.requests) == 3
 
@@ -307,7 +309,7 @@ async def test_a_fault_of_ours_ends_no_stream(stub, taken, caplog):
 
 
 async def test_a_large_batch_lets_others_run(taken):
-    """Between portions the loop turns."""
+    """Between slices the loop turns, however many streams have one."""
     turns = 0
 
     async def others() -> None:
@@ -316,8 +318,66 @@ async def test_a_large_batch_lets_others_run(taken):
             turns += 1
             await asyncio.sleep(0)
 
+    service, now = taken.service, iter(range(1_000_000))
+    service._turns = Turns(lambda: float(next(now)))
     running = asyncio.create_task(others())
-    await taken.service.read(message(*[entry()] * (PORTION * 20)).SerializeToString())
+    whole = message(*[entry()] * (PORTION * 20)).SerializeToString()
+    await asyncio.gather(*(service.read(whole) for _ in range(3)))
     running.cancel()
-    assert len(taken.requests) == PORTION * 20
-    assert turns >= 20
+    assert len(taken.requests) == 3 * PORTION * 20
+    assert turns >= 3 * 20
+
+
+def test_each_step_through_a_hostile_message_is_small():
+    """Of whatever it is full: entries, logs, numbers, and what no log has."""
+    for filling in (
+        raw(*[b""] * 100_000),
+        raw(b"x" * 100_000, *[b"\xff"] * 100_000),
+        sized(2, b"") * 100_000,
+        b"\x08\x01" * 100_000,
+        sized(2, b"\x08\x01" * 100_000),
+        sized(2, sized(9, b"") * 100_000),
+    ):
+        steps = list(batches_of(filling, lambda: None))
+        assert max(map(len, steps)) <= PORTION
+        assert sum(map(len, steps)) <= MAX_FIELDS + 1
+        assert steps[-1] == [None], "it is not read to its end"
+
+
+async def test_a_message_of_many_entries_is_read_as_far_as_an_honest_one_goes(taken):
+    few = entry().SerializeToString()
+    await taken.service.read(raw(*[few] * 5000))
+    assert len(taken.requests) == 5000
+    taken.requests.clear()
+    await taken.service.read(raw(*[b""] * (MAX_FIELDS + 1000)))
+    assert MAX_FIELDS - 2 * PORTION <= len(taken.requests) <= MAX_FIELDS
+    assert taken.metric("warmroute_access_log_malformed_total") == 1
+
+
+async def test_a_huge_entry_costs_itself_only(taken):
+    good, huge = entry(), entry()
+    huge.request.path = "/" + "x" * MAX_ENTRY_BYTES
+    await taken.service.read(message(good, huge, good).SerializeToString())
+    assert len(taken.requests) == 2
+    assert taken.metric("warmroute_access_log_malformed_total") == 1
+
+
+async def test_messages_that_wait_are_bounded_together(taken, monkeypatch, caplog):
+    whole = message(*[entry()] * 200).SerializeToString()
+    monkeypatch.setattr(access_log, "MAX_BYTES", 3 * len(whole) + 100)
+    await asyncio.gather(*(taken.service.read(whole) for _ in range(5)))
+    assert len(taken.requests) == 3 * 200
+    assert taken.metric("warmroute_access_log_malformed_total") == 2
+    assert sum("left out" in record.message for record in caplog.records) == 1
+    await taken.service.read(whole)
+    assert len(taken.requests) == 4 * 200
+    assert taken.service._bytes == 0
+
+
+async def test_an_access_log_of_another_name_is_told(taken, caplog):
+    made = message(entry())
+    made.identifier.node.id = "x"
+    made.identifier.log_name = "theirs"
+    await taken.service.read(made.SerializeToString())
+    assert len(taken.requests) == 1
+    assert "'theirs'" in caplog.text

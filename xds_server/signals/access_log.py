@@ -2,27 +2,24 @@
 
 A stream lasts as long as its Envoy's thread likes, and only Envoy speaks on it. Whatever arrives, the stream
 goes on: an entry that cannot be read is counted and left out, and costs no other one, so no Envoy is ever
-told of a fault of ours, and its log never piles up there. Entries are read in small portions, between which
-the event loop serves everybody else.
+told of a fault of ours, and its log never piles up there. All streams take turns with small batches of
+entries; between these the event loop serves everybody else.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
-from fleet.envoy_api.service.accesslog.v3 import als_pb2
 from fleet.names import ACCESS_LOG_NAME
+from fleet.turns import Turns
+from xds_server.signals.log_batches import batches_of, log_name
 from xds_server.signals.log_entry import finished_of
-from xds_server.signals.log_mend import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,12 +30,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PORTION: Final = 64
-"""Entries read in one turn of the event loop: about 2 ms."""
-_MENDED_PORTION: Final = 16
-"""The same of a message whose entries are read one by one and perhaps mended."""
 MAX_STREAMS: Final = 20_000
 """Each thread of each Envoy holds one."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Of messages of all streams that are being read: half a minute of the entries that one loop can read."""
 _OTHER: Final = "other"
 """Label of clusters that are none of the pools."""
 _CODES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
@@ -74,7 +69,7 @@ class AccessLogMetrics:
             ),
             Counter(
                 "warmroute_access_log_malformed",
-                "Access log messages and entries that could not be read",
+                "Access log messages and entries that could not be read, or for which there was no room",
                 registry=registry,
             ),
             Counter(
@@ -132,8 +127,9 @@ class AccessLogService:
         self._metrics = AccessLogMetrics.of(registry)
         self._pools: dict[str, _PoolCounts] = {_OTHER: _PoolCounts(self._metrics, _OTHER)}
         self._picks = [self._metrics.picks.labels(name) for name in ("honoured", "elsewhere", "none")]
-        self._streams = 0
-        self._failing = False
+        self._turns = Turns(time.monotonic)
+        self._streams = self._bytes = 0
+        self._failing = self._full = False
 
     @property
     def listening(self) -> bool:
@@ -169,24 +165,36 @@ class AccessLogService:
         return b""  # An empty StreamAccessLogsResponse.
 
     async def read(self, message: bytes) -> None:
-        """Take in one message, in portions; it never raises for what the message holds."""
-        size = PORTION
-        try:
-            parsed = als_pb2.StreamAccessLogsMessage.FromString(message)
-        except DecodeError:
-            size, entries = _MENDED_PORTION, entries_of(message, self._metrics.mended.inc)
-        else:
-            if parsed.HasField("identifier") and parsed.identifier.log_name not in ("", ACCESS_LOG_NAME):
-                _log.warning(
-                    "an Envoy sends an access log of another name, %.40r", parsed.identifier.log_name
-                )
-            entries = iter(parsed.http_logs.log_entry)
-        while portion := list(islice(entries, size)):
-            self._portion(portion)
-            if len(portion) == size:
-                await asyncio.sleep(0)
+        """Take in one message, batch by batch; it never raises for what the message holds.
 
-    def _portion(self, entries: list[Any]) -> None:
+        One for which there is no room is counted and left out.
+        """
+        if self._bytes + len(message) > MAX_BYTES:
+            self._metrics.malformed.inc()
+            if not self._full:
+                text = "%d bytes of access logs wait to be read (allowed: %d): a message is left out"
+                _log.warning(text, self._bytes, MAX_BYTES)
+            self._full = True
+            return
+        self._bytes += len(message)
+        try:
+            await self._read(message)
+        finally:
+            self._bytes -= len(message)
+        self._full = self._full and self._bytes > 0
+
+    async def _read(self, message: bytes) -> None:
+        if (name := log_name(message)) not in ("", ACCESS_LOG_NAME):
+            _log.warning("an Envoy sends an access log of another name, %.40r", name)
+        batches = batches_of(message, self._metrics.mended.inc)
+        while True:
+            async with self._turns:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                self._take_in(batch)
+
+    def _take_in(self, entries: list[Any]) -> None:
         now = self._clock()
         for entry in entries:
             if entry is None:

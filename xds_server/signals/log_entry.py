@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.endpoint import address_of
@@ -23,6 +24,8 @@ _ESTABLISHED: Final = accesslog_pb2.DownstreamTunnelSuccessfullyEstablished
 MOST_ATTEMPTS: Final = 100
 """An entry that tells of more is held to tell of so many: Envoy retries far less often, and one such number
 would spoil a sum for ever."""
+_MOST_METADATA: Final = 64
+"""ext_proc writes some twenty."""
 _FLAGS: Final = {
     "failed_local_healthcheck": "LH",
     "no_healthy_upstream": "UH",
@@ -131,6 +134,6 @@ def _metadata(filters: Any) -> dict[str, str]:
         return {}
     return {
         key: value.string_value
-        for key, value in filters[METADATA_NAMESPACE].fields.items()
+        for key, value in islice(filters[METADATA_NAMESPACE].fields.items(), _MOST_METADATA)
         if value.WhichOneof("kind") == "string_value"
     }
