@@ -8,7 +8,8 @@ from xds_server.engine_tls import plaintext
 from xds_server.signals.access_log import AccessLogService
 from xds_server.signals.collect import Collector, Sources
 from xds_server.signals.dcgm import DcgmPoller
-from xds_server.signals.gpu import GpuBoard, GpuReportService
+from xds_server.signals.gpu import GpuBoard
+from xds_server.signals.gpu_reports import GpuReportService
 from xds_server.signals.gpu_view import gpu_view
 from xds_server.signals.lenient import lenient_of
 from xds_server.signals.scraper import Scraper

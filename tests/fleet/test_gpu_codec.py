@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from fleet.errors import PeerError
 from fleet.faults import FaultEvent
 from fleet.gpu import GpuReading, MigSlice, NodeReading, NvLink, PeerLink, RemappedRows
-from fleet.gpu_codec import MAX_GPUS, decode_report, encode_report
+from fleet.gpu_codec import MAX_GPUS, Part, decode_gpu, decode_report, encode_report, gpus_of
 from fleet.wire import gpu_pb2
 
 FULL = GpuReading(
@@ -39,30 +40,35 @@ FULL = GpuReading(
 )
 
 
+def decoded(report: gpu_pb2.GpuReport, now: float) -> NodeReading:
+    parts: dict[Part, Part] = {}
+    return decode_report(report, [decode_gpu(sent, now, parts) for sent in gpus_of(report)], now)
+
+
 def test_every_field_comes_back_on_the_other_clock() -> None:
     sent = NodeReading(99.0, (FULL, GpuReading("GPU-2", lost=True)), "", "580.65")
-    back = decode_report(encode_report("n", sent, 100.0), 5000.0)
+    back = decoded(encode_report("n", sent, 100.0), 5000.0)
     assert back.sampled_at == 4999.0
     assert [fault.at for fault in back.gpus[0].faults] == [4995.0, 4990.0]
-    assert decode_report(encode_report("n", sent, 100.0), 100.0) == sent
+    assert decoded(encode_report("n", sent, 100.0), 100.0) == sent
 
 
 def test_unknown_stays_unknown_and_zero_stays_zero() -> None:
-    back = decode_report(encode_report("n", NodeReading(0.0, (GpuReading("GPU-1"),)), 0.0), 0.0)
+    back = decoded(encode_report("n", NodeReading(0.0, (GpuReading("GPU-1"),)), 0.0), 0.0)
     assert back.gpus == (GpuReading("GPU-1"),)
     none = GpuReading("GPU-1", clocks_reasons=frozenset(), nvlinks=(), peers=(), utilisation_ratio=0.0)
-    assert decode_report(encode_report("n", NodeReading(0.0, (none,)), 0.0), 0.0).gpus == (none,)
+    assert decoded(encode_report("n", NodeReading(0.0, (none,)), 0.0), 0.0).gpus == (none,)
 
 
 def test_a_host_without_gpus_says_why() -> None:
     sent = NodeReading(0.0, (), "NVML Shared Library Not Found")
-    assert decode_report(encode_report("n", sent, 0.0), 0.0) == sent
+    assert decoded(encode_report("n", sent, 0.0), 0.0) == sent
 
 
 def test_what_is_not_finite_is_unknown() -> None:
     report = gpu_pb2.GpuReport(node="n")
     report.gpus.add(uuid="GPU-1", power_watts=math.nan, utilisation_ratio=math.inf)
-    gpu = decode_report(report, 0.0).gpus[0]
+    gpu = decoded(report, 0.0).gpus[0]
     assert (gpu.power_watts, gpu.utilisation_ratio) == (None, None)
 
 
@@ -87,4 +93,14 @@ def broken(**fields: object) -> gpu_pb2.GpuReport:
 )
 def test_a_report_that_breaks_the_protocol_is_refused(report: gpu_pb2.GpuReport) -> None:
     with pytest.raises(PeerError):
-        decode_report(report, 0.0)
+        decoded(report, 0.0)
+
+
+def test_equal_parts_of_a_host_are_kept_once() -> None:
+    """GPUs of a host have the same links, and most of the same peers."""
+    links = tuple(NvLink(number, True, "switch") for number in range(18))
+    sent = NodeReading(0.0, tuple(replace(FULL, uuid=f"GPU-{n}", nvlinks=links) for n in range(8)))
+    back = decoded(encode_report("n", sent, 100.0), 100.0)
+    assert back == sent
+    for parts in ([gpu.nvlinks for gpu in back.gpus], [gpu.faults for gpu in back.gpus]):
+        assert len({id(part) for of_one in parts for part in of_one or ()}) == len(parts[0] or ())

@@ -27,7 +27,8 @@ from fleet.settings.weights import FaultSettings
 from gpu_agent.page import AgentServer, GpuCollector
 from gpu_agent.reporter import TRIES_IN_VAIN, Reporter
 from gpu_agent.sampler import Sampler
-from xds_server.signals.gpu import GpuBoard, GpuReportService
+from xds_server.signals.gpu import GpuBoard
+from xds_server.signals.gpu_reports import GpuReportService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -269,8 +270,8 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
 
 async def test_a_server_that_does_not_answer_is_left(bench: Any, tmp_path: Path) -> None:
     class Silent(GpuReportService):
-        async def Report(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-            async for _ in request_iterator:
+        async def report(self, messages: Any, context: Any) -> AsyncIterator[Any]:
+            async for _ in messages:
                 await asyncio.Event().wait()
             yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,20 @@ from ext_proc.follower import Follower
 from fleet import serving
 from fleet.codec import MAX_IN_FLIGHT, decode_traffic, encode_in_flight
 from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.faults import FaultEvent
+from fleet.gpu import GpuReading, NodeReading, NvLink, PeerLink
+from fleet.gpu_codec import MAX_GPUS, MAX_PARTS, encode_report
 from fleet.serving import GrpcServer
 from fleet.settings import FaultSettings, SignalSettings
 from fleet.store import FleetStore, FleetView
-from fleet.wire import control_pb2
+from fleet.turns import Turns
+from fleet.wire import control_pb2, gpu_pb2
 from xds_server import control as control_module
 from xds_server.control import ControlService
 from xds_server.doors import CONTROL_BYTES
 from xds_server.signals import gpu as gpu_module
-from xds_server.signals.gpu import GpuBoard, GpuReportService
+from xds_server.signals.gpu import MAX_KEPT_BYTES, MAX_NODES, GpuBoard
+from xds_server.signals.gpu_reports import MAX_REPORT_BYTES, GpuReportService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -193,19 +199,96 @@ async def test_a_fault_of_ours_ends_one_stream_and_is_counted(
     assert site.value("worker_faults_total") == 1
 
 
-async def test_reports_of_gpus_have_a_limit_together(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    message = next(control.KINDS["gpus"][1]((), 300))
-    monkeypatch.setattr(gpu_module, "MAX_ALL_BYTES", len(message) + 10)
+def gpu_report(node: str, links: int = 40) -> bytes:
+    message = gpu_pb2.GpuReport(node=node)
+    message.gpus.add(uuid="GPU-0").nvlinks.links.extend([gpu_pb2.NvLink(active=True)] * links)
+    return bytes(message.SerializeToString())
+
+
+async def test_readings_of_gpus_have_a_limit_together_until_they_are_forgotten(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that has ended takes no more for itself, but what it told is kept until it is stale."""
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        method: Any = channel.stream_stream(control.REPORT)
+        first = method()
+        await first.write(gpu_report("first"))
+        assert await first.read() is not grpc.aio.EOF
+        one = site.board.kept_bytes
+        monkeypatch.setattr(gpu_module, "MAX_KEPT_BYTES", 3 * one)
+        for _ in range(3):
+            await first.write(gpu_report("first"))
+            assert await first.read() is not grpc.aio.EOF
+        assert site.board.kept_bytes == one
+        for number in range(5):
+            other = method()
+            await other.write(gpu_report(f"o-{number}"))
+            assert await other.read() is not grpc.aio.EOF, "those that have left make room"
+            assert site.board.kept_bytes <= 3 * one
+            await other.done_writing()
+            assert await other.read() is grpc.aio.EOF
+        assert set(site.board.readings()) == {"first", "o-3", "o-4"}
+        site.board.loads(MEMBERSHIP, float("inf"))
+        assert site.board.kept_bytes == one
+
+
+@pytest.mark.parametrize(("hosts", "gpus"), [(MAX_NODES, 8), (2000, 16)])
+async def test_hosts_of_a_large_fleet_have_room(site: Site, hosts: int, gpus: int) -> None:
+    """Each with all links and peers."""
+    uuids = [f"GPU-{number:08d}-aaaa-bbbb-cccc-0123456789ab" for number in range(gpus)]
+    reading = NodeReading(
+        0.0,
+        tuple(
+            GpuReading(
+                uuid,
+                index,
+                "NVIDIA H200",
+                nvlinks=tuple(NvLink(link, True, "switch") for link in range(18)),
+                peers=tuple(PeerLink(peer, "NVLINK") for peer in uuids if peer != uuid),
+                faults=(FaultEvent("xid", "94", 0.0), FaultEvent("xid", "31", 1.0)),
+            )
+            for index, uuid in enumerate(uuids)
+        ),
+    )
+    message = encode_report("host-1.cluster.example.com", reading, 10.0).SerializeToString()
+    _, _, kept_bytes = await GpuReportService(site.board)._read(message)
+    assert hosts * kept_bytes < MAX_KEPT_BYTES
+
+
+async def test_agents_that_report_keep_their_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     async with grpc.aio.insecure_channel(site.address) as channel:
         method: Any = channel.stream_stream(control.REPORT)
         first, second = method(), method()
-        for _ in range(3):
-            await first.write(message)
-            assert await first.read() is not grpc.aio.EOF
-        await second.write(message.replace(b"abuse", b"other"))
+        await first.write(gpu_report("first"))
+        assert await first.read() is not grpc.aio.EOF
+        monkeypatch.setattr(gpu_module, "MAX_KEPT_BYTES", site.board.kept_bytes + 10)
+        await second.write(gpu_report("second"))
         assert await second.code() is grpc.StatusCode.INVALID_ARGUMENT
-        first.cancel()
-        await until(lambda: site.value("gpu_report_errors_total") == 1)
-        third = method()
-        await third.write(message)
-        assert await third.read() is not grpc.aio.EOF
+        assert "no room" in await second.details()
+        await first.write(gpu_report("first"))
+        assert await first.read() is not grpc.aio.EOF
+    await until(lambda: site.value("gpu_report_errors_total") == 1)
+
+
+async def test_a_report_of_gpus_is_read_in_small_pieces(site: Site) -> None:
+    """Of as many GPUs and parts as there may be: the loop turns after each GPU at the latest."""
+    turns, now = 0, itertools.count()
+    service = GpuReportService(site.board)
+    service._turns = Turns(lambda: float(next(now)))
+    report = gpu_pb2.GpuReport(node="n")
+    for number in range(MAX_GPUS):
+        report.gpus.add(uuid=f"GPU-{number}").mig_slices.extend([gpu_pb2.MigSlice()] * MAX_PARTS)
+    reading = asyncio.create_task(service._read(report.SerializeToString()))
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len((await reading)[1].gpus) == MAX_GPUS
+    assert turns > MAX_GPUS
+
+
+async def test_a_report_of_gpus_is_bounded_before_it_is_read(site: Site) -> None:
+    async with grpc.aio.insecure_channel(site.address) as channel:
+        call: Any = channel.stream_stream(control.REPORT)()
+        await call.write(b"\x12\x00" * (MAX_REPORT_BYTES // 2 + 1))
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert f"allowed: {MAX_REPORT_BYTES}" in await call.details()

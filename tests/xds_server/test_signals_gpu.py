@@ -17,7 +17,9 @@ from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
 from fleet.wire import gpu_pb2
 from xds_server.signals import gpu as gpu_module
-from xds_server.signals.gpu import GpuBoard, peer_addresses
+from xds_server.signals import gpu_reports
+from xds_server.signals.gpu import GpuBoard
+from xds_server.signals.gpu_reports import peer_addresses
 from xds_server.signals.gpu_view import gpu_view
 
 GIB = 2**30
@@ -237,6 +239,17 @@ def test_hosts_are_bounded(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> 
         board.take("c", (), 1, NodeReading(0.0, (A,)))
 
 
+def test_a_host_that_has_left_makes_room_for_another(
+    board: GpuBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_module, "MAX_NODES", 2)
+    board.take("a", (), 1, NodeReading(0.0, (A,)))
+    board.take("b", (), 2, NodeReading(0.0, (A,)))
+    board.leave("b", 2, 1.0)
+    board.take("c", (), 3, NodeReading(0.0, (A,)))
+    assert set(board.readings()) == {"a", "c"}
+
+
 def test_only_other_faults_wake_the_tick(board: GpuBoard) -> None:
     calls: list[None] = []
     board.take("n", (), 1, NodeReading(0.0, (A,)))
@@ -282,5 +295,5 @@ def test_more_memory_in_use_than_there_is_is_unknown(board: GpuBoard) -> None:
 @pytest.mark.parametrize("node", ["", "n" * 257, "host-7\nA FORGED LINE", "host\x1b[31m", "host\u2028"])
 def test_a_node_that_does_not_belong_into_a_log_is_refused(node: str) -> None:
     with pytest.raises(PeerError):
-        gpu_module._node(gpu_pb2.GpuReport(node=node))
-    assert gpu_module._node(gpu_pb2.GpuReport(node="host-7.rack 2")) == "host-7.rack 2"
+        gpu_reports._node(gpu_pb2.GpuReport(node=node))
+    assert gpu_reports._node(gpu_pb2.GpuReport(node="host-7.rack 2")) == "host-7.rack 2"

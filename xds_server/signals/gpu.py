@@ -1,27 +1,18 @@
-"""GPUs as their hosts' agents and DCGM exporters tell of them, and the service that agents report to."""
+"""GPUs as their hosts' agents and DCGM exporters tell of them."""
 
 from __future__ import annotations
 
-import ipaddress
-import logging
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Final
 
-import grpc
-from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
 from fleet.errors import PeerError
 from fleet.fault_table import FaultClass
-from fleet.gpu_codec import MAX_TEXT, decode_report
-from fleet.serving import first_message
-from fleet.wire import gpu_pb2, gpu_pb2_grpc
 from xds_server.signals.gpu_signals import GpuSignals, signals_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -30,14 +21,10 @@ if TYPE_CHECKING:
     from fleet.load import Signal
     from fleet.settings import FaultSettings, SignalSettings
 
-logger = logging.getLogger(__name__)
-
 MAX_NODES: Final = 4096
 """Hosts, and streams of their agents; one more is refused."""
-MAX_REPORT_BYTES: Final = 262_144
-"""Of one report; a host with eight GPUs and all their links tells some five thousand."""
-MAX_ALL_BYTES: Final = 33_554_432
-"""Of the newest reports of all streams together, which take some ten times as much here."""
+MAX_KEPT_BYTES: Final = 112 * 1024 * 1024
+"""That the newest readings of all hosts take: some 27,000 each where they have eight GPUs."""
 NVML, DCGM = "nvml", "dcgm"
 
 
@@ -52,6 +39,7 @@ class Held:
     """Addresses that its agent reports from."""
     ended_at: float | None = None
     """When its agent's stream ended; None while it is open."""
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +103,55 @@ class GpuBoard:
         self._pages: dict[str, Held] = {}
         self._made: dict[str, _Made] = {}
         self._membership: Membership | None = None
+        self.kept_bytes = 0
+        """That the readings of all hosts take."""
 
     def reconfigure(self, signals: SignalSettings, faults: FaultSettings) -> None:
         """Take changed settings over."""
         self._signals, self._faults = signals, faults
         self._made.clear()
 
-    def take(self, node: str, aliases: tuple[str, ...], stream: int, reading: NodeReading) -> None:
-        """Take an agent's report. Of two agents with one name the newest report counts.
+    def take(
+        self, node: str, aliases: tuple[str, ...], stream: int, reading: NodeReading, kept_bytes: int = 0
+    ) -> None:
+        """Take an agent's report, which takes `kept_bytes`. Of two agents with one name the newest counts.
 
         Raises:
-            PeerError: more hosts than `MAX_NODES`.
+            PeerError: more hosts than `MAX_NODES`, or more than `MAX_KEPT_BYTES` of them.
         """
         before = self._nodes.get(node)
-        if before is None and len(self._nodes) >= MAX_NODES:
-            raise PeerError(f"{MAX_NODES} hosts report already")
-        self._nodes[node] = Held(reading, NVML, stream, aliases)
+        more = kept_bytes - (0 if before is None else before.kept_bytes)
+        self._make_room(node, more)
+        self.kept_bytes += more
+        self._nodes[node] = Held(reading, NVML, stream, aliases, kept_bytes=kept_bytes)
         if before is None or before.aliases != aliases:
             self._aliases = {alias: held for alias, held in self._aliases.items() if held != node}
             self._aliases.update(dict.fromkeys(aliases, node))
         self.metrics.reports.inc()
         self.metrics.nodes.set(len(self._nodes))
         self._tell(before, reading)
+
+    def _make_room(self, node: str, more: int) -> None:
+        """See to room for so many bytes: hosts whose agents have left make it, the first that left first.
+
+        Raises:
+            PeerError: there is none.
+        """
+        lacking = self.kept_bytes + more - MAX_KEPT_BYTES
+        too_many = len(self._nodes) + (node not in self._nodes) - MAX_NODES
+        if lacking <= 0 and too_many <= 0:
+            return
+        left = [name for name, held in self._nodes.items() if held.ended_at is not None and name != node]
+        gone = []
+        for name in sorted(left, key=lambda name: self._nodes[name].ended_at or 0.0):
+            if lacking <= 0 and too_many <= 0:
+                break
+            gone.append(name)
+            lacking, too_many = lacking - self._nodes[name].kept_bytes, too_many - 1
+        if lacking > 0 or too_many > 0:
+            allowed = f"allowed: {MAX_NODES} hosts, and {MAX_KEPT_BYTES} bytes of them"
+            raise PeerError(f"no room for one more host, or a larger report; {allowed}")
+        self._drop(gone)
 
     def leave(self, node: str, stream: int, now: float) -> None:
         """An agent's stream has ended: what it told is kept until it is stale."""
@@ -216,10 +231,12 @@ class GpuBoard:
             for name, held in self._nodes.items()
             if held.ended_at is not None and now - held.ended_at > self._signals.stale_after_seconds
         ]
-        if not gone:
-            return
-        for name in gone:
-            del self._nodes[name]
+        if gone:
+            self._drop(gone)
+
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.kept_bytes -= self._nodes.pop(name).kept_bytes
         self._aliases = {alias: node for alias, node in self._aliases.items() if node in self._nodes}
         self.metrics.nodes.set(len(self._nodes))
 
@@ -230,91 +247,3 @@ class GpuBoard:
 
 def _faults(reading: NodeReading) -> list[tuple[str, list[tuple[str, str, int]]]]:
     return [(gpu.uuid, [(e.kind, e.code, e.times) for e in gpu.events(0.0)]) for gpu in reading.gpus]
-
-
-class GpuReportService(gpu_pb2_grpc.GpuReportsServicer):  # type: ignore[misc]  # untyped base
-    """Serves `GpuReports` into a board."""
-
-    def __init__(self, board: GpuBoard, clock: Callable[[], float] = time.monotonic) -> None:
-        self._board = board
-        self._clock = clock
-        self._serial = 0
-        self._streams = 0
-        self._bytes = 0
-
-    def register(self, server: grpc.aio.Server) -> None:
-        """Add the service to a server."""
-        gpu_pb2_grpc.add_GpuReportsServicer_to_server(self, server)
-
-    async def Report(  # noqa: N802 - the name that the generated code calls
-        self,
-        request_iterator: AsyncIterator[gpu_pb2.GpuReport],
-        context: grpc.aio.ServicerContext[Any, Any],
-    ) -> AsyncIterator[gpu_pb2.GpuReportAck]:
-        """One agent's stream."""
-        if self._streams >= MAX_NODES:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_NODES} agents report already")
-        self._streams += 1
-        self._serial += 1
-        stream, node, size = self._serial, "", 0
-        aliases = peer_addresses(context.peer())
-        try:
-            report = await first_message(request_iterator)
-            while report is not None:
-                size = self._bounded(report.ByteSize(), size)
-                if not node:
-                    node = _node(report)
-                    logger.info("GPU agent of %s reports", node)
-                _same_node(report, node)
-                self._board.take(node, aliases, stream, decode_report(report, self._clock()))
-                yield gpu_pb2.GpuReportAck()
-                report = await anext(request_iterator, None)
-        except (PeerError, DecodeError) as error:
-            self._board.metrics.refused.inc()
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        finally:
-            self._streams -= 1
-            self._bytes -= size
-            if node:
-                self._board.leave(node, stream, self._clock())
-                logger.info("GPU agent of %s has left", node)
-
-    def _bounded(self, size: int, before: int) -> int:
-        """Count a stream's report in the place of the one before."""
-        if size > MAX_REPORT_BYTES or self._bytes - before + size > MAX_ALL_BYTES:
-            allowed = f"allowed: {MAX_REPORT_BYTES}, and {MAX_ALL_BYTES} of all agents"
-            raise PeerError(f"a report of {size} bytes; {allowed}")
-        self._bytes += size - before
-        return size
-
-
-def _node(report: gpu_pb2.GpuReport) -> str:
-    node: str = report.node
-    if not 0 < len(node) <= MAX_TEXT:
-        raise PeerError(f"a node's name of {len(node)} characters, allowed: 1 to {MAX_TEXT}")
-    if not node.isprintable():  # it stands in the log
-        raise PeerError("a node's name with characters that cannot be printed")
-    return node
-
-
-def _same_node(report: gpu_pb2.GpuReport, node: str) -> None:
-    if report.node != node:
-        raise PeerError("another node on the same stream")
-
-
-def peer_addresses(peer: str) -> tuple[str, ...]:
-    """The host addresses that an agent reports from: endpoints that name no node are matched by these.
-
-    Who comes by a Unix socket or over loopback is on this host. `peer` is gRPC's, as `ipv4:10.0.0.1:5000`.
-    """
-    kind, _, rest = peer.partition(":")
-    if kind == "unix":
-        return ("127.0.0.1", "::1")
-    if kind not in {"ipv4", "ipv6"}:
-        return ()
-    host = unquote(rest).rpartition(":")[0].strip("[]")
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return ()
-    return ("127.0.0.1", "::1") if ip.is_loopback else (str(ip),)
