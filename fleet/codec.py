@@ -15,9 +15,10 @@ from fleet.load import signal
 from fleet.pick_table import ROW_OF, PickTable, TableLoads
 from fleet.store import FleetView, Missed, Traffic
 from fleet.wire import control_pb2
+from fleet.wire_fields import fields, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -29,6 +30,10 @@ _MAX_COUNT: Final = 2**32 - 1
 _ENTRIES_FACTOR: Final = 2
 _ENTRIES_BESIDE: Final = 64
 """Entries of a report beyond the membership's: its worker may not have heard yet who has left."""
+_REPORT: Final = sized(control_pb2.FollowRequest.REPORT_FIELD_NUMBER)
+_REPORTS: Final = 4
+"""Fields of a large message that are looked at; one of ours has one."""
+_PART_ENTRIES: Final = 256
 
 
 def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
@@ -203,7 +208,6 @@ def decode_traffic(report: control_pb2.TrafficReport, membership: Membership) ->
     Others are left out, as are entries far beyond their number; a duration that is not finite is unknown.
     """
     known = membership.by_address
-    most = _ENTRIES_FACTOR * len(known) + _ENTRIES_BESIDE
     return [
         Traffic(
             address=entry.address,
@@ -213,9 +217,36 @@ def decode_traffic(report: control_pb2.TrafficReport, membership: Membership) ->
             duration_p99_seconds=_seconds(entry, "duration_p99_seconds"),
             oldest_in_flight_seconds=_seconds(entry, "oldest_in_flight_seconds"),
         )
-        for entry in islice(report.endpoints, most)
+        for entry in islice(report.endpoints, _most_entries(membership))
         if entry.address in known
     ]
+
+
+def traffic_in_parts(message: bytes, membership: Membership) -> Iterator[list[Traffic]]:
+    """Read a serialised report of any size, in parts of which each takes a millisecond or two.
+
+    Raises:
+        DecodeError: it is no message.
+        PeerError: it is no report.
+    """
+    left = _most_entries(membership)
+    for tag, start, stop in islice(fields(message, 0, len(message)), _REPORTS):
+        if tag != _REPORT:
+            raise PeerError("a large message that is no report")
+        begin, looked = start, 0
+        for _, _, end in fields(message, start, stop):
+            looked += 1
+            if looked == min(_PART_ENTRIES, left) or end == stop:
+                part = control_pb2.TrafficReport.FromString(message[begin:end])
+                yield decode_traffic(part, membership)
+                left -= looked
+                begin, looked = end, 0
+                if left <= 0:
+                    return
+
+
+def _most_entries(membership: Membership) -> int:
+    return _ENTRIES_FACTOR * len(membership.by_address) + _ENTRIES_BESIDE
 
 
 def _seconds(entry: control_pb2.EndpointTraffic, name: str) -> float | None:

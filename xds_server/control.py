@@ -26,10 +26,18 @@ import grpc
 from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Gauge
 
-from fleet.codec import decode_traffic, encode_in_flight, encode_loads, encode_membership, encode_missed
+from fleet.codec import (
+    decode_traffic,
+    encode_in_flight,
+    encode_loads,
+    encode_membership,
+    encode_missed,
+    traffic_in_parts,
+)
 from fleet.errors import PeerError
 from fleet.pick_table import PickTable
 from fleet.serving import PERMITTED_PING, first_message
+from fleet.turns import Turns
 from fleet.wire import control_pb2
 from xds_server.pulse import LEAST_APART_SECONDS, Pulse, apart_seconds
 
@@ -39,10 +47,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.store import FleetStore, FleetView, Missed
+    from fleet.store import FleetStore, FleetView, Missed, Traffic
 
 logger = logging.getLogger(__name__)
-
 
 _SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
 _ENCODED_ANEW_SECONDS: Final = 0.25
@@ -50,6 +57,10 @@ _ENCODED_ANEW_SECONDS: Final = 0.25
 MAX_WORKERS: Final = 512
 """Streams of workers, those included that have not said who they are."""
 MAX_NAME: Final = 256
+WHOLE_BYTES: Final = 16 * 1024
+"""A message of no more is read at once; a larger one, which can only be a report, in parts."""
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Of all reports that are being read in parts: of 10,000 endpoints they have some 700 KB."""
 MOST_MISSED: Final = 1024
 """Missed requests that are told at once; of more, the newest."""
 
@@ -192,7 +203,8 @@ class ControlService:
         self._broadcast = Broadcast()
         self._missed = MissedLog()
         store.on_missed(self._take_missed)
-        self._open = 0
+        self._turns = Turns(time.monotonic)
+        self._open = self._bytes = 0
         self._streams: set[str] = set()
         self._reported = Pulse()
         self._serial = 0
@@ -207,15 +219,13 @@ class ControlService:
         )
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the service to a server; by hand, as generated code would serialise for each worker."""
-        follow = grpc.stream_stream_rpc_method_handler(
-            self.follow, request_deserializer=control_pb2.FollowRequest.FromString
-        )
+        """Add the service to a server; generated code would serialise for each worker, and read at once."""
+        follow = grpc.stream_stream_rpc_method_handler(self.follow)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Follow": follow}),))
 
     async def follow(
         self,
-        request_iterator: AsyncIterator[control_pb2.FollowRequest],
+        request_iterator: AsyncIterator[bytes],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[bytes]:
         """One worker's stream; yields serialised `FleetUpdate`s."""
@@ -237,14 +247,14 @@ class ControlService:
 
     async def _follow(
         self,
-        requests: AsyncIterator[control_pb2.FollowRequest],
+        requests: AsyncIterator[bytes],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[bytes]:
         stream = WorkerStream(self._broadcast, self._missed)
         first = await first_message(requests)
         if first is None:
             return
-        stream.on_request(first, self._store)
+        await self._take(stream, first)
         assert stream.worker is not None
         await context.send_initial_metadata(PERMITTED_PING)
         # A worker may be back before its broken stream has ended here: what counts is the stream.
@@ -289,11 +299,41 @@ class ControlService:
                 for update in (*stream.in_flight(self._store), *stream.missed()):
                     yield update
 
-    async def _read(self, stream: WorkerStream, requests: AsyncIterator[control_pb2.FollowRequest]) -> None:
-        async for request in requests:
-            stream.on_request(request, self._store)
+    async def _read(self, stream: WorkerStream, messages: AsyncIterator[bytes]) -> None:
+        async for message in messages:
+            await self._take(stream, message)
             if len(self._streams) > 1:
                 self._tell_soon()
+
+    async def _take(self, stream: WorkerStream, message: bytes) -> None:
+        """Take a message, by turns.
+
+        Raises:
+            DecodeError: it is none.
+            PeerError: as `WorkerStream.on_request`, or there are too many bytes to be read.
+        """
+        if len(message) <= WHOLE_BYTES:
+            async with self._turns:
+                stream.on_request(control_pb2.FollowRequest.FromString(message), self._store)
+            return
+        view = self._store.view
+        if stream.worker is None or view is None:
+            raise PeerError(f"unexpected message of {len(message)} bytes")
+        if self._bytes + len(message) > MAX_BYTES:
+            raise PeerError(f"a report of {len(message)} bytes; allowed: {MAX_BYTES} of all workers at once")
+        self._bytes += len(message)
+        traffic: list[Traffic] = []
+        parts = traffic_in_parts(message, view.membership)
+        try:
+            while True:
+                async with self._turns:
+                    part = next(parts, None)
+                if part is None:
+                    break
+                traffic += part
+        finally:
+            self._bytes -= len(message)
+        self._store.report(stream.worker, traffic)
 
     def _take_missed(self, missed: Missed) -> None:
         """Tell the workers, if there are any, as soon as that is worth it."""

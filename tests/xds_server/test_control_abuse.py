@@ -12,11 +12,12 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bench.abuse import control
+from bench.abuse import control, discovery
 from ext_proc.follower import Follower
-from fleet import serving
-from fleet.codec import MAX_IN_FLIGHT, decode_traffic, encode_in_flight
+from fleet import codec, serving
+from fleet.codec import MAX_IN_FLIGHT, decode_traffic, encode_in_flight, traffic_in_parts
 from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.errors import PeerError
 from fleet.faults import FaultEvent
 from fleet.gpu import GpuReading, NodeReading, NvLink, PeerLink
 from fleet.gpu_codec import MAX_GPUS, MAX_PARTS, encode_report
@@ -26,7 +27,7 @@ from fleet.store import FleetStore, FleetView
 from fleet.turns import Turns
 from fleet.wire import control_pb2, gpu_pb2
 from xds_server import control as control_module
-from xds_server.control import ControlService
+from xds_server.control import WHOLE_BYTES, ControlService, WorkerStream
 from xds_server.doors import CONTROL_BYTES
 from xds_server.signals import gpu as gpu_module
 from xds_server.signals.gpu import MAX_KEPT_BYTES, MAX_NODES, GpuBoard
@@ -50,7 +51,8 @@ class Site:
         self.store.publish(FleetView(MEMBERSHIP))
         self.board = GpuBoard(SignalSettings(), FaultSettings(), self.registry)
         self.grpc = GrpcServer("control", self.address, receive_bytes=CONTROL_BYTES)
-        ControlService(self.store, self.registry).register(self.grpc.server)
+        self.control = ControlService(self.store, self.registry)
+        self.control.register(self.grpc.server)
         GpuReportService(self.board).register(self.grpc.server)
 
     def value(self, name: str) -> float:
@@ -123,6 +125,72 @@ def test_the_work_of_a_report_follows_the_membership_and_not_its_entries() -> No
 
     assert decode_traffic(Report(), MEMBERSHIP) == []  # type: ignore[arg-type]
     assert looked < 200
+
+
+def many(count: int) -> tuple[Membership, bytes]:
+    """A membership, and a worker's report of each of its endpoints."""
+    addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}:80" for n in range(count)]
+    return Membership((Pool("p", tuple(Endpoint(a, "p") for a in addresses)),)), control.report(addresses, 7)
+
+
+def test_a_large_report_is_read_in_small_parts() -> None:
+    membership, message = many(10_000)
+    request = control_pb2.FollowRequest.FromString(message)
+    parts = list(traffic_in_parts(message, membership))
+    assert max(map(len, parts)) <= 256
+    assert [told for part in parts for told in part] == decode_traffic(request.report, membership)
+    assert sum(map(len, parts)) == 10_000
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x0a\x00" * 500_000, b"\x48\x01" * 500_000, b"\x0a\x00" * 500_000 + b"\xff"], ids=len
+)
+def test_of_a_report_of_nothing_few_bytes_are_read(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    decode = codec.decode_traffic
+    monkeypatch.setattr(
+        codec, "decode_traffic", lambda *given: read.append(given[0].ByteSize()) or decode(*given)
+    )
+    assert not any(traffic_in_parts(discovery.field(2, content), MEMBERSHIP))
+    assert sum(read) < 1000
+
+
+async def test_workers_report_large_fleets_and_the_loop_turns_meanwhile(site: Site) -> None:
+    membership, message = many(10_000)
+    assert len(message) > WHOLE_BYTES
+    site.store.publish(FleetView(membership))
+    site.control._turns = Turns(itertools.count(0.0).__next__)
+    stream = WorkerStream(site.control._broadcast, site.control._missed)
+    await site.control._take(stream, control.hello("w"))
+    turns, taking = 0, [asyncio.create_task(site.control._take(stream, message)) for _ in range(2)]
+    while not all(task.done() for task in taking):
+        turns += 1
+        await asyncio.sleep(0)
+    assert sum(site.store.in_flight().values()) == 70_000
+    assert turns > 2 * 10_000 / 256
+    assert site.control._bytes == 0
+
+
+async def test_reports_that_are_being_read_are_bounded_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    membership, message = many(1000)
+    site.store.publish(FleetView(membership))
+    monkeypatch.setattr(control_module, "MAX_BYTES", 2 * len(message))
+    stream = WorkerStream(site.control._broadcast, site.control._missed)
+    await site.control._take(stream, control.hello("w"))
+    reports = [site.control._take(stream, message) for _ in range(5)]
+    told = await asyncio.gather(*reports, return_exceptions=True)
+    assert [isinstance(one, PeerError) for one in told] == [False, False, True, True, True]
+
+
+async def test_a_large_message_is_none_but_a_report(site: Site) -> None:
+    stream = WorkerStream(site.control._broadcast, site.control._missed)
+    with pytest.raises(PeerError, match="unexpected message of"):
+        await site.control._take(stream, control.hello("x" * WHOLE_BYTES))
+    await site.control._take(stream, control.hello("w"))
+    with pytest.raises(PeerError, match="no report"):
+        await site.control._take(stream, control.hello("x" * WHOLE_BYTES))
 
 
 async def ended(call: Any) -> grpc.StatusCode:
