@@ -6,10 +6,13 @@ from typing import Final
 
 from fleet.errors import PeerError
 
-MAX_STREAM_BYTES: Final = 4 * 1024 * 1024
-MAX_ALL_BYTES: Final = 512 * 1024 * 1024
-NAME_BYTES: Final = 150
+MAX_STREAM_BYTES: Final = 16 * 1024 * 1024
+"""20,000 names of 100 characters each, of two types, with the versions that a client says that it holds."""
+MAX_ALL_BYTES: Final = 768 * 1024 * 1024
+NAME_BYTES: Final = 200
 """What a name takes beside its characters: as a text, and in the sets and maps that hold it."""
+VERSION_BYTES: Final = 50
+"""The same of a version that a client says that it holds."""
 
 
 class NameBudget:

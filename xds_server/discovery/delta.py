@@ -59,4 +59,4 @@ class Delta(Variant):
         self._rules.note_given(subscription.type_url, changes.changed, fresh=True)
         subscription.record(changes)
         version = snapshot.version(subscription.type_url)
-        return self._send(subscription, version, changes.changed, (*changes.missing, *changes.gone))
+        return self._send(subscription, version, changes.changed, changes.gone, changes.missing)

@@ -110,13 +110,18 @@ class Plans:
         self._name = name
         self._number = 0
         self._plans: _Kept[tuple[str, str, Key], Plan] = _Kept()
-        self._bodies: _Kept[tuple[str, str, tuple[str, ...], tuple[str, ...]], bytes] = _Kept()
+        self._bodies: _Kept[tuple[str, str, tuple[str, ...]], bytes] = _Kept()
 
     def body(
         self, type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]
     ) -> bytes:
-        """Return a response without nonce; `version` must stand for the content of all `resources`."""
-        key = (type_url, version, tuple([resource.name for resource in resources]), tuple(removed))
+        """Return a response without nonce; `version` must stand for the content of all `resources`.
+
+        One that tells of removed names is not kept: a client may have chosen them.
+        """
+        if removed:
+            return self._compose(type_url, version, resources, removed)
+        key = (type_url, version, tuple([resource.name for resource in resources]))
         found = self._bodies.get(key)
         if found is None:
             found = self._compose(type_url, version, resources, removed)

@@ -118,7 +118,7 @@ class Rules:
                 # On the first response of a stream without endpoints Envoy waits by itself.
                 self._warming.add(name)
             if endpoints is not None and endpoints.covers(name):
-                endpoints.due.add(name)
+                endpoints.owe(name)
 
     def pass_over(self, given: Iterable[str], snapshot: Snapshot) -> None:
         """Follow endpoints that a clean stream is given: the rules have nothing else to say of them."""

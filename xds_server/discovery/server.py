@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from fleet.names import (
     TYPE_LISTENER,
     TYPE_ROUTE,
 )
+from fleet.turns import Turns
 from xds_server.discovery.admission import Admission
 from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.budget import NameBudget
@@ -94,6 +96,7 @@ class DiscoveryService:
         self._admission = admission or Admission()
         self._may_have_keys = may_have_keys
         self._budget = NameBudget()
+        self._turns = Turns(time.monotonic)
         self._streams: dict[int, DiscoveryStream] = {}
         self._silent: dict[int, DiscoveryStream] = {}
         """Those whose clients have not said who they are, the oldest first: they take no client's place."""
@@ -163,6 +166,7 @@ class DiscoveryService:
             self._admission,
             self._hold_seconds,
             self._linger_seconds,
+            self._turns,
             lambda: self._introduce(number),
         )
         self._silent[number] = stream

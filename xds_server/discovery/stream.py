@@ -14,7 +14,9 @@ from fleet.serving import FIRST_MESSAGE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleet.turns import Turns
     from xds_server.discovery.admission import Admission
+    from xds_server.discovery.plan import Response
     from xds_server.discovery.status import Record
     from xds_server.discovery.variant import Variant
     from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
@@ -34,10 +36,15 @@ class DiscoveryStream:
         admission: Admission,
         hold_seconds: float,
         linger_seconds: float,
+        turns: Turns,
         introduce: Callable[[], None],
     ) -> None:
-        """`introduce` is called when the client has said who it is; it may raise to end the stream."""
+        """`turns` are those of all streams.
+
+        `introduce` is called when the client has said who it is; it may raise to end the stream.
+        """
         self.machine = machine
+        self._turns = turns
         self._introduce = introduce
         self._store = store
         self._record = record
@@ -103,7 +110,8 @@ class DiscoveryStream:
                 return  # The connection is gone.
             if message is _AIO.EOF:
                 return
-            answer = self.machine.hear(message)
+            async with self._turns:
+                answer = self.machine.hear(message)
             if not introduced and self.machine.client is not None:
                 introduced = True
                 self._introduce()
@@ -122,7 +130,7 @@ class DiscoveryStream:
         while True:
             self._wake.clear()
             # Computed one by one under the newest snapshot: what a slow client missed is never made.
-            while (response := self.machine.next_response(self._snapshot())) is not None:
+            while (response := await self._next()) is not None:
                 try:
                     await context.write(response.data)
                 except grpc.aio.InternalError:
@@ -136,6 +144,10 @@ class DiscoveryStream:
             self._watch_hold()
             self._watch_linger()
             await self._wake.wait()
+
+    async def _next(self) -> Response | None:
+        async with self._turns:
+            return self.machine.next_response(self._snapshot())
 
     async def _await_turn(self) -> None:
         """Return when there is something to answer, and this stream may have its first answer."""

@@ -57,7 +57,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.errors import PeerError
 from fleet.names import GRPC_LISTENER_PREFIX, TYPE_CLUSTER, TYPE_LISTENER, TYPE_SECRET
 from xds_server.discovery.answers import MAX_ERROR_CHARS, Answer, Sent, Unanswered
-from xds_server.discovery.budget import NAME_BYTES
+from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES
 from xds_server.discovery.changes import ABSENT, UNSURE, Changes, taken_away
 
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ if TYPE_CHECKING:
 WILDCARD: Final = "*"
 FULL_STATE_TYPES: Final = frozenset({TYPE_CLUSTER, TYPE_LISTENER})
 """SotW responses of these types carry everything, and a missing name is a removal."""
-MAX_VERSION_CHARS: Final = 256
-Key = tuple[frozenset[str], bool]
-"""Names and wildcard of a subscription."""
+MAX_VERSION_CHARS: Final = 64
+"""Ours have at most 25."""
+Key = tuple[int, int, bool]
+"""Number of the names, sum of their hashes (which Python makes with a secret), and the wildcard."""
 
 _NOTHING: Final = Changes()
 
@@ -85,11 +86,8 @@ class Subscription:
         self.given: dict[str, str] = {}
         self.due: set[str] = set()
         self.owed = True
-        self.nonce = ""
-        self.sent_version = ""
-        self.acked_version = ""
-        self.nacked_version = ""
-        self.error = ""
+        self.nonce = self.error = ""
+        self.sent_version = self.acked_version = self.nacked_version = ""
         self.refused: dict[str, str] = {}
         self.unanswered = Unanswered(cumulative=newest_only)
         self.first_version = ""
@@ -98,11 +96,16 @@ class Subscription:
         """SotW, types that come complete: what the client holds, to repeat what goes only later."""
         self._max_names = max_names
         self._ever_named = False
-        self._listed: tuple[str, ...] | None = None
-        """SotW: the names as the newest request lists them."""
-        self._key: Key | None = None
-        self._settled: str | None = None
-        """Version of the type at which nothing was missing; what becomes `due` later counts apart."""
+        self._listed: int | None = None
+        """SotW: hash of the names as the newest request lists them."""
+        self._hashes = 0
+        """Sum over all names."""
+        self._chosen_bytes = 0
+        self._compared: str | None = None
+        """Version of the type at which all was compared."""
+        self._unlike: set[str] = set()
+        """What differed then and has not been told since; what is `due` counts apart."""
+        self._changes: Changes | None = None
 
     @property
     def full_state(self) -> bool:
@@ -116,19 +119,17 @@ class Subscription:
 
     @property
     def key(self) -> Key:
-        """What the client asked for, as a value; the same object until that changes."""
-        if self._key is None:
-            self._key = (frozenset(self.names), self.wildcard)
-        return self._key
+        """What the client asked for, as a value that keeps no name."""
+        return len(self.names), self._hashes, self.wildcard
 
     @property
     def name_bytes(self) -> int:
-        """Memory that the names take that the client has chosen."""
-        return sum(len(name) + NAME_BYTES for name in self.names | self.given.keys())
+        """Memory that names and versions take that the client has chosen."""
+        return self._chosen_bytes + NAME_BYTES * len(self.names)
 
     def settled(self, version: str) -> bool:
         """Whether the client is known to have all that it asked for at this version of the type."""
-        return self._settled == version and not self.due and not self.owed
+        return self._compared == version and not (self._unlike or self.due or self.owed)
 
     def covers(self, name: str) -> bool:
         """Whether the client asked for `name`, by itself or by the wildcard."""
@@ -141,19 +142,18 @@ class Subscription:
             PeerError: there are more names than one client may have.
         """
         self._bound(len(names))
-        listed = tuple(names)
+        listed = hash(tuple(names))  # The names themselves may be one, thousands of times.
         if listed == self._listed:
             return  # As almost every ACK: what it says was done when it was said first.
-        wanted = set(listed)
-        wildcard = WILDCARD in wanted or (self.full_state and not listed and not self._ever_named)
-        self._ever_named = self._ever_named or bool(listed)
+        wanted = set(names)
+        wildcard = WILDCARD in wanted or (self.full_state and not wanted and not self._ever_named)
+        self._ever_named = self._ever_named or bool(wanted)
         wanted.discard(WILDCARD)
         added = wanted - self.names
-        if wanted != self.names:
-            self.names, self._key = wanted, None
+        self._insert(added)
         self._set_wildcard(wildcard)
+        self._remove(self.names - wanted)
         self.due |= added
-        self._forget_uncovered()
         self._listed = listed
 
     def begin(self, subscribe: Collection[str], held: Mapping[str, str]) -> None:
@@ -168,10 +168,13 @@ class Subscription:
             self._set_wildcard(True)
         # An empty version proves nothing, and would read as ABSENT; a long one is none of ours.
         self.given = {
-            name: version
-            for name, version in held.items()
-            if 0 < len(version) <= MAX_VERSION_CHARS and self.covers(name)
+            name: told
+            for name, told in held.items()
+            if 0 < len(told) <= MAX_VERSION_CHARS and self.covers(name)
         }
+        unnamed = self.given.keys() - self.names
+        self._chosen_bytes += sum(map(len, (*self.given.values(), *unnamed)))
+        self._chosen_bytes += VERSION_BYTES * len(self.given) + NAME_BYTES * len(unnamed)
 
     def add(self, names: Collection[str]) -> None:
         """Take delta's `resource_names_subscribe`.
@@ -180,14 +183,13 @@ class Subscription:
             PeerError: there are more names than one client may have.
         """
         self._bound(len(names))
-        for name in names:
-            if name == WILDCARD:
-                self.due.update(known for known, version in self.given.items() if version != ABSENT)
-                self._set_wildcard(True)
-            else:
-                self.names.add(name)
-                self.due.add(name)
-                self._key = None
+        named = {*names} - {WILDCARD}
+        if WILDCARD in names:
+            self.due.update(known for known, version in self.given.items() if version != ABSENT)
+            self._set_wildcard(True)
+        self._insert(named - self.names)
+        self.due |= named
+        self._changes = None
         self._bound(len(self.names))
 
     def drop(self, names: Collection[str]) -> None:
@@ -197,15 +199,16 @@ class Subscription:
             PeerError: there are more names than one client may have.
         """
         self._bound(len(names))
-        for name in names:
-            if name == WILDCARD:
-                self._set_wildcard(False)
-            elif name in self.names:
-                self.names.discard(name)
-                self._key = None
-                if self.covers(name):
-                    self.due.add(name)
-        self._forget_uncovered()
+        if WILDCARD in names:
+            self._set_wildcard(False)
+        gone = {*names} & self.names
+        self._remove(gone)
+        self.due.update(name for name in gone if self.covers(name))
+
+    def owe(self, name: str) -> None:
+        """Give the client a name once more, although its version may be known to it."""
+        self.due.add(name)
+        self._changes = None
 
     def answer(self, nonce: str, error: str | None) -> Answer | None:
         """Match an answer to its response; None if it answers nothing (any more)."""
@@ -220,6 +223,7 @@ class Subscription:
         return Answer(self.type_url, version, self.error, self._doubt(covered))
 
     def _accepted(self, covered: Iterable[Sent]) -> None:
+        self._changes = None
         for sent in covered:
             self.acked_version = sent.version
             if self.refused:
@@ -235,6 +239,7 @@ class Subscription:
 
     def _doubt(self, covered: Sequence[Sent]) -> str:
         """Note a NACK; return the name of what it is about if that came alone."""
+        self._changes = None
         for sent in covered:
             if not sent.repeatable:
                 continue
@@ -242,7 +247,7 @@ class Subscription:
                 # What has gone out since is another matter.
                 if self.covers(name) and self.given.get(name, ABSENT) == version:
                     self.given[name] = UNSURE
-                    self._settled = None
+                    self._unlike.add(name)
         alone = [sent for sent in covered if len(sent.carried) == 1 and any(sent.carried.values())]
         for sent in alone:
             self.refused.update(sent.carried)
@@ -251,25 +256,36 @@ class Subscription:
     def changes(self, snapshot: Snapshot) -> Changes:
         """Compare what the client was given with what it asked for."""
         version = snapshot.version(self.type_url)
-        if self._settled == version and not self.due:
+        if self._compared != version:
+            self._compare(snapshot, version)
+        if self._changes is None:
+            self._changes = self._untold(snapshot)
+        return self._changes
+
+    def _compare(self, snapshot: Snapshot, version: str) -> None:
+        here = snapshot.of_type(self.type_url)
+        covered = (name for name in here if self.covers(name)) if self.wildcard else self.names & here.keys()
+        unlike = {name for name in covered if self.given.get(name) != here[name].version}
+        unlike.update(self.names.difference(self.given, here))
+        unlike.update(name for name in self.given.keys() - here.keys() if self.given[name] != ABSENT)
+        self._compared, self._unlike, self._changes = version, unlike, None
+
+    def _untold(self, snapshot: Snapshot) -> Changes:
+        """Sort out what differs and what is due; its work follows their number, not that of all names."""
+        names = self._unlike | self.due
+        if not names:
             return _NOTHING
         here = snapshot.of_type(self.type_url)
-        candidates = (
-            {name for name in here if self.covers(name)} | self.names if self.wildcard else self.names
-        )
         changed = tuple(
             here[name]
-            for name in sorted(candidates & here.keys())
-            if name in self.due or self.given.get(name) != here[name].version
+            for name in sorted(names & here.keys())
+            if self.covers(name) and (name in self.due or self.given.get(name) != here[name].version)
         )
-        for entry in changed:
-            if self._goes_alone(entry.name):
-                return Changes((entry,))  # The others are due once this is recorded.
-        lost = sorted(name for name in candidates | self.given.keys() | self.due if name not in here)
-        gone, missing = taken_away(lost, self.given, self.due)
+        if alone := next((entry for entry in changed if self._goes_alone(entry.name)), None):
+            return Changes((alone,))  # The others are due once this is recorded.
+        gone, missing = taken_away(sorted(names - here.keys()), self.given, self.due)
         if not (changed or missing or gone):
-            self._settled = version
-            return _NOTHING
+            self._unlike.clear()
         return Changes(changed, missing, gone)
 
     def record(self, changes: Changes) -> None:
@@ -281,14 +297,14 @@ class Subscription:
                 self.given[name] = ABSENT
             else:
                 self.given.pop(name, None)
-        self.due.difference_update(resource.name for resource in changes.changed)
-        self.due.difference_update(changes.missing, changes.gone)
-        self._settled = None
+        told = {*changes.missing, *changes.gone, *(resource.name for resource in changes.changed)}
+        # New sets: one that was large stays as large.
+        self.due, self._unlike, self._changes = self.due - told, self._unlike - told, None
 
     def follow(self, given: Mapping[str, str], version: str) -> None:
         """Note that `given` (name to version) brought a settled client to `version` of the type."""
         self.given.update(given)
-        self._settled = version
+        self._compared, self._unlike, self._changes = version, set(), None
 
     def sent(self, nonce: str, version: str, carried: Mapping[str, str]) -> None:
         """Note a response with what it carried, as `Sent` has it."""
@@ -301,15 +317,31 @@ class Subscription:
     def _set_wildcard(self, wildcard: bool) -> None:  # noqa: FBT001 - a private setter
         if wildcard != self.wildcard:
             self.wildcard = wildcard
-            self._key = self._settled = None
+            self._compared = None
+            if not wildcard:
+                self._forget(self.given.keys() | self.due)
 
-    def _forget_uncovered(self) -> None:
-        if self.wildcard:
-            return
-        for name in self.given.keys() - self.names:
-            del self.given[name]
-            self.refused.pop(name, None)
-        self.due &= self.names
+    def _insert(self, names: set[str]) -> None:
+        self.names |= names
+        self._hashes += sum(map(hash, names))
+        self._chosen_bytes += sum(map(len, names))
+        self._changes = None
+
+    def _remove(self, names: set[str]) -> None:
+        self.names -= names
+        self._hashes -= sum(map(hash, names))
+        self._chosen_bytes -= sum(map(len, names))
+        self._changes = None
+        if not self.wildcard:
+            self._forget(names)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.names:
+                self.given.pop(name, None)
+                self.refused.pop(name, None)
+                self.due.discard(name)
+                self._unlike.discard(name)
 
     def _bound(self, count: int) -> None:
         if count > self._max_names:

@@ -139,7 +139,7 @@ class Variant(ABC):
             return None
         key = subscription.key
         answer = self._continue(subscription, request)
-        if subscription.key is not key:
+        if subscription.key != key:
             self._count_names()
             self._plan = None
         if self._clean is not None and not subscription.settled(self._clean.version(type_url)):
@@ -219,16 +219,19 @@ class Variant(ABC):
         subscription: Subscription,
         version: str,
         resources: Sequence[Resource],
-        removed: Sequence[str] = (),
+        gone: Sequence[str] = (),
+        missing: Sequence[str] = (),
     ) -> Response:
+        """Note and make a response. Who refuses to hear that a name is `missing` has lost nothing by it."""
         nonce, type_url = self._next_nonce(), subscription.type_url
         carried: dict[str, str] = {}
         if not (self.newest_only and subscription.full_state):
             carried = {resource.name: resource.version for resource in resources}
-            carried.update(dict.fromkeys(removed, ABSENT))
+            carried.update(dict.fromkeys(gone, ABSENT))
         subscription.sent(nonce, version, carried)
         body = self.compose if self._plans is None else self._plans.body
-        return Response(type_url, version, body(type_url, version, resources, removed) + nonce_field(nonce))
+        data = body(type_url, version, resources, (*missing, *gone)) + nonce_field(nonce)
+        return Response(type_url, version, data)
 
     def _drain(self) -> list[Response]:
         responses = []

@@ -1,0 +1,238 @@
+"""What a message of a client costs follows what it says, not what the client has asked for before."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
+from fleet.turns import Turns
+from xds_server.discovery import subscription as subscription_module
+from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES, NameBudget
+from xds_server.discovery.changes import ABSENT, taken_away
+from xds_server.discovery.delta import Delta
+from xds_server.discovery.plan import Plans
+from xds_server.discovery.subscription import WILDCARD, Subscription
+from xds_server.discovery.variant import DEFAULT_MAX_NAMES
+from xds_server.snapshot.snapshot import Resource, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from types import SimpleNamespace
+
+BOTH = pytest.mark.parametrize("variant", ["sotw", "delta"])
+
+
+def names_of(count: int, size: int = 0) -> tuple[str, ...]:
+    return tuple(f"{number:06d}".ljust(size, "x") for number in range(count))
+
+
+def drain(machine: Any, snapshot: Snapshot) -> None:
+    while machine.next_response(snapshot) is not None:
+        pass
+
+
+def test_a_small_message_costs_little_on_a_stream_with_many_names(
+    xds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+
+    def counted(lost: Iterable[str], given: Mapping[str, str], due: Collection[str]) -> Any:
+        nonlocal looked
+        names = list(lost)
+        looked += len(names)
+        return taken_away(names, given, due)
+
+    monkeypatch.setattr(subscription_module, "taken_away", counted)
+    snapshot = xds.snapshot(xds.assignment("real", 1))
+    machine, peer = xds.machine("delta", lingers=True), xds.peer("delta")
+    machine.receive(peer.ask(TYPE_ENDPOINT, names_of(5000)))
+    drain(machine, snapshot)
+    key = machine.subscriptions[TYPE_ENDPOINT].key
+    looked = 0
+    for number in range(20):
+        machine.receive(peer.ask(TYPE_ENDPOINT, (*names_of(5000), f"z{number}")))
+        drain(machine, snapshot)
+        machine.receive(peer.ask(TYPE_ENDPOINT, names_of(5000)))
+        drain(machine, snapshot)
+    assert looked < 20 * 20
+    assert machine.subscriptions[TYPE_ENDPOINT].key == key
+
+
+def compared(held: Subscription, snapshot: Snapshot) -> tuple[set[str], set[str], set[str]]:
+    """Changed, missing and gone names, by looking at all there is."""
+    here = snapshot.of_type(held.type_url)
+    candidates = {name for name in here if held.covers(name)} | held.names
+    changed = {
+        name
+        for name in candidates & here.keys()
+        if name in held.due or held.given.get(name) != here[name].version
+    }
+    lost = (candidates | held.given.keys() | held.due) - here.keys()
+    gone, missing = taken_away(lost, held.given, held.due)
+    return changed, set(missing), set(gone)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_changes_are_what_a_comparison_of_everything_finds(seed: int) -> None:
+    chance = random.Random(seed)
+    pool = ("a", "b", "c", "d", "e", "f")
+    held = Subscription(TYPE_CLUSTER, max_names=100)
+
+    def some() -> list[str]:
+        return chance.sample((*pool, WILDCARD), chance.randrange(4))
+
+    def snapshot() -> Snapshot:
+        there = [name for name in pool if chance.random() < 0.6]
+        return Snapshot.of([Resource.of(name, TYPE_CLUSTER, b"%d" % chance.randrange(2)) for name in there])
+
+    newest = snapshot()
+    held.begin(some(), {name: chance.choice(("old", "0" * 16)) for name in pool if chance.random() < 0.3})
+    for step in range(80):
+        kind = chance.randrange(7)
+        if kind == 0:
+            held.add(some())
+        elif kind == 1:
+            held.drop(some())
+        elif kind == 2:
+            held.replace(some())
+        elif kind == 3:
+            newest = snapshot()
+        elif kind == 4 and held.nonce:
+            held.answer(held.nonce, chance.choice((None, "no")))
+        elif kind == 5:
+            held.owe(chance.choice(pool)) if held.wildcard else None
+        changes = held.changes(newest)
+        changed, missing, gone = compared(held, newest)
+        told = {entry.name for entry in changes.changed}
+        if len(told) == 1 and held._goes_alone(*told):
+            assert told <= changed
+        else:
+            assert (told, {*changes.missing}, {*changes.gone}) == (changed, missing, gone)
+        if chance.random() < 0.5:
+            held.record(changes)
+            carried = {entry.name: entry.version for entry in changes.changed}
+            held.sent(f"n{step}", newest.version(TYPE_CLUSTER), carried | dict.fromkeys(changes.gone, ABSENT))
+        assert held._chosen_bytes >= sum(map(len, held.names))
+        assert held.key == (len(held.names), sum(map(hash, held.names)), held.wildcard)
+
+
+@BOTH
+def test_names_are_counted_as_they_come_and_go(xds: SimpleNamespace, variant: str) -> None:
+    chance = random.Random(1)
+    machine, peer, pool = xds.machine(variant), xds.peer(variant), names_of(30, 50)
+    for _ in range(100):
+        names = tuple(chance.sample(pool, chance.randrange(1, 30)))
+        machine.receive(peer.ask(TYPE_ENDPOINT, names))
+        assert machine.subscriptions[TYPE_ENDPOINT].names == set(names)
+        assert machine._name_bytes == len(names) * (50 + NAME_BYTES)
+
+
+def test_versions_that_a_client_says_that_it_holds_count(xds: SimpleNamespace) -> None:
+    request = xds.peer("delta").ask(TYPE_CLUSTER)
+    for name in names_of(10):
+        request.initial_resource_versions[name] = "v" * 64
+    machine = xds.machine("delta")
+    machine.receive(request)
+    assert machine._name_bytes == 10 * (6 + NAME_BYTES + 64 + VERSION_BYTES)
+
+
+def test_a_list_of_one_name_is_not_kept(xds: SimpleNamespace) -> None:
+    """Each of its texts would be one of its own."""
+    request = xds.peer("sotw").ask(TYPE_ENDPOINT)
+    request.resource_names.extend(["x" * 90] * DEFAULT_MAX_NAMES)
+    message = request.SerializeToString()
+    del request
+    machine = xds.machine("sotw")
+    tracemalloc.start()
+    try:
+        machine.hear(message)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@BOTH
+def test_an_honest_client_of_a_large_fleet_has_room(xds: SimpleNamespace, variant: str) -> None:
+    machine, names = xds.machine(variant), names_of(DEFAULT_MAX_NAMES, 100)
+    for kind in (TYPE_CLUSTER, TYPE_ENDPOINT):
+        request = xds.peer(variant).ask(kind, names)
+        if variant == "delta":
+            for name in names:
+                request.initial_resource_versions[name] = "0" * 16
+        machine.receive(request)
+    assert len(machine.subscriptions[TYPE_ENDPOINT].names) == DEFAULT_MAX_NAMES
+
+
+def test_nothing_is_kept_of_names_whose_clients_have_left(xds: SimpleNamespace) -> None:
+    first, second = (xds.snapshot(xds.assignment("real", weight)) for weight in (1, 2))
+    plans, budget = Plans(Delta.compose, "p"), NameBudget()
+    tracemalloc.start()
+    try:
+        for number in range(4):
+            machine = xds.machine("delta", lingers=True, plans=plans, budget=budget)
+            machine.receive(xds.peer("delta").ask(TYPE_ENDPOINT, names_of(5000, 40 + number)))
+            drain(machine, first)
+            machine.next_response(second)
+            machine.leave()
+            del machine
+        gc.collect()
+        assert budget._used == 0
+        assert tracemalloc.get_traced_memory()[0] < 300_000
+    finally:
+        tracemalloc.stop()
+
+
+@BOTH
+def test_what_a_client_lacks_and_was_told_is_not_remembered_with_each_response(
+    xds: SimpleNamespace, variant: str
+) -> None:
+    """A client that never answers could have the names of sixteen responses kept."""
+    machine, peer = xds.machine(variant), xds.peer(variant)
+    snapshot = xds.snapshot(xds.assignment("real", 1))
+    for number in range(5):
+        machine.receive(peer.ask(TYPE_ENDPOINT, [f"{number}-{name}" for name in names_of(100)]))
+        drain(machine, snapshot)
+    assert all(not sent.carried for sent in machine.subscriptions[TYPE_ENDPOINT].unanswered.values())
+
+
+@BOTH
+async def test_streams_take_turns(xds: SimpleNamespace, serve: Any, variant: str) -> None:
+    running = await serve()
+    running.store.set(xds.snapshot(xds.cluster("a")))
+    client = running.connect(variant)
+    async with running.service._turns:
+        await client.ask(TYPE_CLUSTER)
+        await asyncio.sleep(0.1)
+        assert running.service.clients() == []
+    assert set((await client.hear(TYPE_CLUSTER)).resources) == {"a"}
+
+
+async def test_turns_are_taken_in_order_and_the_loop_runs_between_slices() -> None:
+    now, turns, order = 0.0, 0, []
+    shared = Turns(lambda: now)
+
+    async def peer(name: int) -> None:
+        nonlocal now
+        for _ in range(5):
+            async with shared:
+                order.append(name)
+                now += 1.0  # More than a slice.
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    await asyncio.gather(*(peer(name) for name in range(3)))
+    running.cancel()
+    assert order == [0, 1, 2] * 5
+    assert turns >= 15
