@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.abuse import (
+    access_log,
     admin,
     clients,
     control,
@@ -137,7 +138,10 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_each("xds", discovery.KINDS, lambda at, kind, how: discovery.attack(at.xds, kind, **how)),
     **_each("xds_many", ("clusters", "nothing"), _crowd),
     **_each("xds_unread", slow_readers.XDS, lambda at, kind, how: slow_readers.attack(at.xds, kind, **how)),
+    **_each("xds_delta", ("small_messages",), lambda at, _, how: discovery.say_little(at.xds, **how)),
     **_each("csds", ("all",), lambda at, _, how: discovery.ask_for_status(at.xds, **how)),
+    **_each("csds", ("fetch",), lambda at, _, how: discovery.fetch_status(at.xds, **how)),
+    **_each("access_log", access_log.KINDS, lambda at, kind, how: access_log.attack(at.xds, kind, **how)),
     **_each(
         "control",
         control.KINDS,

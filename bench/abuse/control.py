@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -75,6 +76,19 @@ def _gpus(_: Sequence[str], size: int) -> Iterator[bytes]:
         yield bytes(message.SerializeToString())
 
 
+def _hosts(_: Sequence[str], __: int) -> Iterator[bytes]:
+    """A host that nobody knows, with as many GPUs and parts, each another one, as are taken."""
+    message = gpu_pb2.GpuReport(node=f"abuse-{uuid.uuid4().hex}")
+    for number in range(32):
+        gpu = message.gpus.add(uuid=f"GPU-{number}")
+        for part in range(64):
+            gpu.mig_slices.add(uuid=f"{number}-{part}")
+            gpu.nvlinks.links.add(link=64 * number + part, active=True)
+            gpu.peers.peers.add(uuid=f"{number}-{part}", link="x")
+            gpu.faults.add(kind="xid", code=f"{number}-{part}", age_seconds=1.0)
+    yield bytes(message.SerializeToString())
+
+
 KINDS: Final[dict[str, tuple[str, Callable[[Sequence[str], int], Iterator[bytes]]]]] = {
     "counts": (FOLLOW, _counts),
     "strangers": (FOLLOW, _strangers),
@@ -83,7 +97,10 @@ KINDS: Final[dict[str, tuple[str, Callable[[Sequence[str], int], Iterator[bytes]
     "silent_workers": (FOLLOW, lambda *_: iter(())),
     "gpus": (REPORT, _gpus),
     "silent_agents": (REPORT, lambda *_: iter(())),
+    "hosts": (REPORT, _hosts),
 }
+_LEAVES: Final = frozenset({"hosts"})
+"""Kinds whose streams end with what they say, and come again as another one."""
 
 
 async def attack(
@@ -118,6 +135,8 @@ async def attack(
                     if sent >= most_bytes:
                         break
                     await asyncio.sleep(_PAUSE_SECONDS)
+                if kind in _LEAVES:
+                    await call.done_writing()
                 await call.code()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)

