@@ -99,3 +99,8 @@ async def test_a_peer_that_answers_no_ping_is_let_go(tmp_path: Path) -> None:
     finally:
         writer.close()
         await server.stop(0)
+
+
+def test_little_is_taken_of_streams_that_nobody_reads() -> None:
+    """A window that grows with the bandwidth holds megabytes of a message before its stream has a place."""
+    assert dict(server_options())["grpc.http2.bdp_probe"] == 0
