@@ -268,11 +268,19 @@ def test_what_is_kept_is_bounded_and_made_again(xds: SimpleNamespace) -> None:
 
 def test_only_small_messages_are_remembered() -> None:
     decoded: list[int] = []
-    decode = remembering(lambda message: decoded.append(len(message)))
+
+    def read(message: bytes) -> Any:
+        decoded.append(len(message))
+        return discovery_pb2.DiscoveryRequest.FromString(message)
+
+    decode = remembering(read)
+    small, large = (
+        discovery_pb2.DiscoveryRequest(version_info="x" * size).SerializeToString() for size in (8, 100_000)
+    )
     for _ in range(2):
-        decode(bytes(10))
-        decode(bytes(100_000))
-    assert decoded == [10, 100_000, 100_000]
+        decode(small)
+        decode(large)
+    assert decoded == [len(small), len(large), len(large)]
 
 
 # What may happen to one stream; the names are chosen from few, so that states are met again.

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.turns import Turns
 from xds_server.discovery import subscription as subscription_module
 from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES, NameBudget
 from xds_server.discovery.changes import ABSENT, taken_away
 from xds_server.discovery.delta import Delta
-from xds_server.discovery.plan import Plans
+from xds_server.discovery.plan import Plans, remembering
+from xds_server.discovery.sotw import Sotw
 from xds_server.discovery.subscription import WILDCARD, Subscription
 from xds_server.discovery.variant import DEFAULT_MAX_NAMES
 from xds_server.snapshot.snapshot import Resource, Snapshot
@@ -236,3 +238,40 @@ async def test_turns_are_taken_in_order_and_the_loop_runs_between_slices() -> No
     running.cancel()
     assert order == [0, 1, 2] * 5
     assert turns >= 15
+
+
+@BOTH
+def test_what_a_client_says_of_itself_is_not_remembered(xds: SimpleNamespace, variant: str) -> None:
+    """Its node may take fifty times its bytes, and the memory is that of the process."""
+    kind, peer = {"sotw": Sotw, "delta": Delta}[variant], xds.peer(variant)
+    request = peer.ask(TYPE_ENDPOINT, ("a",))
+    alike = [kind.decode(request.SerializeToString()) for _ in range(2)]
+    assert alike[0] is not alike[1]
+    request.ClearField("node")
+    alike = [kind.decode(request.SerializeToString()) for _ in range(2)]
+    assert alike[0] is alike[1]
+    request.error_detail.message = "no"
+    alike = [kind.decode(request.SerializeToString()) for _ in range(2)]
+    assert alike[0] is not alike[1]
+
+
+def test_messages_are_remembered_up_to_so_many_bytes() -> None:
+    asked = 0
+
+    def decode(message: bytes) -> Any:
+        nonlocal asked
+        asked += 1
+        return discovery_pb2.DiscoveryRequest.FromString(message)
+
+    decoded = remembering(decode)
+    for number in range(128):
+        decoded(
+            discovery_pb2.DiscoveryRequest(resource_names=[f"{number}".ljust(30_000)]).SerializeToString()
+        )
+    newest = discovery_pb2.DiscoveryRequest(resource_names=["127".ljust(30_000)]).SerializeToString()
+    oldest = discovery_pb2.DiscoveryRequest(resource_names=["0".ljust(30_000)]).SerializeToString()
+    asked = 0
+    decoded(newest)
+    assert asked == 0
+    decoded(oldest)
+    assert asked == 1

@@ -22,7 +22,6 @@ Bounds
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
@@ -41,6 +40,7 @@ _MAX_KEPT: Final = 64
 _MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
 _MAX_REQUESTS: Final = 128
 _MAX_REQUEST_BYTES: Final = 32 * 1024
+_MAX_REQUESTS_BYTES: Final = 1024 * 1024
 _OTHER_TYPES: Final = tuple(type_url for type_url in SERVED_TYPES if type_url != TYPE_ENDPOINT)
 
 K = TypeVar("K")
@@ -80,7 +80,8 @@ class Plan:
 class _Kept(Generic[K, V]):
     """The newest values, at most so many and so large together; the very newest always."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MAX_KEPT, most_bytes: int = _MAX_KEPT_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
         self._held: dict[K, tuple[V, int]] = {}
         self._bytes = 0
 
@@ -92,7 +93,7 @@ class _Kept(Generic[K, V]):
     def put(self, key: K, value: V, size: int) -> None:
         """Keep a value, and let the oldest go for it."""
         self._drop(key)
-        while self._held and (len(self._held) >= _MAX_KEPT or self._bytes + size > _MAX_KEPT_BYTES):
+        while self._held and (len(self._held) >= self._most or self._bytes + size > self._most_bytes):
             self._drop(next(iter(self._held)))
         self._held[key] = (value, size)
         self._bytes += size
@@ -174,11 +175,19 @@ def nonce_field(nonce: str) -> bytes:
 def remembering(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Return `decode` with a memory for small messages: Envoys of a fleet say the same.
 
-    What it returns is shared: to be read only.
+    What it returns is shared: to be read only. What says who the client is, or what it refuses, is not
+    remembered: few say the same, and as objects it may take fifty times its bytes.
     """
-    small = lru_cache(_MAX_REQUESTS)(decode)
+    kept: _Kept[bytes, Any] = _Kept(_MAX_REQUESTS, _MAX_REQUESTS_BYTES)
 
     def decoded(message: bytes) -> Any:
-        return (small if len(message) <= _MAX_REQUEST_BYTES else decode)(message)
+        if len(message) > _MAX_REQUEST_BYTES:
+            return decode(message)
+        request = kept.get(message)
+        if request is None:
+            request = decode(message)
+            if not (request.HasField("node") or request.HasField("error_detail")):
+                kept.put(message, request, len(message))
+        return request
 
     return decoded
