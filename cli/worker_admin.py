@@ -114,9 +114,9 @@ class WorkerAdmins:
         *others, last = (True,) if self._pins is None else self._pins.now()
         for pin in others:
             with contextlib.suppress(aiohttp.ServerFingerprintMismatch):
-                async with self._session.get(url, ssl=pin, **more) as response:
+                async with self._session.get(url, ssl=pin, allow_redirects=False, **more) as response:
                     return response.status, await response.read()
-        async with self._session.get(url, ssl=last, **more) as response:
+        async with self._session.get(url, ssl=last, allow_redirects=False, **more) as response:
             return response.status, await response.read()
 
     async def _is_ready(self, address: str) -> bool:

@@ -72,7 +72,12 @@ class AdminClient:
         assert self._session is not None
         try:
             async with self._session.request(
-                method, f"{self.url}{path}", ssl=self._ssl, server_hostname=self._server_name, **more
+                method,
+                f"{self.url}{path}",
+                ssl=self._ssl,
+                server_hostname=self._server_name,
+                allow_redirects=False,
+                **more,
             ) as response:
                 body = await response.read()
         except TimeoutError:

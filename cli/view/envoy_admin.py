@@ -41,7 +41,7 @@ async def ask(admin: str, paths: Sequence[str]) -> list[Any]:
 
 async def _get(session: aiohttp.ClientSession, admin: str, url: str) -> Any:
     try:
-        async with session.get(url) as response:
+        async with session.get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise DoctorError(f"{url} answers with status {response.status}: is this Envoy's admin?")
             held = bytearray()

@@ -20,7 +20,7 @@ from xds_server.ocsp.response import Question, StapleError, must_staple
 from xds_server.ocsp.staples import Staples, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -373,6 +373,35 @@ async def test_responders_have_a_deadline_and_a_limit(authority: Authority) -> N
         if server is not None:
             server.close()
         await asked.close()
+
+
+@pytest.mark.parametrize("status", ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+async def test_nobody_is_asked_but_the_responder(authority: Authority, status: str) -> None:
+    """Whoever answers in its place would have us ask anybody."""
+    asked: list[str] = []
+
+    def server(name: str, answer: str) -> Callable[..., Awaitable[None]]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.append(name)
+            writer.write(f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n".encode())
+            writer.close()
+
+        return serve
+
+    other = await asyncio.start_server(server("other", "200 OK"), "127.0.0.1", 0)
+    elsewhere = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}/"
+    responder = await asyncio.start_server(
+        server("responder", f"{status}\r\nlocation: {elsewhere}"), "127.0.0.1", 0
+    )
+    asking = Responders()
+    url = f"http://127.0.0.1:{responder.sockets[0].getsockname()[1]}/"
+    with pytest.raises(StapleError, match=f"status {status[:3]}"):
+        await asking.ask(Question.of(chain(authority.issue("front")), url))
+    assert asked == ["responder"]
+    await asking.close()
+    for each in (other, responder):
+        each.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2, "staples": {}}', b"\xff", b"[1]"])

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS: Final = 10.0
 _MAX_BYTES: Final = 65_536
-_MAX_REDIRECTS: Final = 3
 _OK: Final = 200
 _HEADERS: Final = {
     "Accept": "application/ocsp-response",
@@ -53,14 +52,12 @@ class Responders:
             text = f"{question.url} does not answer within {self._deadline_seconds:g} s"
             raise StapleError("unreachable", text) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # ValueError: a redirect to something that is no URL.
             text = f"{question.url} cannot be asked: {cause_of(error)}"
             raise StapleError("unreachable", text) from error
 
     async def _ask(self, question: Question) -> bytes:
-        async with self._session.post(
-            question.url, data=question.request, max_redirects=_MAX_REDIRECTS
-        ) as response:
+        # Whoever answers in the responder's place says nothing of whom to ask next.
+        async with self._session.post(question.url, data=question.request, allow_redirects=False) as response:
             if response.status != _OK:
                 raise StapleError("unreachable", f"{question.url} answers with status {response.status}")
             content = bytearray()
