@@ -224,9 +224,7 @@ class ControlService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Follow": follow}),))
 
     async def follow(
-        self,
-        request_iterator: AsyncIterator[bytes],
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request_iterator: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
         """One worker's stream; yields serialised `FleetUpdate`s."""
         if self._open >= MAX_WORKERS:
@@ -237,18 +235,21 @@ class ControlService:
                 yield update
         except (PeerError, DecodeError) as error:
             self._refused.inc()
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            status = grpc.StatusCode.INVALID_ARGUMENT, str(error)
         except Exception:  # the one edge: a fault of ours ends this stream, never the others
             self._faults.inc()
             logger.exception("a worker's stream failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+            status = grpc.StatusCode.INTERNAL, "internal error"
+        else:
+            return
         finally:
             self._open -= 1
+        # Not while the error is there: gRPC would keep it, with the worker's last message, until both are
+        # collected as garbage.
+        await context.abort(*status)
 
     async def _follow(
-        self,
-        requests: AsyncIterator[bytes],
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
         stream = WorkerStream(self._broadcast, self._missed)
         first = await first_message(requests)
@@ -277,6 +278,7 @@ class ControlService:
             self._tell_soon()
             logger.info("worker %s has left", key)
             await asyncio.gather(reader, return_exceptions=True)
+            del reader  # Its error has this frame.
 
     async def _updates(self, stream: WorkerStream, reader: asyncio.Task[None]) -> AsyncIterator[bytes]:
         told, beats = None, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -202,9 +203,9 @@ async def ended(call: Any) -> grpc.StatusCode:
     return status
 
 
-async def both(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Hand on the first two, and wait."""
-    for message in islice(messages, 2):
+async def first(messages: Iterator[bytes], count: int) -> AsyncIterator[bytes]:
+    """Hand on the first few, and wait."""
+    for message in islice(messages, count):
         yield message
     await asyncio.sleep(60)
 
@@ -213,7 +214,8 @@ async def both(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
 async def test_a_message_beyond_the_limit_is_not_read(site: Site, kind: str) -> None:
     async with grpc.aio.insecure_channel(site.address) as channel:
         method, messages = control.KINDS[kind]
-        call: Any = channel.stream_stream(method)(both(messages((), 3_000_000)))
+        large = first(messages((), 3_000_000), 1 if method == control.REPORT else 2)
+        call: Any = channel.stream_stream(method)(large)
         assert await ended(call) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -360,3 +362,27 @@ async def test_a_report_of_gpus_is_bounded_before_it_is_read(site: Site) -> None
         await call.write(b"\x12\x00" * (MAX_REPORT_BYTES // 2 + 1))
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert f"allowed: {MAX_REPORT_BYTES}" in await call.details()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [(control.FOLLOW, control.hello("x" * 900_000)), (control.REPORT, gpu_report("abuse", 200_000))],
+    ids=["worker", "agent"],
+)
+async def test_a_refused_stream_leaves_nothing_to_the_garbage_collector(
+    site: Site, method: str, message: bytes
+) -> None:
+    """It would keep messages of a megabyte each until it runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with grpc.aio.insecure_channel(site.address) as channel:
+            for _ in range(3):
+                call: Any = channel.stream_stream(method)()
+                await call.write(message)
+                assert await ended(call) is grpc.StatusCode.INVALID_ARGUMENT
+            del call
+        await asyncio.sleep(0.1)
+        assert not [each for each in gc.get_objects() if isinstance(each, PeerError)]
+    finally:
+        gc.enable()

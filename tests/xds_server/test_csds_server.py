@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -330,3 +331,21 @@ def test_a_node_id_is_folded_once_whatever_the_matchers() -> None:
     assert not matches(Id("node"))
     assert matches(Id("node-x99"))
     assert Id.folds == 2
+
+
+async def test_a_refused_request_leaves_nothing_to_the_garbage_collector(world: World) -> None:
+    request = csds_pb2.ClientStatusRequest()
+    request.node.user_agent_name = "x" * MAX_REQUEST_BYTES
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            call = world.stub.StreamClientStatus()
+            await call.write(request)
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            fetch = world.stub.FetchClientStatus(request)
+            assert await fetch.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await asyncio.sleep(0.1)
+        assert not [each for each in gc.get_objects() if isinstance(each, PeerError)]
+    finally:
+        gc.enable()

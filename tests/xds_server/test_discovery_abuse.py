@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -15,6 +17,7 @@ from fleet.serving import GrpcServer
 from xds_server.discovery import stream as stream_module
 from xds_server.discovery.budget import NAME_BYTES, NameBudget
 from xds_server.discovery.client import MAX_TEXT
+from xds_server.discovery.stream import DiscoveryStream
 from xds_server.doors import XDS_BYTES
 
 if TYPE_CHECKING:
@@ -129,6 +132,28 @@ async def test_a_message_beyond_the_limit_is_not_read(tmp_path: Path, serve: Any
             call: Any = channel.stream_stream(discovery.METHOD)(once(discovery.KINDS[kind](4_000_000)))
             assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, kind
     await server.stop(0)
+
+
+@pytest.mark.parametrize("kind", ["same_name", "empty_names"])
+async def test_a_refused_stream_leaves_nothing_to_the_garbage_collector(serve: Any, kind: str) -> None:
+    """It would keep messages of a megabyte each until it runs."""
+    running = await serve()
+    logging.disable(logging.CRITICAL)  # Records would keep the errors.
+    gc.collect()
+    gc.disable()
+    try:
+        attack = discovery.attack(running.target, kind, 900_000, streams=2, seconds=60.0)
+        attacking = asyncio.create_task(attack)
+        await until(lambda: running.value("peer_errors_total") >= 5)
+        attacking.cancel()
+        await asyncio.wait([attacking])
+        await running.idle()
+        await asyncio.sleep(0.1)
+        left = [each for each in gc.get_objects() if isinstance(each, PeerError | DiscoveryStream)]
+        assert not left
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
 
 
 async def test_a_stream_that_says_nothing_ends(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

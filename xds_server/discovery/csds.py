@@ -120,30 +120,35 @@ class ClientStatusService:
     async def _fetch(self, _: Any, context: Any) -> bytes:
         await self._enter(context)
         try:
-            message = await self._first(context)
-            if message is _AIO.EOF:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no request")
-            return await self._answer(message, context)
+            message = await first_read(context)
+            if message is not _AIO.EOF:
+                return await self._answer(message)
+            refused = "no request"
+        except PeerError as error:
+            refused = str(error)
         finally:
+            message = None  # gRPC keeps this frame for some time where it ends with `abort`.
             self._calls -= 1
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused)
+        raise AssertionError  # Never reached: `abort` raises.
 
     async def _stream(self, _: Any, context: Any) -> None:
         await self._enter(context)
         try:
-            message = await self._first(context)
+            message = await first_read(context)
             while message is not _AIO.EOF:
-                await context.write(await self._answer(message, context))
+                await context.write(await self._answer(message))
                 message = await context.read()
         except grpc.aio.InternalError:
             return  # The connection is gone.
-        finally:
-            self._calls -= 1
-
-    async def _first(self, context: Any) -> Any:
-        try:
-            return await first_read(context)
         except PeerError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            refused = str(error)
+        else:
+            return
+        finally:
+            message = None
+            self._calls -= 1
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused)
 
     async def _enter(self, context: Any) -> None:
         """Count a call, or refuse it at once: a request that waits takes its memory."""
@@ -152,12 +157,8 @@ class ClientStatusService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._calls += 1
 
-    async def _answer(self, message: bytes, context: Any) -> bytes:
-        try:
-            return bytes((await self.respond(message)).SerializeToString())
-        except PeerError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise  # Never reached: `abort` raises.
+    async def _answer(self, message: bytes) -> bytes:
+        return bytes((await self.respond(message)).SerializeToString())
 
 
 def _read(message: bytes) -> Callable[[str], bool]:

@@ -135,17 +135,23 @@ class DiscoveryService:
         self, variant: type[Sotw | Delta], only_type: str | None
     ) -> Callable[[Any, Any], Awaitable[None]]:
         async def method(_: Any, context: Any) -> None:
-            await self._serve(variant, only_type, context)
+            status = await self._serve(variant, only_type, context)
+            if status is not None:
+                # gRPC keeps what it raises here, with this frame, until it is collected as garbage.
+                await context.abort(*status)
 
         return method
 
-    async def _serve(self, variant: type[Sotw | Delta], only_type: str | None, context: Any) -> None:
+    async def _serve(
+        self, variant: type[Sotw | Delta], only_type: str | None, context: Any
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Run a stream; return the status to end it with, None for OK."""
         if self._draining:
             self._metrics.rejected.inc()
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
+            return grpc.StatusCode.UNAVAILABLE, "draining"
         if len(self._streams) >= self._max_streams:
             self._metrics.rejected.inc()
-            await context.abort(*self._full())
+            return self._full()
         if len(self._silent) >= self._max_streams:
             self._silent.pop(next(iter(self._silent))).end()
         number = next(self._numbers)
@@ -172,7 +178,7 @@ class DiscoveryService:
         self._silent[number] = stream
         self._metrics.streams.inc()
         try:
-            status = await self._run(stream, context)
+            return await self._run(stream, context)
         finally:
             self._streams.pop(number, None)
             self._silent.pop(number, None)
@@ -180,8 +186,6 @@ class DiscoveryService:
             machine.leave()
             if machine.client is not None:
                 self._record.left(machine.client, machine.subscriptions)
-        if status is not None:
-            await context.abort(*status)
 
     def _introduce(self, number: int) -> None:
         """Count a stream among the clients'.

@@ -67,29 +67,41 @@ class DiscoveryStream:
         Raises:
             PeerError: the client broke the protocol.
         """
+        unsubscribe = self._store.subscribe(self._on_snapshot)
+        try:
+            error = await self._until_one_ends(context)
+        finally:
+            unsubscribe()
+            self._cancel_hold()
+            self._cancel_linger()
+        try:
+            if error is not None:
+                raise error
+        finally:
+            # The error has this frame, which would keep it, and the client's last message, until both are
+            # collected as garbage: with many clients that is much memory.
+            del error
+        return self._ended.is_set()
+
+    async def _until_one_ends(self, context: Any) -> BaseException | None:
+        """Read and write until either ends, or `end` is called; return what it ended with."""
         reader = asyncio.create_task(self._read(context))
         tasks = [
             reader,
             asyncio.create_task(self._write(context)),
             asyncio.create_task(self._ended.wait()),
         ]
-        unsubscribe = self._store.subscribe(self._on_snapshot)
         try:
             done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if done == {reader} and reader.exception() is None:
                 # The client has said all it will; the writer ends after what it owes for that.
                 done, _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            unsubscribe()
-            self._cancel_hold()
-            self._cancel_linger()
             for task in tasks:
                 task.cancel()
             # A cancelled task's outcome is not ours to report; what finished is, below.
             await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            task.result()
-        return self._ended.is_set()
+        return next((error for task in done if (error := task.exception()) is not None), None)
 
     def _on_snapshot(self, _: Snapshot) -> None:
         self._wake.set()

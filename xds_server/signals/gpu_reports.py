@@ -67,22 +67,34 @@ class GpuReportService:
         try:
             message = await first_message(messages)
             while message is not None:
-                report, reading, kept_bytes = await self._read(message)
-                if not node:
-                    node = _node(report)
-                    logger.info("GPU agent of %s reports", node)
-                _same_node(report, node)
-                self._board.take(node, aliases, stream, reading, kept_bytes)
+                node = await self._take(message, node, stream, aliases)
                 yield gpu_pb2.GpuReportAck()
                 message = await anext(messages, None)
         except (PeerError, DecodeError) as error:
             self._board.metrics.refused.inc()
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            refused = str(error)
+        else:
+            return
         finally:
+            message = None  # gRPC keeps this frame for some time where it ends with `abort`.
             self._streams -= 1
             if node:
                 self._board.leave(node, stream, self._clock())
                 logger.info("GPU agent of %s has left", node)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused)
+
+    async def _take(self, message: bytes, node: str, stream: int, aliases: tuple[str, ...]) -> str:
+        """Take a report; `node` is the host that has reported on this stream, empty before its first report.
+
+        Returns the host that has now.
+        """
+        report, reading, kept_bytes = await self._read(message)
+        if not node:
+            node = _node(report)
+            logger.info("GPU agent of %s reports", node)
+        _same_node(report, node)
+        self._board.take(node, aliases, stream, reading, kept_bytes)
+        return node
 
     async def _read(self, message: bytes) -> tuple[gpu_pb2.GpuReport, NodeReading, int]:
         """Read a report, GPU by GPU; return it, what it tells, and the memory that this takes.
