@@ -91,15 +91,15 @@ class XdsService:
     async def _watch(self) -> None:
         last = ""
         while True:
-            version = self._version()
+            version = await self._version()
             if version != last:
                 last = version
                 self._acked.append((time.monotonic(), version))
                 self._something.set()
             await asyncio.sleep(_WATCH_SECONDS)
 
-    def _version(self) -> str:
-        for client in msgspec.to_builtins(self._clients())["clients"]:
+    async def _version(self) -> str:
+        for client in msgspec.to_builtins(await self._clients())["clients"]:
             for held in client["types"]:
                 if held["type_url"] == TYPE_ENDPOINT:
                     return str(held["version_acked"])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleet.tls import Held
 
     View = Callable[[], Any]
+    """Returns a JSON value, or an awaitable of one."""
     QueryView = Callable[["Query"], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
     Action = Callable[[Any], Any]
     """Takes a JSON value; may return an awaitable."""
@@ -204,7 +205,8 @@ def _text_handler(text: str) -> Handler:
 
 def _view_handler(view: View) -> Handler:
     async def handle(_: web.Request) -> web.Response:
-        return _json(view())
+        value = view()
+        return _json(await value if inspect.isawaitable(value) else value)
 
     return handle
 

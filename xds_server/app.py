@@ -126,7 +126,7 @@ class XdsServer:
             may_have_keys=self._doors.may_have_keys,
         )
         clients = ClientStatusService(self._discovery, progress)
-        ClientExposition(clients.clients).register(registry)
+        ClientExposition(clients.lag).register(registry)
         self._grpc = self._doors.xds(self._discovery.register, clients.register, self._sensing.register)
         to_control = ControlService(store, registry, clock).register, self._sensing.register_agents
         self._control = self._doors.control(*to_control) if control else None

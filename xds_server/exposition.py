@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -134,20 +134,12 @@ def _ages(load: Load, now: float) -> Iterator[tuple[str, float]]:
         yield source, max(0.0, now - observed_at)
 
 
-class Lagging(Protocol):
-    """A client of discovery, as far as it counts here."""
-
-    @property
-    def lag_seconds(self) -> float | None:
-        """How long it has owed an ACK; None before its first."""
-        ...
-
-
 class ClientExposition(Collector):
     """How many clients discovery has, and how far the slowest lags. Nothing is kept between scrapes."""
 
-    def __init__(self, clients: Callable[[], Sequence[Lagging]]) -> None:
-        self._clients = clients
+    def __init__(self, lag: Callable[[], tuple[int, float]]) -> None:
+        """`lag` returns how many clients there are, and how many seconds the slowest has owed an ACK."""
+        self._lag = lag
 
     def register(self, registry: CollectorRegistry) -> None:
         """Put it on the page of `registry`."""
@@ -159,8 +151,7 @@ class ClientExposition(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Ask for the clients; without any, nobody lags."""
-        lags = [client.lag_seconds for client in self._clients()]
-        yield from _client_families(len(lags), max((lag for lag in lags if lag is not None), default=0.0))
+        yield from _client_families(*self._lag())
 
 
 def _client_families(clients: int, lag_seconds: float) -> tuple[Metric, Metric]:

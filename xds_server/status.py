@@ -82,9 +82,9 @@ class StatusViews:
             },
         }
 
-    def clients(self) -> dict[str, Any]:
+    async def clients(self) -> dict[str, Any]:
         """Each connected Envoy, with its versions."""
-        return {"clients": self._clients.clients()}
+        return {"clients": await self._clients.clients()}
 
     def _total(self, name: str) -> float:
         return sum(self._by_label(name, "").values())

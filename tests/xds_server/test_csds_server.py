@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -28,7 +29,6 @@ from xds_server.discovery.csds import (
     ClientStatusService,
 )
 from xds_server.discovery.progress import Progress
-from xds_server.discovery.status import ClientStatus, TypeStatus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -239,10 +239,31 @@ async def test_a_request_is_bounded_before_it_is_read(world: World) -> None:
                 await world.stub.FetchClientStatus(request)
 
 
+async def test_the_lag_of_the_slowest_is_counted_without_looking_at_the_others(world: World) -> None:
+    """Of a node with two streams of one type the newest stream counts."""
+    assert world.service.lag() == (0, 0.0)
+    peer = await world.connect("node-1")
+    await world.fetch_until(csds_pb2.SYNCED)
+    assert world.service.lag() == (1, 0.0)
+    slow = world.running.connect("delta", "ads", "node-2")
+    await slow.ask(TYPE_CLUSTER)
+    async with asyncio.timeout(60):
+        while world.service.lag()[1] <= 0.0:
+            await asyncio.sleep(0.01)
+    clients = await world.service.clients()
+    assert [client.node_id for client in clients] == ["node-1", "node-2"]
+    assert clients[1].lag_seconds is not None
+    assert world.service.lag()[1] >= clients[1].lag_seconds
+    slow.cancel()
+    peer.cancel()
+    await world.running.idle()
+    assert world.service.lag() == (0, 0.0)
+
+
 async def test_the_same_goes_out_as_json(world: World) -> None:
     await world.connect("node-1")
     await world.fetch_until(csds_pb2.SYNCED)
-    (client,) = msgspec.json.decode(msgspec.json.encode(world.service.clients()))
+    (client,) = msgspec.json.decode(msgspec.json.encode(await world.service.clients()))
     assert (client["node_id"], client["lag_seconds"]) == ("node-1", 0.0)
     (clusters,) = client["types"]
     assert (clusters["state"], clusters["nacked_at"]) == ("synced", None)
@@ -254,24 +275,42 @@ class Many:
 
     def __init__(self, progress: Progress, error: str = "") -> None:
         refused = "1" * 16 if error else ""
-        types = tuple(TypeStatus(kind, "0" * 16, "0" * 16, refused, error) for kind in RESOURCE_TYPES)
-        self._clients = []
+        held = SimpleNamespace(
+            sent_version="0" * 16, acked_version="0" * 16, nacked_version=refused, error=error
+        )
+        self.summed = 0
+        """How many clients were looked at."""
+        self._nodes: list[list[Any]] = []
         for number in range(MAX_CLIENTS):
             node = Client(f"gateway-{number:08d}-envoy", "warmroute", Locality("region", "zone", ""))
-            self._clients.append(ClientStatus(node.node_id, node.cluster, node.locality, "sotw", 1, types))
+            self._nodes.append([Stream(self, node, dict.fromkeys(RESOURCE_TYPES, held))])
             for kind in RESOURCE_TYPES:
                 progress.acked(node, kind, "0" * 16)
 
-    def clients(self) -> list[ClientStatus]:
-        return self._clients
+    def nodes(self) -> list[list[Any]]:
+        return self._nodes
+
+
+class Stream:
+    """One stream of a client."""
+
+    name = "sotw"
+
+    def __init__(self, many: Many, client: Client, subscriptions: dict[str, Any]) -> None:
+        self._many, self.client, self._subscriptions = many, client, subscriptions
+
+    @property
+    def subscriptions(self) -> dict[str, Any]:
+        self._many.summed += 1
+        return self._subscriptions
 
 
 async def test_the_most_clients_fit_in_one_message_and_too_many_bytes_are_refused() -> None:
     progress = Progress(MAX_CLIENTS)
     service: Any = ClientStatusService(Many(progress), progress)  # type: ignore[arg-type]
-    response = await service.respond(b"")
-    assert len(response.config) == MAX_CLIENTS
-    assert 1024 * 1024 < response.ByteSize() <= MAX_BYTES
+    content = await service.respond(b"")
+    assert len(csds_pb2.ClientStatusResponse.FromString(content).config) == MAX_CLIENTS
+    assert 1024 * 1024 < len(content) <= MAX_BYTES
     service = ClientStatusService(Many(progress, "x" * 500), progress)  # type: ignore[arg-type]
     with pytest.raises(PeerError, match="by node_matchers"):
         await service.respond(b"")
@@ -302,6 +341,20 @@ async def test_an_answer_about_many_clients_gives_the_loop_away_in_between() -> 
     progress = Progress(MAX_CLIENTS)
     service: Any = ClientStatusService(Many(progress), progress, clock=Passing())  # type: ignore[arg-type]
     assert await turns_of(service, b"", 2) >= 2 * (MAX_CLIENTS + MAX_CLIENTS / PORTION)
+
+
+async def test_a_view_of_many_clients_gives_the_loop_away_too() -> None:
+    """Nor is any of them summed up before its turn."""
+    progress = Progress(MAX_CLIENTS)
+    many, most = Many(progress), 0
+    service: Any = ClientStatusService(many, progress, clock=Passing())  # type: ignore[arg-type]
+    viewing = asyncio.create_task(service.clients())
+    while not viewing.done():
+        before = many.summed
+        await asyncio.sleep(0)
+        most = max(most, many.summed - before)
+    assert len(viewing.result()) == many.summed == MAX_CLIENTS
+    assert most <= PORTION
 
 
 async def test_matching_gives_the_loop_away_too() -> None:

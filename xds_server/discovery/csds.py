@@ -21,13 +21,15 @@ from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.errors import PeerError
 from fleet.turns import Turns
 from xds_server.discovery.client import MAX_TEXT
+from xds_server.discovery.status import status_of
 from xds_server.discovery.stream import first_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xds_server.discovery.progress import ClientProgress, Progress, TypeProgress
     from xds_server.discovery.server import DiscoveryService
+    from xds_server.discovery.variant import Variant
 
 _SERVICE: Final = "envoy.service.status.v3.ClientStatusDiscoveryService"
 MAX_CALLS: Final = 16
@@ -37,7 +39,7 @@ MAX_REQUEST_BYTES: Final = 256 * 1024
 MAX_MATCHERS: Final = 100
 MAX_CLIENTS: Final = 4000
 PORTION: Final = 10
-"""Clients that are told of in one piece: some 2 ms."""
+"""Clients that are summed up in one piece: some 2 ms."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """What a client of gRPC takes in one message by default."""
 _AIO: Any = grpc.aio
@@ -82,12 +84,27 @@ class ClientStatusService:
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
 
-    def clients(self) -> list[ClientProgress]:
-        """Each connected node with its versions, times and lag, sorted by node id."""
-        return self._progress.of(self._discovery.clients())
+    async def clients(self) -> list[ClientProgress]:
+        """Each connected node with its versions, times and lag, sorted by node id.
 
-    async def respond(self, message: bytes) -> Any:
-        """Make a `ClientStatusResponse` for a serialised `ClientStatusRequest`.
+        In small pieces, as `respond`.
+        """
+        async with self._turns:
+            nodes = self._discovery.nodes()
+        summed: list[ClientProgress] = []
+        async with self._answering:
+            for portion in _portions(nodes):
+                async with self._turns:
+                    summed += self._look(portion)
+        return summed
+
+    def lag(self) -> tuple[int, float]:
+        """Return how many clients are connected, and how many seconds the slowest has owed an ACK."""
+        clients, owing = self._discovery.owing()
+        return clients, self._progress.longest_lag(owing)
+
+    async def respond(self, message: bytes) -> bytes:
+        """Make a serialised `ClientStatusResponse` for a serialised `ClientStatusRequest`.
 
         In small pieces, between which the loop serves others, and one response after the other.
 
@@ -99,30 +116,35 @@ class ClientStatusService:
         async with self._turns:
             matches = _read(message)
         async with self._turns:
-            clients = self._discovery.clients()
+            nodes = self._discovery.nodes()
         matched = []
-        for client in clients:
+        for node in nodes:
             async with self._turns:
-                if matches(client.node_id):
-                    matched.append(client)
+                if matches(_node_id(node)):
+                    matched.append(node)
         if len(matched) > self._max_clients:
             raise PeerError(f"{len(matched)} clients match; allowed: {self._max_clients}, by node_matchers")
         async with self._answering:
             response = csds_pb2.ClientStatusResponse()
-            for begin in range(0, len(matched), PORTION):
+            for portion in _portions(matched):
                 async with self._turns:
-                    for entry in self._progress.of(matched[begin : begin + PORTION]):
-                        _add(response, entry)
-        if (size := response.ByteSize()) > MAX_BYTES:
-            raise PeerError(f"the answer has {size} bytes; allowed: {MAX_BYTES}, by node_matchers")
-        return response
+                    for client in self._look(portion):
+                        _add(response, client)
+            async with self._turns:
+                content: bytes = response.SerializeToString()
+        if len(content) > MAX_BYTES:
+            raise PeerError(f"the answer has {len(content)} bytes; allowed: {MAX_BYTES}, by node_matchers")
+        return content
+
+    def _look(self, nodes: Iterable[Sequence[Variant]]) -> list[ClientProgress]:
+        return self._progress.of(map(status_of, nodes))
 
     async def _fetch(self, _: Any, context: Any) -> bytes:
         await self._enter(context)
         try:
             message = await first_read(context)
             if message is not _AIO.EOF:
-                return await self._answer(message)
+                return await self.respond(message)
             refused = "no request"
         except PeerError as error:
             refused = str(error)
@@ -137,7 +159,7 @@ class ClientStatusService:
         try:
             message = await first_read(context)
             while message is not _AIO.EOF:
-                await context.write(await self._answer(message))
+                await context.write(await self.respond(message))
                 message = await context.read()
         except grpc.aio.InternalError:
             return  # The connection is gone.
@@ -157,8 +179,15 @@ class ClientStatusService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._calls += 1
 
-    async def _answer(self, message: bytes) -> bytes:
-        return bytes((await self.respond(message)).SerializeToString())
+
+def _portions(nodes: Sequence[Sequence[Variant]]) -> Iterator[Sequence[Sequence[Variant]]]:
+    return (nodes[begin : begin + PORTION] for begin in range(0, len(nodes), PORTION))
+
+
+def _node_id(streams: Sequence[Variant]) -> str:
+    client = streams[0].client
+    assert client is not None
+    return client.node_id
 
 
 def _read(message: bytes) -> Callable[[str], bool]:

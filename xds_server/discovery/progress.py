@@ -130,6 +130,12 @@ class Progress:
         now = self._clock()
         return [self._client(status, now) for status in statuses]
 
+    def longest_lag(self, owing: Iterable[tuple[str, str, str]]) -> float:
+        """Return the longest of these lags, by node id, cluster and type; 0 if none of them is known."""
+        waiting = (held.waiting for key in owing if (held := self._held.get(key)) is not None)
+        since = min((entries[0][1] for entries in waiting if entries), default=None)
+        return 0.0 if since is None else self._clock() - since
+
     def _of(self, client: Client, type_url: str) -> _Answers:
         key = (client.node_id, client.cluster, type_url)
         held = self._held.get(key)

@@ -12,6 +12,7 @@ import itertools
 import logging
 import time
 import uuid
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -38,16 +39,18 @@ from xds_server.discovery.status import (
     DiscoveryObserver,
     NullObserver,
     Record,
-    statuses,
+    by_node,
+    status_of,
 )
 from xds_server.discovery.stream import DiscoveryStream
 from xds_server.discovery.variant import DEFAULT_MAX_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from prometheus_client import CollectorRegistry
 
+    from xds_server.discovery.variant import Variant
     from xds_server.snapshot.snapshot import SnapshotStore
 
 logger = logging.getLogger(__name__)
@@ -60,6 +63,7 @@ _SERVICES: Final = (
     ("route.v3.RouteDiscoveryService", "Routes", TYPE_ROUTE),
 )
 """Service below `envoy.service`, method after Stream/Delta, the one type it serves."""
+_KEY: Final = itemgetter(0)
 
 
 class DiscoveryService:
@@ -117,8 +121,26 @@ class DiscoveryService:
             server.add_generic_rpc_handlers((generic,))
 
     def clients(self) -> list[ClientStatus]:
-        """Each connected node with its versions, sorted by node id."""
-        return statuses(stream.machine for stream in self._streams.values())
+        """Each connected node with its versions, sorted by node id; of many it takes long."""
+        return [status_of(group) for group in self.nodes()]
+
+    def nodes(self) -> list[list[Variant]]:
+        """Return the streams of each connected node, the oldest first, sorted by node id."""
+        return [group for _, group in sorted(by_node(self._machines()).items(), key=_KEY)]
+
+    def owing(self) -> tuple[int, list[tuple[str, str, str]]]:
+        """Return how many nodes are connected, and node id, cluster and type of what is not ACKed."""
+        nodes = by_node(self._machines())
+        return len(nodes), [
+            (*node, type_url)
+            for node, group in nodes.items()
+            # Of a type on several streams the newest stream counts.
+            for type_url, held in {k: v for each in group for k, v in each.subscriptions.items()}.items()
+            if held.sent_version and held.sent_version != held.acked_version
+        ]
+
+    def _machines(self) -> Iterator[Variant]:
+        return (stream.machine for stream in self._streams.values())
 
     async def drain(self, seconds: float) -> None:
         """Refuse new streams and end the present ones with UNAVAILABLE, evenly over `seconds`.

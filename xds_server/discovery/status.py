@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge
 from fleet.names import SERVED_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -84,16 +84,17 @@ class ClientStatus:
     types: tuple[TypeStatus, ...]
 
 
-def statuses(machines: Iterable[Variant]) -> list[ClientStatus]:
-    """Sum up the machines, oldest stream first, by node."""
+def by_node(machines: Iterable[Variant]) -> dict[tuple[str, str], list[Variant]]:
+    """Return the machines of each node, whose id and cluster are the key, in the order given."""
     found: dict[tuple[str, str], list[Variant]] = {}
     for machine in machines:
         if machine.client is not None:
             found.setdefault((machine.client.node_id, machine.client.cluster), []).append(machine)
-    return [_status(group) for _, group in sorted(found.items())]
+    return found
 
 
-def _status(group: list[Variant]) -> ClientStatus:
+def status_of(group: Sequence[Variant]) -> ClientStatus:
+    """Sum up the machines of one node, oldest stream first."""
     newest = group[-1]
     assert newest.client is not None
     subscriptions: dict[str, Subscription] = {}
