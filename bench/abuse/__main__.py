@@ -53,19 +53,24 @@ async def abuse(names: Sequence[str], seconds: float, rounds: int) -> list[Cost]
         BenchError: a part did not start, or an attacker broke.
     """
     costs: list[Cost] = []
-    pending = sorted(names, key=lambda name: ATTACKS[name].tls)
+    pending = sorted(names, key=_form)
     report.progress(heading())
     while pending:
-        tls = ATTACKS[pending[0]].tls
+        form = _form(pending[0])
         async with running_site(ATTACKS[pending[0]]) as site:
             await asyncio.sleep(_SETTLE_SECONDS)
             running = True
-            while running and pending and ATTACKS[pending[0]].tls == tls:
+            while running and pending and _form(pending[0]) == form:
                 level = quiet_level(costs) if costs else None
                 costs.append(await _attack(site, pending.pop(0), seconds, rounds, level))
                 report.progress(row(costs[-1]))
-                running = site.cluster.children["serve"].running
+                running = site.attacked.running
     return costs
+
+
+def _form(name: str) -> tuple[bool, bool]:
+    """How what is attacked is started."""
+    return ATTACKS[name].tls, ATTACKS[name].apart
 
 
 async def _attack(site: Site, name: str, seconds: float, rounds: int, quiet: float | None) -> Cost:
@@ -78,7 +83,7 @@ async def _attack(site: Site, name: str, seconds: float, rounds: int, quiet: flo
             cost = Cost(name, ATTACKS[name].sends, [entry for entry in done if entry.sent_bytes] or done)
             level = quiet_level([cost]) if quiet is None else min(quiet, quiet_level([cost]))
             well = report.exit_code(cost.wanted(level)) == 0
-            if well or not site.cluster.children["serve"].running:
+            if well or not site.attacked.running:
                 break
     return cost
 

@@ -12,6 +12,7 @@ from bench.abuse import (
     admin,
     clients,
     control,
+    crowd,
     discovery,
     dns,
     ext_proc_messages,
@@ -34,8 +35,10 @@ _MOST_BYTES: Final = 4 << 30
 _RECONNECT_SECONDS: Final = 5.0
 """After at most so long a follower of KV events tries a port again."""
 _STREAMS: Final = 2200
-_NOWHERE: Final = ("deep", "types", "loop", "chain", "denied_chain", "counted", "random")
-"""Kinds of answers that name no address: `serve` would send probes to those of the others."""
+_CROWDS: Final = ("many", "deep_owners", "drip")
+"""Answers that name thousands of addresses: these are endpoints from then on, whatever is attacked next."""
+_ANSWERS: Final = tuple(kind for kind in dns.KINDS if kind not in (*_CROWDS, "metadata"))
+"""An answer that names the clouds' metadata address is for tests that send nothing there."""
 _SILENT: Final = frozenset({"silent", "nothing", "silent_workers", "silent_agents"})
 """Kinds that send nothing at all."""
 
@@ -75,6 +78,8 @@ class Attack:
     run: Run
     tls: bool
     """Against a `serve` whose doors have TLS."""
+    apart: bool = False
+    """Against `warmroute xds`, which has a door for workers."""
 
     @property
     def sends(self) -> bool:
@@ -86,9 +91,11 @@ class Attack:
         return await self.run(doors, self.kind, {"most_bytes": _MOST_BYTES, "seconds": seconds})
 
 
-def _each(door: str, kinds: Iterable[str], run: Run, *, tls: bool = False) -> dict[str, Attack]:
+def _each(
+    door: str, kinds: Iterable[str], run: Run, *, tls: bool = False, apart: bool = False
+) -> dict[str, Attack]:
     """Return an attack for each kind of a module, by name."""
-    return {f"{door}.{kind}": Attack(kind, run, tls) for kind in kinds}
+    return {f"{door}.{kind}": Attack(kind, run, tls, apart) for kind in kinds}
 
 
 def _messages(counts: Mapping[str, int]) -> Run:
@@ -123,6 +130,9 @@ _FULL: Final = {
     "repeated": 6_000, "empty": 255_000, "commas": 510_000, "allowed": 45_000, "attributes": 50_000
 }  # fmt: skip
 """Entries of a message that is just taken: half a megabyte."""
+_FULL_XDS: Final = ("same_name", "empty_names", "unlike_names", "locators", "extensions", "metadata", "error")
+_TAKEN: Final = 2_000_000
+"""Bytes of a message from an Envoy that is just taken."""
 
 ATTACKS: Final[dict[str, Attack]] = {
     **_each("clients", clients.KINDS, lambda at, kind, how: clients.attack(at.front, at.model, kind, **how)),
@@ -139,15 +149,33 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_each("xds_many", ("clusters", "nothing"), _crowd),
     **_each("xds_unread", slow_readers.XDS, lambda at, kind, how: slow_readers.attack(at.xds, kind, **how)),
     **_each("xds_delta", ("small_messages",), lambda at, _, how: discovery.say_little(at.xds, **how)),
-    **_each("csds", ("all",), lambda at, _, how: discovery.ask_for_status(at.xds, **how)),
-    **_each("csds", ("fetch",), lambda at, _, how: discovery.fetch_status(at.xds, **how)),
-    **_each("access_log", access_log.KINDS, lambda at, kind, how: access_log.attack(at.xds, kind, **how)),
+    **_each(
+        "xds_full",
+        _FULL_XDS,
+        lambda at, kind, how: discovery.send(at.xds, discovery.METHOD, discovery.KINDS[kind](_TAKEN), **how),
+    ),
+    **_each(
+        "access_log",
+        access_log.KINDS,
+        lambda at, kind, how: access_log.attack(at.xds, kind, _TAKEN, **how),
+    ),
+    **_each("csds", crowd.KINDS, lambda at, kind, how: crowd.attack(at.xds, at.admin, kind, **how)),
+    **_each("csds", ("large_requests",), lambda at, _, how: discovery.fetch_status(at.xds, **how)),
     **_each(
         "control",
         control.KINDS,
         lambda at, kind, how: control.attack(at.control, kind, addresses=at.engines, **how),
+        apart=True,
     ),
-    **_each("dns", _NOWHERE, lambda at, kind, how: dns.attack(at.nameserver, kind, seconds=how["seconds"])),
+    **_each(
+        "control_full",
+        control.LARGE,
+        lambda at, kind, how: control.attack(
+            at.control, kind, addresses=at.engines, size=control.LARGE[kind], streams=8, **how
+        ),
+        apart=True,
+    ),
+    **_each("dns", _ANSWERS, lambda at, kind, how: dns.attack(at.nameserver, kind, seconds=how["seconds"])),
     **_each("admin", admin.KINDS, lambda at, kind, how: admin.attack(at.admin, kind, **how)),
     **_each(
         "shared_stream",
@@ -155,6 +183,9 @@ ATTACKS: Final[dict[str, Attack]] = {
         lambda at, kind, how: shared_stream.attack(at.shared, at.stream, kind, **how),
     ),
     **_each("idempotency", idempotency.KINDS, _answer_keys),
+    **_each(
+        "dns_crowd", _CROWDS, lambda at, kind, how: dns.attack(at.nameserver, kind, seconds=how["seconds"])
+    ),
     **_each("tls_ext_proc", tls.KINDS, lambda at, kind, how: tls.attack(at.ext_proc, kind, **how), tls=True),
     **_each("tls_xds", tls.KINDS, lambda at, kind, how: tls.attack(at.xds, kind, **how), tls=True),
     **_each("tls_admin", tls.KINDS, lambda at, kind, how: tls.attack(at.admin, kind, **how), tls=True),

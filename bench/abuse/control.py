@@ -101,6 +101,8 @@ KINDS: Final[dict[str, tuple[str, Callable[[Sequence[str], int], Iterator[bytes]
 }
 _LEAVES: Final = frozenset({"hosts"})
 """Kinds whose streams end with what they say, and come again as another one."""
+LARGE: Final = {"strangers": 900_000, "empty_entries": 900_000, "gpus": 125_000}
+"""Those that are as large as is asked for, and bytes that are just taken."""
 
 
 async def attack(

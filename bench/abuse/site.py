@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from bench.abuse.attacks import Attack
+    from bench.cluster import Router
     from simulator.workload import Turn
 
 RATE: Final = 20.0
@@ -50,6 +51,7 @@ class Site:
     def __init__(self, cluster: Cluster, *, tls: bool) -> None:
         self.cluster = cluster
         self.tls = tls
+        self._apart = cluster.settings.router == "apart"
         self.load = LoadRun(cluster.address, _ENGINE.model, timeout_seconds=_REQUEST_SECONDS)
         first = free_ports(8)
         ports = iter([f"127.0.0.1:{first + number}" for number in range(8)])
@@ -71,6 +73,11 @@ class Site:
         )
         self._prober: Peer | None = None
         self._memory: list[tuple[float, int]] = []
+
+    @property
+    def attacked(self) -> Child:
+        """The process whose doors are attacked."""
+        return self.cluster.children["xds" if self._apart else "serve"]
 
     def configure(self) -> None:
         """Write settings and certificates. Hostile engines have pools of their own, which nobody asks for."""
@@ -107,6 +114,7 @@ class Site:
                                 "port": 80,
                                 "nameservers": [self.doors.nameserver],
                                 "min_ttl_seconds": 1.0,
+                                "max_ttl_seconds": 1.0,
                             }
                         }
                     ],
@@ -152,12 +160,13 @@ class Site:
 
     async def watch(self, stack: contextlib.AsyncExitStack) -> None:
         """Ask for health, read memory and send honest requests for as long as the stack lasts."""
-        at, serve = self.cluster.directory, self.cluster.children["serve"]
+        at, serve = self.cluster.directory, self.attacked
+        asked = self.doors.xds if self._apart else self.doors.ext_proc
         bare = await stack.enter_async_context(Peer("bare", "bench.abuse.bare_server", (), at))
         await bare.ask(do="start", address=self._bare)
         self._prober = await stack.enter_async_context(Peer("prober", "bench.abuse.prober", (), at))
         tls = [f"{at}/test-ca.crt", f"{at}/envoy.crt", f"{at}/envoy.key"] if self.tls else None
-        servers = {"serve": (self.doors.ext_proc, serve.pid), "bare": (self._bare, bare.pid)}
+        servers = {"serve": (asked, serve.pid), "bare": (self._bare, bare.pid)}
         await self._prober.ask(do="start", servers=servers, tls=tls)
         for task in (
             asyncio.create_task(self.load.run(_honest())),
@@ -232,19 +241,20 @@ async def running_site(attack: Attack) -> AsyncIterator[Site]:
         BenchError: a part did not start.
     """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-"))
-    cluster = Cluster(ClusterSettings("serve", _ENGINES + 2, _ENGINE), directory)
+    router: Router = "apart" if attack.apart else "serve"
+    cluster = Cluster(ClusterSettings(router, _ENGINES + 2, _ENGINE), directory)
     site = Site(cluster, tls=attack.tls)
     try:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(stream_server.running_server(directory))
             await cluster.start_engines()
             site.configure()
-            cluster.start("serve", warmroute("serve", str(cluster.settings_path)))
-            serve = cluster.children["serve"]
+            for role in ("xds", "ext-proc") if attack.apart else ("serve",):
+                cluster.start(role, warmroute(role, str(cluster.settings_path)))
             made = await cluster.bootstrap()
             cluster.envoy = await stack.enter_async_context(EnvoyProcess(made, directory=directory))
             await cluster.wait_answer("envoy", cluster.address, "/v1/models")
-            assert serve.running
+            assert site.attacked.running
             await site.watch(stack)
             yield site
         await cluster.stop()
