@@ -20,7 +20,8 @@ from fleet.names import (
     WEBSOCKET_ROUTE,
 )
 from fleet.turns import Turns
-from xds_server.signals import access_log, log_batches
+from fleet.wire_fields import fields
+from xds_server.signals import access_log, log_batches, log_mend
 from xds_server.signals.access_log import AccessLogService
 from xds_server.signals.log_batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
 from xds_server.signals.log_entry import MOST_ATTEMPTS, finished_of
@@ -352,6 +353,30 @@ async def test_a_message_of_many_entries_is_read_as_far_as_an_honest_one_goes(ta
     await taken.service.read(raw(*[b""] * (MAX_FIELDS + 1000)))
     assert MAX_FIELDS - 2 * PORTION <= len(taken.requests) <= MAX_FIELDS
     assert taken.metric("warmroute_access_log_malformed_total") == 1
+
+
+async def test_an_entry_of_too_many_fields_is_not_mended(taken, monkeypatch):
+    """Mending is slow, so an entry of 256 KiB would hold the loop for a third of a second."""
+    looked = 0
+
+    def counted(*at):
+        nonlocal looked
+        for field in fields(*at):
+            looked += 1
+            yield field
+
+    monkeypatch.setattr(log_mend, "fields", counted)
+    endless = with_bad_text("session") + sized(3, sized(13, b"") * 100_000 + sized(2, b"\xff"))
+    await taken.service.read(raw(entry().SerializeToString(), endless, entry(status=503).SerializeToString()))
+    assert [read.status for read in taken.requests] == [200, 503]
+    assert taken.metric("warmroute_access_log_malformed_total") == 1
+    assert looked < 3000
+
+
+def test_entries_that_are_mended_are_steps_of_their_own():
+    slow = sized(3, sized(13, b"") * 1900 + sized(2, b"\xff"))
+    steps = [len(step) for step in batches_of(raw(*[slow] * 20), lambda: None)]
+    assert (max(steps), sum(steps)) == (1, 20)
 
 
 async def test_a_huge_entry_costs_itself_only(taken):

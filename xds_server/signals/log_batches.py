@@ -26,8 +26,6 @@ thousand."""
 MAX_ENTRY_BYTES: Final = 256 * 1024
 """Four times the headers that Envoy takes by default."""
 _BATCH_BYTES: Final = 64 * 1024
-_MENDED_PORTION: Final = 16
-"""Of a batch whose entries are read one by one and perhaps mended."""
 _LOGS: Final = sized(als_pb2.StreamAccessLogsMessage.HTTP_LOGS_FIELD_NUMBER)
 _ENTRY: Final = sized(als_pb2.StreamAccessLogsMessage.HTTPAccessLogEntries.LOG_ENTRY_FIELD_NUMBER)
 _IDENTIFIER: Final = sized(als_pb2.StreamAccessLogsMessage.IDENTIFIER_FIELD_NUMBER)
@@ -106,10 +104,10 @@ def _runs(message: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _entries(data: bytes, mended: Callable[[], None]) -> Iterator[list[Any]]:
-    """Yield the entries of a run."""
+    """Yield the entries of a run: together, or one by one where some are perhaps mended."""
     try:
         yield list(als_pb2.StreamAccessLogsMessage.HTTPAccessLogEntries.FromString(data).log_entry)
     except DecodeError:
-        entries = (data[first:end] for tag, first, end in fields(data, 0, len(data)) if tag == _ENTRY)
-        while batch := [read_or_mended(entry, mended) for entry in islice(entries, _MENDED_PORTION)]:
-            yield batch
+        for tag, first, end in fields(data, 0, len(data)):
+            if tag == _ENTRY:
+                yield [read_or_mended(data[first:end], mended)]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 100
 """Protobuf itself reads no deeper."""
+_MOST_FIELDS: Final = 2000
+"""Looked at in an entry that is mended: some 2 ms. Envoy writes a hundred."""
 
 
 def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
@@ -32,7 +34,7 @@ def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
     copy = bytearray(data)
     try:
         kind: Descriptor = accesslog_pb2.HTTPAccessLogEntry.DESCRIPTOR  # type: ignore[assignment] # upb's.
-        _mend(copy, 0, len(copy), kind, _DEEPEST)
+        _mend(copy, 0, len(copy), kind, _DEEPEST, _MOST_FIELDS)
         entry = accesslog_pb2.HTTPAccessLogEntry.FromString(bytes(copy))
     except DecodeError:
         return None
@@ -40,9 +42,18 @@ def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
     return entry
 
 
-def _mend(data: bytearray, start: int, end: int, kind: Descriptor, depth: int) -> None:
-    """Put a question mark for each byte that makes a text no UTF-8; no length changes."""
+def _mend(data: bytearray, start: int, end: int, kind: Descriptor, depth: int, left: int) -> int:
+    """Put a question mark for each byte that makes a text no UTF-8; no length changes.
+
+    At most `left` fields are looked at; returns how many of these are left.
+
+    Raises:
+        DecodeError: a field cannot be read, or there are more.
+    """
     for tag, first, last in fields(data, start, end):
+        left -= 1
+        if left < 0:
+            raise DecodeError("too many fields")
         value = data[first:last]
         field = kind.fields_by_number.get(tag >> 3) if tag & 7 == SIZED else None
         if field is None or value.isascii():
@@ -50,4 +61,5 @@ def _mend(data: bytearray, start: int, end: int, kind: Descriptor, depth: int) -
         if field.type == FieldDescriptor.TYPE_STRING:
             data[first:last] = value.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
         elif field.message_type is not None and depth:
-            _mend(data, first, last, field.message_type, depth - 1)
+            left = _mend(data, first, last, field.message_type, depth - 1, left)
+    return left
