@@ -75,7 +75,11 @@ class Worker:
         # Its standard input ties it to us. In a session of its own, a terminal's Ctrl-C reaches only us.
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._argv, stdin=asyncio.subprocess.PIPE, env=self._environ, start_new_session=True
+                *self._argv,
+                stdin=asyncio.subprocess.PIPE,
+                stderr=sys.stderr,
+                env=self._environ,
+                start_new_session=True,
             )
         except OSError as error:
             logger.error("worker %d cannot be started: %s", self.number, cause_of(error))

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from fleet import native_log
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -55,7 +57,8 @@ def _indented(text: str) -> str:
 
 
 def configure_logging() -> None:
-    """One line a record on standard error; WARMROUTE_LOG_LEVEL sets the level."""
+    """One line a record on standard error, of libraries too; WARMROUTE_LOG_LEVEL sets the level."""
+    native_log.capture()
     level = os.environ.get("WARMROUTE_LOG_LEVEL", "INFO").upper()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(_FORMAT))

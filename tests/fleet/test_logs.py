@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.certificates import Authority
+from fleet import native_log
 from fleet.logs import MAX_CHARS, OneLine, escaped
 
+SERVER = """
+import asyncio, grpc, sys
+from fleet.logs import configure_logging
+
+configure_logging()
+key, certificate, ca = (open(path, "rb").read() for path in sys.argv[1:])
+
+async def main():
+    server = grpc.aio.server()
+    credentials = grpc.ssl_server_credentials([(key, certificate)], ca, True)
+    print(server.add_secure_port("127.0.0.1:0", credentials), flush=True)
+    await server.start()
+    await asyncio.to_thread(sys.stdin.readline)
+    print("still here", file=sys.stderr)
+    await server.stop(None)
+
+asyncio.run(main())
+"""
 ROOT = Path(__file__).parents[2]
 FORGED = "x\n2026-01-01 00:00:00,000 INFO fleet: all is well\x1b[2J\u2028\u202e\x85\x00\ud800\r"
 
@@ -77,3 +99,57 @@ def test_logging_is_configured_in_one_place() -> None:
         if any(name in path.read_text() for name in named)
     }
     assert places == {"fleet/logs.py"}
+
+
+def client_hello(name: bytes) -> bytes:
+    """What a client of TLS sends first, with any bytes as the name that it asks for."""
+    context = ssl.create_default_context()
+    outgoing = ssl.MemoryBIO()
+    stand_in = "q" * len(name)
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=stand_in).do_handshake()
+    return outgoing.read().replace(stand_in.encode(), name)
+
+
+def test_peers_write_no_line_through_grpcs_core(tmp_path: Path) -> None:
+    """Before any handshake is done, and without a certificate."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("warmroute", "warmroute")
+    files = [str(issued.key_file), str(issued.certificate_file), str(authority.file)]
+    hello = client_hello(b"x\n2026-01-01 00:00:00,000 INFO fleet.watch: all is well\x1b[2J")
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, *files],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    port = int(server.stdout.readline())
+    for _ in range(40):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(hello)
+            client.recv(1)
+    _, log = server.communicate(b"\n", timeout=30)
+    lines = log.decode().splitlines()
+    assert lines.pop() == "still here", "what Python writes itself is not delayed"
+    # Two by each connection, of which only so many are logged, with a last word.
+    assert len(lines) == native_log.LINES + 1
+    assert all(line.isprintable() and " WARNING fleet.native_log: " in line for line in lines)
+    assert "a library says: E" in lines[0]
+    assert "No match found for server name: x" in lines[0]
+    assert "only counted" in lines[-1]
+
+
+def test_lines_of_libraries_are_rationed_and_the_rest_counted() -> None:
+    now = 0.0
+    ration = native_log.Ration(lambda: now)
+    assert list(ration.feed(b"half a ")) == []
+    assert list(ration.feed(b"line\n\n")) == ["a library says: half a line"]
+    told = [text for _ in range(100) for text in ration.feed(b"\xff\n")]
+    assert told[0] == r"a library says: \xff"
+    assert len(told) == native_log.LINES
+    now = native_log.SECONDS
+    more = list(ration.feed(b"a" * 100_000))
+    assert more[0] == f"libraries have written {101 - native_log.LINES} lines more, which are left out"
+    assert len(more) == 2
