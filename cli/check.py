@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from cli.forms import ROLES, obstacles
 from fleet.errors import SettingsError
+from fleet.host_check import host_findings
 from fleet.settings import load_settings, located
-from fleet.settings.tls import unnamed
+from fleet.settings.role_check import findings
 
 if TYPE_CHECKING:
     import argparse
@@ -30,11 +31,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load the file; problems are raised as SettingsError, which the command prints."""
     settings = load_settings(args.settings)
-    if args.form and (found := list(obstacles(settings, args.form))):
-        raise SettingsError(found)
-    nameless = unnamed(settings)
-    if nameless is not None and nameless.keys:
-        raise SettingsError([nameless.text])
+    if args.form and (against := list(obstacles(settings, args.form))):
+        raise SettingsError(against)
+    found = (*findings(settings), *host_findings(settings))
+    if any(finding.grave for finding in found):
+        raise SettingsError([finding.text for finding in found])
     endpoints = sum(len(pool.endpoints) for pool in settings.pools)
     print(
         f"{args.settings}: good, {len(settings.pools)} pool(s), {endpoints} endpoint(s),"
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         forms = ", ".join(f"`{role}`" for role in roles)
         told = located(args.settings, SettingsError([problem]))
         print(f"warmroute check: {forms} would not start on this host: {told}", file=sys.stderr)
-    if nameless is not None:
-        told = located(args.settings, SettingsError([nameless.text]))
+    for finding in found:
+        told = located(args.settings, SettingsError([finding.text]))
         print(f"warmroute check: {told}", file=sys.stderr)
     return 0

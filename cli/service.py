@@ -15,10 +15,11 @@ from fleet.admin import AdminServer
 from fleet.admin_access import Access, TokenFile
 from fleet.binding import prepare
 from fleet.credentials import gate_of, hold_server
+from fleet.host_check import host_findings
 from fleet.logs import configure_logging
 from fleet.otlp_metrics import MetricPush
 from fleet.serving import StopSignals, rest_collector, run
-from fleet.settings.tls import unnamed
+from fleet.settings.role_check import findings
 from fleet.store import FleetStore
 from fleet.telemetry import shut_down, tracer_provider
 from fleet.tls import Certificates
@@ -72,7 +73,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     certificates = Certificates(registry)
     tls = hold_server(certificates, settings, "admin")
     gate = gate_of(certificates, settings, "admin")
-    _tell_unnamed(settings)
+    _tell_findings(settings)
     provider = tracer_provider(settings.telemetry, role, registry)
     parts = _parts(settings, role, store, registry, provider, certificates)
     metrics = MetricPush(settings.telemetry, role, registry)
@@ -87,7 +88,8 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
             await part.apply(changed)
         if gate is not None:
             gate.reconfigure(changed.tls.roles)
-        _tell_unnamed(changed)
+        # On a thread, because it reads files.
+        await asyncio.to_thread(_tell_findings, changed)
 
     watched = SettingsWatch(path, settings, apply, registry, place)
     watch = asyncio.create_task(watched.run(), name="settings watch")
@@ -113,11 +115,10 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     return 0
 
 
-def _tell_unnamed(settings: Settings) -> None:
-    found = unnamed(settings)
-    if found is not None:
+def _tell_findings(settings: Settings) -> None:
+    for finding in (*findings(settings), *host_findings(settings)):
         # A service that does not start serves nobody, so it is told and not refused, whatever it is.
-        logger.log(logging.ERROR if found.keys else logging.WARNING, "%s", found.text)
+        logger.log(logging.ERROR if finding.grave else logging.WARNING, "%s", finding.text)
 
 
 def _admin(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Counter
 
-    from fleet.roles import Role
     from fleet.settings import RoleSettings
+    from fleet.settings.tls import Role
 
 logger = logging.getLogger(__name__)
 

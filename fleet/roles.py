@@ -8,7 +8,7 @@ byte and would show `envoy` where the authority has signed another name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleet.settings import RoleSettings
-
-Role = Literal["envoys", "grpc_clients", "gateways", "workers", "agents", "operators"]
+    from fleet.settings.tls import Role
 
 ROLES_OF_SERVICES: Final[Mapping[str, tuple[Role, ...]]] = {
     "envoy.service.discovery.v3.AggregatedDiscoveryService": ("envoys", "grpc_clients"),

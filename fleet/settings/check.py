@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet import sla
-from fleet.settings import connections, replicas, tls, topology
+from fleet.settings import connections, replicas, role_check, tls, topology
 from fleet.settings.address import same_socket
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_topology(settings),
         *sla.contradictions(settings),
         *tls.contradictions(settings),
+        *role_check.contradictions(settings),
         *connections.contradictions(settings),
     ]
 

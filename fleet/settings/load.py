@@ -16,7 +16,7 @@ from fleet.errors import SettingsError
 from fleet.settings.check import contradictions
 from fleet.settings.model import Settings
 from fleet.settings.pools import EndpointSettings
-from fleet.settings.words import in_words
+from fleet.settings.words import entries_in_words, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -235,6 +235,8 @@ def _line(
     field = section.model_fields.get(str(location[-1])) if location else None
     if problem["type"] == "literal_error" and field is not None and not field.is_required():
         words += "; or delete the line for the default"
+    if problem["type"] in ("tuple_type", "list_type") and field is not None:
+        words += entries_in_words(field)
     shown = "not shown" if location in SECRET else _shown(problem["input"])
     if not location:  # The value is the whole file, which may hold a secret.
         shown = "a value that cannot be read"

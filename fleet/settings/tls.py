@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Self
+import ipaddress
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fleet.settings.address import is_local
 from fleet.settings.strict import Strict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from fleet.settings.model import Settings
+
+Role = Literal["envoys", "grpc_clients", "gateways", "workers", "agents", "operators"]
+
+
+def _no_address(name: str) -> str:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    raise ValueError(
+        "allowed: a DNS name of the certificate; IP addresses in certificates count for nothing, so have one"
+        " issued that carries a DNS name"
+    )
+
 
 PemFile = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 DnsName = Annotated[
@@ -22,6 +36,7 @@ DnsName = Annotated[
         pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$",
         max_length=253,
     ),
+    AfterValidator(_no_address),
 ]
 PeerName = Annotated[
     str,
@@ -29,6 +44,7 @@ PeerName = Annotated[
         pattern=r"^((\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?|[a-z][a-z0-9+.-]*://[!-)+-~]+(/\*)?)$",
         max_length=2048,
     ),
+    AfterValidator(_no_address),
 ]
 PeerNames = Annotated[tuple[PeerName, ...], Field(max_length=1000)]
 ResponderUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+\S*$", max_length=2048)]
@@ -140,13 +156,6 @@ class PoolTlsSettings(Strict):
 Path = tuple[int | str, ...]
 
 SAFE_FOR_KEYS: Final = "xds.address a Unix socket, or tls.xds with client_ca_file"
-NEEDED_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "xds": ("envoys", "grpc_clients"),
-    "ext_proc": ("envoys", "gateways"),
-    "control": ("workers",),
-    "admin": ("operators",),
-}
-"""Service to the roles for which it is there."""
 
 
 def contradictions(settings: Settings) -> Iterator[tuple[Path, str]]:
@@ -163,77 +172,22 @@ def contradictions(settings: Settings) -> Iterator[tuple[Path, str]]:
             ("tls", "admin", "client_ca_file"),
             f"allowed: none with ext_proc.workers = {workers}, whose parent asks them without one",
         )
-    yield from _nobody(settings)
     if keys_are_safe(settings):
         return
-    text = f"anybody could have a key; allowed: {SAFE_FOR_KEYS}"
-    yield from ((("listeners", i, "tls"), text) for i, held in enumerate(settings.listeners) if held.tls)
-    yield from ((("pools", i, "tls"), text) for i, held in enumerate(settings.pools) if held.tls)
-
-
-def _nobody(settings: Settings) -> Iterator[tuple[Path, str]]:
-    """Roles without which an address that asks for certificates is of no use to anybody."""
-    tls = settings.tls
-    if tls.roles is None:
-        return
-    asking = _asking(settings)
-    if not asking:
-        yield ("tls", "roles"), "nobody is asked for a certificate; allowed: with a client_ca_file only"
-    for service in asking:
-        needed = NEEDED_ROLES[service]
-        if not any(getattr(tls.roles, role) for role in needed):
-            yield (
-                ("tls", "roles", needed[0]),
-                f"without a name nobody could use tls.{service}; allowed: at least one"
-                + "".join(f", or one in {role}" for role in needed[1:]),
-            )
+    text = f"whoever can connect to xds.address could fetch {{}}; allowed: {SAFE_FOR_KEYS}"
+    for i, listener in enumerate(settings.listeners):
+        if listener.tls is not None:
+            yield ("listeners", i, "tls"), text.format("this listener's key")
+    for i, pool in enumerate(settings.pools):
+        if pool.tls is not None:
+            what = "this pool's key" if pool.tls.key_file else "what this pool trusts"
+            yield ("pools", i, "tls"), text.format(what)
 
 
 def keys_are_safe(settings: Settings) -> bool:
     """Whether nobody but those who are let in can read what xds_server sends."""
     own = settings.tls.xds
     return settings.xds.address.startswith("unix:") or (own is not None and own.client_ca_file is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Unnamed:
-    """Certificates that are as good as each other because no names are set."""
-
-    text: str
-    """With the path in front, and what to write."""
-    keys: bool
-    """Whether others than Envoys are certain to have certificates by which they can fetch keys."""
-
-
-def unnamed(settings: Settings) -> Unnamed | None:
-    """Say which roles cannot be told apart; None: they can, or there are no certificates to tell them by."""
-    tls, asking = settings.tls, _asking(settings)
-    if tls.roles is not None or not asking:
-        return None
-    roles = dict.fromkeys(role for service in asking for role in NEEDED_ROLES[service][:1])
-    wanted = ", ".join(f"{role}: [NAME]" for role in roles)
-    sends_keys = any(held.tls for held in settings.listeners) or any(
-        held.tls is not None and held.tls.key_file for held in settings.pools
-    )
-    shared = {asking[service] for service in ("control", "admin") if service in asking}
-    keys = sends_keys and asking.get("xds") in shared
-    what = "fetch the keys of listeners and pools" if keys else "do what any of them may do"
-    where = ", ".join(f"tls.{service}" for service in asking)
-    text = (
-        f"tls.roles: not set, so every certificate that a client_ca_file of {where} has signed may {what};"
-        f" allowed: the names in them, by role, as in `roles: {{{wanted}, agents: []}}`"
-    )
-    return Unnamed(text, keys)
-
-
-def _asking(settings: Settings) -> dict[str, str]:
-    """Services that ask for certificates, and whose."""
-    found = {}
-    for service in NEEDED_ROLES:
-        held: ServerTlsSettings | None = getattr(settings.tls, service)
-        if held is not None and held.client_ca_file is not None:
-            found[service] = held.client_ca_file
-    return found
 
 
 def guarded(settings: Settings, path: str, address: str) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, get_args, get_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 _ABSOLUTE: Final = "an absolute path, which begins with /"
@@ -64,3 +66,23 @@ def in_words(problem: ErrorDetails) -> str:
         return TYPES[kind].format_map(limits)
     message = problem["msg"].removeprefix("Value error, ")
     return message.removeprefix("allowed: ").removeprefix("Input should be ")
+
+
+def entries_in_words(field: FieldInfo) -> str:
+    """Return what the entries of a list are, and how to write that there are none; empty: not said."""
+    if get_origin(field.annotation) is not tuple:
+        return ""
+    entry = get_args(field.annotation)[0]
+    known = [PATTERNS[pattern] for pattern in _patterns(entry) if pattern in PATTERNS]
+    none = ", [] for none" if field.default == () else ""
+    return f"{none}; an entry is {known[0]}" if known else none
+
+
+def _patterns(entry: Any) -> Iterator[str]:
+    if get_origin(entry) is not Annotated:
+        return
+    for part in get_args(entry)[1:]:
+        for limit in getattr(part, "metadata", ()):
+            pattern = getattr(limit, "pattern", None)
+            if pattern is not None:
+                yield pattern

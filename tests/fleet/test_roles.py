@@ -11,7 +11,7 @@ from cli.main import main
 from fleet.errors import SettingsError
 from fleet.roles import PeerNames, has_role, refusal
 from fleet.settings import RoleSettings, parse_settings
-from fleet.settings.tls import unnamed
+from fleet.settings.role_check import findings, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,16 +100,80 @@ def text(more: str = "", control_ca: str = "/clients.crt") -> str:
     return TEXT.format(more=f"  {more}" if more else "", control_ca=control_ca)
 
 
-def test_settings_say_what_to_write_where_roles_cannot_be_told_apart() -> None:
-    found = unnamed(parse_settings(text()))
-    assert found is not None
-    assert found.keys
-    assert "roles: {envoys: [NAME], workers: [NAME], agents: []}" in found.text
-    apart = unnamed(parse_settings(text(control_ca="/others.crt")))
-    assert apart is not None
-    assert not apart.keys, "workers' authority is not Envoys'"
+def test_settings_say_what_to_write_where_no_names_are_set() -> None:
+    """With keys at stake, whoever the authorities have signed: agents come to `xds.address` under `serve`."""
+    (found,) = findings(parse_settings(text()))
+    assert found.grave
+    assert found.text == (
+        "tls.roles: not set, so every certificate that /clients.crt has signed may fetch the keys of"
+        " listeners and pools, report GPUs, ask for picks, follow the fleet; allowed: the names in"
+        " certificates, by role, as in `roles: {envoys: [NAME], workers: [NAME], agents: []}`"
+    )
+    (apart,) = findings(parse_settings(text(control_ca="/others.crt")))
+    assert apart.grave
+    assert "/others.crt has signed may follow the fleet, report GPUs;" in apart.text
+    without_keys = text().replace(", tls: {certificate_file: /f.crt, key_file: /f.key}", "")
+    (harmless,) = findings(parse_settings(without_keys))
+    assert not harmless.grave
+    assert "keys" not in harmless.text
+    assert "may fetch the configuration, report GPUs" in harmless.text
     named = "roles: {envoys: [envoy], workers: [worker], agents: ['*.gpu.example']}"
-    assert unnamed(parse_settings(text(named))) is None
+    assert findings(parse_settings(text(named))) == ()
+
+
+@pytest.mark.parametrize(
+    ("envoys", "others", "grave"),
+    [
+        ("[operator]", "operators: [operator]", True),
+        ("[OPERATOR]", "operators: [x, operator]", True),
+        ("['*.example.com']", "agents: [gpu.example.com]", True),
+        ("[gpu.example.com]", "agents: ['*.example.com']", True),
+        ("['*.example.com']", "gateways: ['*.Example.com']", True),
+        ("['spiffe://example.com/*']", "operators: ['spiffe://example.com/ns/op']", True),
+        ("['spiffe://example.com/ns/op']", "operators: ['spiffe://example.com/*']", True),
+        ("['spiffe://example.com/*']", "grpc_clients: ['spiffe://example.com/ns/*']", True),
+        ("[envoy]", "agents: [x], operators: [x]", False),
+        ("['*.example.com']", "agents: [a.b.example.com]", None),
+        (
+            "['spiffe://example.com/ns/*']",
+            "operators: ['spiffe://example.com/ns', 'spiffe://example.co/x']",
+            None,
+        ),
+        ("[envoy]", "agents: ['*.gpu.example'], operators: ['spiffe://envoy/*']", None),
+    ],
+)
+def test_names_that_one_certificate_may_match_are_told(envoys: str, others: str, grave: bool | None) -> None:
+    """Those of Envoys with keys at stake are grave; None: the roles can be told apart."""
+    found = findings(parse_settings(text(f"roles: {{envoys: {envoys}, workers: [worker], {others}}}")))
+    assert [finding.grave for finding in found] == ([] if grave is None else [grave])
+    assert all(finding.text.startswith("tls.roles.") for finding in found)
+    assert ("may fetch the keys" in str(found)) is bool(grave)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(f"*.{'a.' * 100}x{i}", f"y.{'a.' * 100}x{i}") for i in (0, 999)],
+)
+def test_thousands_of_names_are_compared_at_once(one: str, other: str) -> None:
+    many = [f"*.{'a.' * 100}x{i}" for i in range(1000)]
+    assert one in many
+    listed = (
+        f"roles: {{envoys: {many}, workers: [worker], agents: {[f'n{i}' for i in range(999)] + [other]}}}"
+    )
+    (found,) = findings(parse_settings(text(listed)))
+    assert other in found.text
+
+
+def test_what_opens_doors_is_told_of_a_reload() -> None:
+    named = parse_settings(text("roles: {envoys: [envoy], workers: [worker]}"))
+    unnamed = parse_settings(text())
+    assert "tls.roles: deleted" in opened(named, unnamed)[0]
+    assert "restart the service" in opened(named, unnamed)[0]
+    assert opened(unnamed, named) == []
+    assert opened(unnamed, unnamed) == [], "it is so since the start"
+    doubled = parse_settings(text("roles: {envoys: [envoy, worker], workers: [worker]}"))
+    assert "may fetch the keys" in opened(named, doubled)[0]
+    assert opened(doubled, doubled) == []
 
 
 @pytest.mark.parametrize(
@@ -123,6 +187,14 @@ def test_settings_say_what_to_write_where_roles_cannot_be_told_apart() -> None:
         ("roles: {envoys: ['spiffe://*']}", r"tls\.roles\.envoys\[0\]"),
         ("roles: {envoys: ['en voy']}", r"tls\.roles\.envoys\[0\]"),
         ("roles: {envoy: [envoy]}", r"tls\.roles\.envoy: unknown field"),
+        (
+            "roles: {envoys: ['10.0.0.1']}",
+            r"tls\.roles\.envoys\[0\]: '10\.0\.0\.1'; allowed: a DNS name of the",
+        ),
+        (
+            "roles: {envoys: }",
+            r"tls\.roles\.envoys: None; allowed: a list, \[\] for none; an entry is a DNS name",
+        ),
     ],
 )
 def test_roles_that_shut_everybody_out_or_say_nothing_are_refused(more: str, problem: str) -> None:
@@ -137,10 +209,24 @@ def test_roles_where_nobody_is_asked_for_a_certificate_are_refused() -> None:
         parse_settings(alone)
 
 
+def test_names_for_an_address_that_asks_for_no_certificate_are_refused() -> None:
+    """They would look as if they kept somebody out."""
+    named = text("roles: {envoys: [envoy], workers: [worker]}")
+    unasked = named.replace(", client_ca_file: /clients.crt}\n  roles", "}\n  roles")
+    assert unasked != named
+    with pytest.raises(
+        SettingsError, match=r"tls\.roles\.workers: its names .* allowed: tls\.control\.client_ca_file"
+    ):
+        parse_settings(unasked)
+    agents = unasked.replace("workers: [worker]", "agents: [agent]")
+    (found,) = findings(parse_settings(agents))
+    assert "tls.control: without client_ca_file, so tls.roles.agents count for nothing there" in found.text
+
+
 def test_keys_go_to_nobody_who_shows_no_certificate() -> None:
     """TLS alone keeps others from reading along, and lets anybody ask."""
     open_to_all = text().replace("key_file: /s.key, client_ca_file: /clients.crt", "key_file: /s.key", 1)
-    with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls: anybody could have a key"):
+    with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls: whoever can connect to xds.address"):
         parse_settings(open_to_all)
 
 
@@ -148,7 +234,9 @@ def test_keys_go_to_nobody_who_shows_no_certificate() -> None:
     ("more", "control_ca", "status", "told"),
     [
         ("", "/clients.crt", 2, "fetch the keys"),
-        ("", "/others.crt", 0, "tls.roles: not set"),
+        ("", "/others.crt", 2, "fetch the keys"),
+        ("roles: {envoys: [worker], workers: [worker]}", "/clients.crt", 2, "fetch the keys"),
+        ("roles: {envoys: [e], workers: [w], agents: [w]}", "/clients.crt", 0, "tls.roles.agents[0]: 'w'"),
         ("roles: {envoys: [envoy], workers: [worker]}", "/clients.crt", 0, ""),
     ],
 )

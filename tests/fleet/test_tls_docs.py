@@ -12,9 +12,10 @@ from typing import Final, get_args
 import pytest
 from cryptography import x509
 
-from fleet.roles import PeerNames, Role, has_role
+from fleet.roles import PeerNames, has_role
 from fleet.settings import RoleSettings, parse_settings
-from fleet.settings.tls import unnamed
+from fleet.settings.role_check import findings
+from fleet.settings.tls import Role
 from fleet.tls import Files, load
 
 PAGE = Path(__file__).parents[2] / "docs" / "tls.md"
@@ -68,7 +69,7 @@ async def test_the_commands_make_certificates_that_can_be_used(tmp_path: Path) -
 def test_the_settings_of_the_page_tell_roles_apart() -> None:
     (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     settings = parse_settings(text)
-    assert unnamed(settings) is None
+    assert findings(settings) == ()
     assert settings.tls.roles is not None
     assert settings.tls.roles.envoys == TOLD.envoys
     for name, role in CLIENTS.items():

@@ -133,7 +133,8 @@ class Secrets:
         """
         if tls.secret_names(settings) and not keys_are_safe(settings):
             # The addresses of the file may be other ones than those that are bound since the start.
-            raise SettingsError([f"xds.address: anybody could have keys; allowed: {SAFE_FOR_KEYS}"])
+            told = "xds.address: whoever can connect could fetch keys"
+            raise SettingsError([f"{told}; allowed: {SAFE_FOR_KEYS}"])
         wanted = _wanted(settings)
         for use, path, files in wanted:
             # All of them first, so that settings which are refused change nothing.
