@@ -13,6 +13,7 @@ from prometheus_client import Counter
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.settings import Settings, load_settings, located
+from fleet.settings.role_check import opened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -142,6 +143,9 @@ class SettingsWatch:
                 logger.info("%s is %s: what it says is in force", self._path, state)
             self._refused = False
             return
+        if against := opened(self._settings, settings):
+            self._refuse(await asyncio.to_thread(located, self._path, SettingsError(against)))
+            return
         try:
             await self._apply(settings)
         except SettingsError as error:
@@ -159,7 +163,9 @@ class SettingsWatch:
     def _refuse(self, error: SettingsError) -> None:
         self._refused = True
         self._reloads.labels("refused").inc()
-        logger.error("%s is refused, the settings in force are kept:\n%s", self._path, error)
+        # In one line: YAML's errors have several.
+        told = "; ".join(" ".join(problem.split()) for problem in error.problems)
+        logger.error("%s is refused, the settings in force are kept: %s", self._path, told)
 
     def _as_bound(self, settings: Settings) -> Settings:
         """Return the settings with what waits for the next start as it is now."""

@@ -25,12 +25,12 @@ listeners: [{name: main, address: "127.0.0.1:10000", pool: chat}]
 class Watched:
     """A settings file under watch, and what was applied of it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str = GOOD) -> None:
         self.path = path
         self.applied: list[Settings] = []
         self.fault: Exception | None = None
         self.registry = CollectorRegistry()
-        path.write_text(GOOD)
+        path.write_text(text)
         self.watch = SettingsWatch(path, load_settings(path), self._apply, self.registry)
 
     async def _apply(self, settings: Settings) -> None:
@@ -185,3 +185,50 @@ async def test_where_state_is_kept_waits_for_the_next_start(
     await held.watch.reload()
     assert "xds.state_path has changed and waits for the next start" in caplog.text
     assert held.applied == []
+
+
+WITH_ROLES = (
+    GOOD
+    + """\
+xds: {address: "127.0.0.1:18000"}
+tls:
+  xds: {certificate_file: /s.crt, key_file: /s.key, client_ca_file: /clients.crt}
+  envoy: {certificate_file: /e.crt, key_file: /e.key, ca_file: /ca.crt}
+  roles: {envoys: [envoy]}
+"""
+)
+
+
+@pytest.mark.parametrize("change", ["roles", "tls", "doubled"])
+async def test_a_reload_that_opens_doors_is_refused_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    """The names in force stay: a mistake in a file must not give each certificate every role."""
+    front = "pool: chat, tls: {certificate_file: /f.crt, key_file: /f.key}}]"
+    with_key = WITH_ROLES.replace("pool: chat}]", front)
+    held = Watched(tmp_path / "warmroute.yaml", with_key)
+    changed = {
+        "roles": with_key.replace("  roles: {envoys: [envoy]}\n", ""),
+        "tls": GOOD,
+        "doubled": with_key.replace("[envoy]", "[envoy], agents: [envoy]"),
+    }
+    held.path.write_text(changed[change])
+    await held.watch.reload()
+    assert held.applied == []
+    assert held.count("refused") == 1
+    (told,) = (record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+    assert "\n" not in told
+    assert "are kept: " in told
+    assert ("the keys" if change == "doubled" else "tls.roles: deleted") in told
+    held.path.write_text(with_key.replace("[envoy]", "[envoy, other]"))
+    await held.watch.reload()
+    assert len(held.applied) == 1
+
+
+async def test_a_broken_file_is_refused_in_one_line(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.path.write_text("a: [\n  b: {\n")
+    await watched.until(lambda: "is refused" in caplog.text)
+    (told,) = (record.getMessage() for record in caplog.records if "is refused" in record.getMessage())
+    assert "\n" not in told
