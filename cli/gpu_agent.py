@@ -40,9 +40,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM. Returns 75 when only a new process can go on, as after a change of driver."""
     # Imported late, so that the other verbs start without them.
+    from pydantic import ValidationError  # noqa: PLC0415
+
     from fleet.logs import configure_logging  # noqa: PLC0415
     from fleet.serving import run as run_service  # noqa: PLC0415
     from fleet.settings.address import split_host_port  # noqa: PLC0415
+    from fleet.settings.words import in_words  # noqa: PLC0415
     from gpu_agent.app import AgentConfig, serve  # noqa: PLC0415
 
     given = (args.control_certificate, args.control_key, args.control_ca)
@@ -53,15 +56,21 @@ def run(args: argparse.Namespace) -> int:
         )
         return 2
 
+    for flag, address in (("--listen", args.listen), ("--control", args.control)):
+        if address and not (flag == "--control" and address.startswith("unix:")):
+            try:
+                split_host_port(address)
+            except ValueError as error:
+                print(f"warmroute gpu-agent: {flag}: {address!r}; {error}", file=sys.stderr)
+                return 2
     try:
-        split_host_port(args.listen)
-        if args.control and not args.control.startswith("unix:"):
-            split_host_port(args.control)
-    except ValueError as error:
-        print(f"warmroute gpu-agent: {error}", file=sys.stderr)
+        tls = _tls(args)
+    except ValidationError as error:
+        told = "; ".join(in_words(problem) for problem in error.errors())
+        print(f"warmroute gpu-agent: --control-name: {args.control_name!r}; allowed: {told}", file=sys.stderr)
         return 2
     configure_logging()
-    return run_service(serve(AgentConfig(args.node, args.listen, args.control, args.interval, _tls(args))))
+    return run_service(serve(AgentConfig(args.node, args.listen, args.control, args.interval, tls)))
 
 
 def _tls(args: argparse.Namespace) -> PeerTlsSettings | None:

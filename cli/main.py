@@ -52,11 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"warmroute {version('warmroute')}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    chosen = parser
     for name, (module, text) in VERBS.items():
         subparser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == _verb_in(given):
             cast("Verb", importlib.import_module(module)).arguments(subparser)
-    args = parser.parse_args(given)
+            chosen = subparser
+    args, unknown = parser.parse_known_args(given)
+    if unknown:
+        chosen.error(f"{args.verb} has no {' '.join(unknown)}; allowed: what `{chosen.prog} --help` lists")
     module = VERBS[args.verb][0]
     try:
         return cast("Verb", importlib.import_module(module)).run(args)

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 _UNIX: Final = "unix:"
 _TAKEN: Final = "another process listens there"
+_NO_NAME: Final = "no such host name is known here"
 
 
 def cannot_listen(field: str, address: str, why: str) -> SettingsError:
     """Return the error for an address of the settings, or of an option, that cannot be bound."""
     allowed = "a socket in a directory that this user may write to" if _is_unix(address) else "a free address"
-    step = f"stop it, or set another {field}" if why == _TAKEN else f"set another {field}: {allowed}"
+    step = f"set another {field}: {allowed}"
+    if why == _TAKEN:
+        step = f"stop it, or set another {field}"
+    elif why == _NO_NAME:
+        step = "mend the name, or set an address of this host"
     return SettingsError([f"{field}: {address!r}: {why}; {step}"])
 
 
@@ -102,7 +107,11 @@ def _look(address: str) -> None:
 
 
 def _try_to_bind(host: str, port: int) -> None:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise _UnusableError(_NO_NAME) from error
+    family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -103,18 +103,28 @@ class Dialler:
 
     @classmethod
     def of(
-        cls, address: str, settings: PeerTlsSettings | None, path: str, certificates: Certificates
+        cls,
+        address: str,
+        settings: PeerTlsSettings | None,
+        path: str,
+        certificates: Certificates,
+        flags: str = "",
     ) -> Dialler:
-        """Hold the files that the settings name at `path`.
+        """Hold the files that the settings name at `path`, or options that begin with `flags`.
 
         Raises:
             SettingsError: they cannot be used.
         """
         if settings is None:
             return cls(address)
-        files = Files(settings.certificate_file, settings.key_file, settings.ca_file)
+        files = Files(settings.certificate_file, settings.key_file, settings.ca_file, flags=flags)
         use = path.rpartition(".")[2]
         return cls(address, certificates.hold(use, path, files), settings.server_name)
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether its channels speak TLS, and show a certificate."""
+        return self._held is not None
 
     @property
     def stale(self) -> bool:

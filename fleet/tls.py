@@ -112,7 +112,7 @@ class Certificates:
         if held is not None and held.material.refusal(now) is None:
             reason = material.refusal(now)
             if reason is not None:
-                raise SettingsError([f"{path}.certificate_file: {reason}"])
+                raise SettingsError([f"{files.named(path, 'certificate_file')}: {reason}"])
         return material
 
     def drop(self, use: str) -> None:
@@ -154,7 +154,8 @@ class Certificates:
             self._check_time(held, material)
         except TlsError as error:
             self._reloads.labels(held.use, "refused").inc()
-            logger.error("certificates of %s stay as they are: %s: %s", held.use, error.field, error)
+            why = "; ".join(f"{held.files.named('', field)}: {text}" for field, text in error.problems)
+            logger.error("certificates of %s stay as they are: %s", held.use, why)
             return
         if material == held.material or self._held.get(held.use) is not held:
             return
@@ -173,7 +174,7 @@ class Certificates:
             return
         if material.valid_from is not None and now < material.valid_from:
             held.again_at = material.valid_from
-        raise TlsError("certificate_file", reason)
+        raise TlsError(("certificate_file", reason))
 
     def _warn(self, held: Held) -> None:
         reason = held.material.refusal(self._wall())

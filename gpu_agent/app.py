@@ -75,7 +75,7 @@ async def serve(
         return not stop.requested and newest is not None and clock() - newest.sampled_at < most
 
     certificates = Certificates(registry)
-    dialler = Dialler.of(config.control, config.tls, "tls.agent", certificates)
+    dialler = Dialler.of(config.control, config.tls, "agent", certificates, "--control")
     server = AgentServer(config.listen, registry, lambda: sampler.newest, ready, reader.note_cuda_error)
     await server.start()
     tasks = [asyncio.create_task(sampler.run(), name="samples")]

@@ -21,6 +21,8 @@ import yaml
 
 from bench.processes import free_port
 from cli.main import main
+from fleet import binding
+from fleet.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,3 +186,12 @@ def test_a_directory_of_another_user_names_setting_and_path(
     assert "permission denied" in told
     assert "set another xds.address" in told
     assert ("another user's socket" if there == "socket" else f"{run}: permission denied") in told
+
+
+def test_a_name_that_is_not_known_here_is_no_address_that_is_taken(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        binding.check("xds.address", "nowhere.invalid:18000")
+    assert str(caught.value) == (
+        "xds.address: 'nowhere.invalid:18000': no such host name is known here; mend the name, or set an"
+        " address of this host"
+    )

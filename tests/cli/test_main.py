@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.certificates import Authority
 from cli.main import VERBS, main
 
 GOOD = """\
@@ -89,3 +90,49 @@ def test_bootstrap_for_grpc_is_json_that_names_the_server(
     told = json.loads(capsys.readouterr().out)
     assert told["xds_servers"][0]["server_uri"] == "127.0.0.1:7"
     assert (told["node"]["id"], told["node"]["locality"]["zone"]) == ("me", "z")
+
+
+def test_unknown_options_are_told_with_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    """`doctor` asks Envoy's admin server, which has other options than ours."""
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--admin-ca", "ca.crt"])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "usage: warmroute doctor " in told
+    assert "doctor has no --admin-ca ca.crt; allowed: what `warmroute doctor --help` lists" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--listen", "nowhere"], "--listen: 'nowhere'; allowed: host:port"),
+        (["--control", "nowhere"], "--control: 'nowhere'; allowed: host:port"),
+        (["--control-name", "10.0.0.1"], "--control-name: '10.0.0.1'; allowed: a DNS name"),
+        (
+            ["--control-key", "{}/none"],
+            "--control-key: '{}/none' cannot be read: no such file or directory; put",
+        ),
+        (
+            ["--control-ca", "{}/c.key"],
+            "--control-ca: '{}/c.key' holds no certificates in PEM; allowed: a file",
+        ),
+        (
+            ["--control-key", "{}/d.key"],
+            "--control-key: '{}/d.key' is not the key of the first certificate in '{}/c",
+        ),
+    ],
+)
+def test_the_gpu_agent_names_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    authority = Authority(tmp_path)
+    for name in ("c", "d"):
+        authority.issue(name)
+    at = str(tmp_path)
+    good = [
+        f"--control-certificate={at}/c.crt",
+        f"--control-key={at}/c.key",
+        f"--control-ca={authority.file}",
+    ]
+    assert main(["gpu-agent", *good, *(word.format(at) for word in words)]) == 2
+    assert f"warmroute gpu-agent: {told.format(at, at)}" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_a_broken_set_names_the_field_and_nothing_of_its_content(
     harm(issued, other)
     with pytest.raises(TlsError) as caught:
         load(held)
-    assert caught.value.field == field
+    assert [named for named, _ in caught.value.problems] == [field]
     with pytest.raises(SettingsError, match=rf"^tls\.xds\.{field}: "):
         Certificates().hold("xds", "tls.xds", held)
 
@@ -274,3 +274,17 @@ def test_what_is_held_is_read_once_for_each_use(authority: Authority) -> None:
     certificates, issued = Certificates(), authority.issue("server")
     held: Held = certificates.hold("admin", "tls.admin", files(issued))
     assert certificates.hold("admin", "tls.admin", files(issued)) is held
+
+
+def test_all_files_that_cannot_be_read_are_told_with_path_and_step(
+    authority: Authority, tmp_path: Path
+) -> None:
+    issued = authority.issue("server")
+    files_of_it = files(issued, ca_file=f"{tmp_path}/none.crt", ca_field="client_ca_file")
+    issued.key_file.unlink()
+    with pytest.raises(SettingsError) as caught:
+        Certificates().check("xds", "tls.xds", files_of_it)
+    assert caught.value.problems == [
+        f"tls.xds.{field}: '{path}' cannot be read: no such file or directory; put it there, or mend the path"
+        for field, path in (("key_file", issued.key_file), ("client_ca_file", f"{tmp_path}/none.crt"))
+    ]
