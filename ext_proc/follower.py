@@ -20,6 +20,7 @@ from fleet.codec import decode_in_flight, decode_loads, decode_membership, decod
 from fleet.credentials import Dialler
 from fleet.errors import PeerError
 from fleet.serving import permitted_ping_seconds
+from fleet.unheard import told, why_unheard
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ _REPORT_SECONDS_PER_ENDPOINT: Final = 0.001
 """Reading a report takes xds_server some microseconds an endpoint."""
 FIRST_BACKOFF_SECONDS: Final = 0.1
 MAX_BACKOFF_SECONDS: Final = 2.0
+_TLS: Final = {
+    "options": "tls.control and tls.workers",
+    "authority": "tls.workers.ca_file",
+    "name": "tls.workers.server_name",
+}
 TRIES_IN_VAIN: Final = 5
 """After so many in a row, some seconds, xds_server is missed: one that starts beside us is there by then."""
 
@@ -62,9 +68,9 @@ class Following:
         """
         kind = update.WhichOneof("kind")
         if kind == "membership":
-            told = decode_membership(update.membership)
+            newest = decode_membership(update.membership)
             # The same object stays in the view, so that holders see by identity that nothing moved.
-            self._membership = held.membership if held is not None and held.membership == told else told
+            self._membership = held.membership if held is not None and held.membership == newest else newest
             self._elsewhere, self._view = {}, None
             return None
         if self._membership is None:
@@ -161,26 +167,25 @@ class Follower:
                 if view is not None:
                     self._store.publish(view)
         except grpc.aio.AioRpcError as error:
-            self._broke(f"{error.code().name}: {error.details()}", heard=heard)
+            self._broke(error, heard=heard)
         except PeerError as error:
             logger.warning("xds_server at %s: %s", self._address, error)
         finally:
             call.cancel()
         return heard
 
-    def _broke(self, why: str, *, heard: bool) -> None:
+    def _broke(self, error: grpc.aio.AioRpcError, *, heard: bool) -> None:
         """Log the end of a stream; of those that told nothing, once when there were several in a row."""
         self._in_vain = 0 if heard else self._in_vain + 1
         if heard:
             logger.warning(
-                "stream to xds_server at %s broke (%s): going on with what is known", self._address, why
+                "stream to xds_server at %s broke (%s): going on with what is known",
+                self._address,
+                told(error),
             )
         elif self._in_vain == TRIES_IN_VAIN:
-            logger.warning(
-                "no xds_server answers at control.address %s (%s): start it, or mend the address",
-                self._address,
-                why,
-            )
+            at = f"control.address {self._address}"
+            logger.warning("%s", why_unheard(error, at, tls=self._dialler.speaks_tls, **_TLS))
 
     async def _requests(self) -> AsyncIterator[control_pb2.FollowRequest]:
         yield control_pb2.FollowRequest(hello=control_pb2.Hello(worker=self._worker))

@@ -11,6 +11,7 @@ import grpc
 
 from fleet.credentials import Dialler
 from fleet.gpu_codec import encode_report
+from fleet.unheard import told, why_unheard
 from fleet.wire import gpu_pb2_grpc
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS: Final = 0.2
 MAX_BACKOFF_SECONDS: Final = 5.0
+_TLS: Final = {
+    "options": "--control-ca, --control-certificate and --control-key",
+    "authority": "--control-ca",
+    "name": "--control-name",
+}
 TRIES_IN_VAIN: Final = 5
 """After so many in a row, some seconds, xds_server is missed."""
 ANSWER_SECONDS: Final = 10.0
@@ -67,13 +73,13 @@ class Reporter:
 
     async def _stream(self, stub: gpu_pb2_grpc.GpuReportsStub) -> bool:
         """Report on one stream to its end; returns whether any report was taken."""
-        heard, told = False, None
+        heard, newest = False, None
         call = stub.Report()
         try:
             while True:
-                told = await self._sampler.newer(told)
+                newest = await self._sampler.newer(newest)
                 async with asyncio.timeout(self._answer_seconds):
-                    await call.write(encode_report(self._node, told, self._clock()))
+                    await call.write(encode_report(self._node, newest, self._clock()))
                     if await call.read() is grpc.aio.EOF:
                         return heard
                 if not heard:
@@ -82,22 +88,19 @@ class Reporter:
                 heard = True
                 self._metrics.reports.inc()
         except grpc.aio.AioRpcError as error:
-            self._broken(f"{error.code().name}: {error.details()}", heard=heard)
+            self._broken(error, heard=heard)
         except (asyncio.InvalidStateError, TimeoutError) as error:
             # The first: the call ended between two of its operations.
-            self._broken(type(error).__name__, heard=heard)
+            self._broken(error, heard=heard)
         finally:
             call.cancel()
         return heard
 
-    def _broken(self, why: str, *, heard: bool) -> None:
+    def _broken(self, error: BaseException, *, heard: bool) -> None:
         """Log the end of a stream; of those that took nothing, once when there were several in a row."""
         self._in_vain = 0 if heard else self._in_vain + 1
         if heard:
-            logger.warning("reports to xds_server at %s broke (%s)", self._address, why)
+            logger.warning("reports to xds_server at %s broke (%s)", self._address, told(error))
         elif self._in_vain == TRIES_IN_VAIN:
-            logger.warning(
-                "no xds_server takes reports at --control %s (%s): start it, or mend the address",
-                self._address,
-                why,
-            )
+            at = f"--control {self._address}"
+            logger.warning("%s", why_unheard(error, at, tls=self._dialler.speaks_tls, **_TLS))

@@ -301,7 +301,7 @@ async def test_an_xds_server_that_never_answers_is_told_once(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     (told,) = [record.message for record in caplog.records if record.name == "gpu_agent.reporter"]
-    assert told.startswith(f"no xds_server takes reports at --control {address} (UNAVAILABLE: ")
+    assert told.startswith(f"no xds_server answers at --control {address} (UNAVAILABLE: ")
 
 
 async def test_a_report_that_breaks_the_protocol_ends_the_stream_and_counts(tmp_path: Path) -> None:
