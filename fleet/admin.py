@@ -180,7 +180,7 @@ class AdminServer:
         shown = request.get_extra_info("ssl_object")
         certificate = None if shown is None else shown.getpeercert(binary_form=True)
         names = self._gate.names(certificate or b"")
-        why = self._gate.refuses(names, "admin", ("operators",))
+        why = self._gate.refuses(names, "admin", ("operators",), request.remote or "")
         return None if why is None else (403, why)
 
     async def _healthz(self, _: web.Request) -> web.Response:

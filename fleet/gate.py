@@ -71,20 +71,25 @@ class Gate:
         """Whether a peer has a role."""
         return has_role(names, (role,), self._roles)
 
-    def refuses(self, names: PeerNames, asked: str, allowed: tuple[Role, ...]) -> str | None:
-        """Say why a peer may not have what it asks for, count it and log it once a name; None: it may."""
+    def refuses(
+        self, names: PeerNames, asked: str, allowed: tuple[Role, ...], address: str = ""
+    ) -> str | None:
+        """Say why a peer may not have what it asks for, count it and log it once a name; None: it may.
+
+        `address` is where it asks from, for the log.
+        """
         why = refusal(names, allowed, self._roles)
         if why is not None:
             self._refused.inc()
-            self._tell(names, asked, why)
+            self._tell(names, asked, why, address)
         return why
 
-    def _tell(self, names: PeerNames, asked: str, why: str) -> None:
+    def _tell(self, names: PeerNames, asked: str, why: str, address: str) -> None:
         key = names, asked
         if key in self._told or len(self._told) >= _MOST_TOLD:
             return
         self._told.add(key)
-        logger.warning("%s refuses a peer that asks for %s: %s", self._use, asked, why)
+        logger.warning("%s refuses %s, which asks for %s: %s", self._use, address or "a peer", asked, why)
         if len(self._told) == _MOST_TOLD:
             logger.warning("%s: refusals of other names are only counted from here on", self._use)
 
@@ -95,6 +100,7 @@ class _Passage:
 
     names: PeerNames
     service: str
+    address: str
 
 
 class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -124,7 +130,9 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         for task, passage in tuple(self._open.items()):
             if task in self._ended:
                 continue
-            why = self._gate.refuses(passage.names, passage.service, _allowed(passage.service))
+            why = self._gate.refuses(
+                passage.names, passage.service, _allowed(passage.service), passage.address
+            )
             if why is not None:
                 self._ended[task] = why
                 task.cancel()
@@ -176,7 +184,8 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     @contextlib.asynccontextmanager
     async def _passage(self, service: str, context: Any) -> AsyncIterator[None]:
         names = self._names(context)
-        why = self._gate.refuses(names, service, _allowed(service))
+        address = context.peer()
+        why = self._gate.refuses(names, service, _allowed(service), address)
         if why is not None:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         if not self._lasting:
@@ -184,7 +193,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = _Passage(names, service)
+        self._open[task] = _Passage(names, service, address)
         try:
             yield
         except asyncio.CancelledError:

@@ -311,7 +311,8 @@ async def test_a_refusal_names_certificate_and_setting_and_is_logged_once(
                     "the certificate shows 'host-7.gpu.test'; allowed: a name in tls.roles.workers"
                 )
     (record,) = [record for record in caplog.records if record.name == "fleet.gate"]
-    assert "control refuses a peer that asks for warmroute.v1.FleetControl" in record.getMessage()
+    assert record.getMessage().startswith("control refuses ipv4:127.0.0.1:")
+    assert ", which asks for warmroute.v1.FleetControl: " in record.getMessage()
     assert site.refusals("control") == 3
 
 
