@@ -144,7 +144,7 @@ def _admin(
         {path: view for part in parts for path, view in part.views().items()},
         queries=queries,
         actions={path: action for part in parts for path, action in part.actions().items()},
-        access=Access(address, TokenFile(Path(token)) if token and address else None),
+        access=Access(address, TokenFile(Path(token)) if token and address else None, tls),
         tls=tls,
         field=field,
         gate=gate,

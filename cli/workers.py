@@ -205,7 +205,7 @@ async def _supervise(path: Path, settings: Settings) -> int:
         lambda: not stop.requested and any(admins.ready),
         {WORKERS_PATH: shown},
         queries={"/api/v1/decisions": [admins.decisions]},
-        access=Access(address, held),
+        access=Access(address, held, tls),
         tls=tls,
         field="admin.ext_proc_address",
     )

@@ -2,7 +2,8 @@
 
 A page in a browser on the same host can reach loopback too. Three things keep it out: a request that says it
 comes from another site is refused, a change must be JSON (which another site may not send unasked), and the
-name in `Host` must be an address or a name of this host (or another name could be made to point here).
+name in `Host` must be an address, a name of this host or one in the server's certificate (or another name
+could be made to point here).
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
+from cryptography import x509
+
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
+from fleet.roles import PeerNames
 from fleet.settings.address import is_local, split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from fleet.tls import Held
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +66,10 @@ class TokenFile:
 class Access:
     """The rules for one admin address."""
 
-    def __init__(self, address: str, token: TokenFile | None = None) -> None:
+    def __init__(self, address: str, token: TokenFile | None = None, tls: Held | None = None) -> None:
+        """`tls` is what the server shows: clients may call it by the names in there, too."""
         self._token = token
+        self._tls = tls
         self._local = not address or is_local(address)
         own = {"localhost", socket.gethostname().lower()}
         if address:
@@ -91,7 +99,10 @@ class Access:
         if (refused := self._foreign(headers)) is not None:
             return refused
         if not self._own(headers.get("host", "")):
-            return 403, "the name in `host` is none of this host's: use its address"
+            return (
+                403,
+                "the name in `host` is none of this host's: use its address, or a name in its certificate",
+            )
         return None
 
     def _foreign(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
@@ -111,8 +122,15 @@ class Access:
         try:
             ipaddress.ip_address(name)
         except ValueError:
-            return False
+            return name in self._certified()
         return True
+
+    def _certified(self) -> frozenset[str]:
+        """Names that no other site can have: a browser has seen the certificate for them."""
+        if self._tls is None:
+            return frozenset()
+        leaf = x509.load_pem_x509_certificate(self._tls.material.certificate)
+        return frozenset(name.lower() for name in PeerNames.of(leaf).dns)
 
 
 def _bears(authorization: str, token: bytes) -> bool:
@@ -135,7 +153,8 @@ def _token(path: Path) -> bytes:
         with path.open("rb") as file:
             token = file.read(_MAX_TOKEN_BYTES + 1).strip()
     except OSError as error:
-        raise SettingsError([f"admin.token_file: {cause_of(error)}"]) from error
+        allowed = "a file that this user may read, with the token"
+        raise SettingsError([f"admin.token_file: {cause_of(error)}; allowed: {allowed}"]) from error
     if not token or len(token) > _MAX_TOKEN_BYTES:
         raise SettingsError(
             [f"admin.token_file: {path}; allowed: a file that holds a token of 1 to {_MAX_TOKEN_BYTES} bytes"]

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from multidict import CIMultiDict
 
+from bench.certificates import Authority
 from fleet.admin_access import Access, TokenFile
 from fleet.errors import SettingsError
+from fleet.tls import Certificates, Files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +63,17 @@ def test_pages_of_other_sites_are_kept_out(headers: dict[str, str]) -> None:
 )
 def test_addresses_and_own_names_are_good_hosts(host: str) -> None:
     assert status(Access(LOOPBACK), host=host) == 200
+
+
+def test_names_in_the_servers_certificate_are_good_hosts(tmp_path: Path) -> None:
+    """A browser takes no other site for them. Clients that check names have to use them."""
+    issued = Authority(tmp_path).issue("server", "warmroute", "Admin.example.com")
+    files = Files(str(issued.certificate_file), str(issued.key_file))
+    access = Access(LOOPBACK, tls=Certificates().hold("admin", "tls.admin", files))
+    for host in ("warmroute:19000", "WARMROUTE", "admin.example.com:19000", LOOPBACK):
+        assert status(access, host=host) == 200
+    assert status(access, host="evil.example:19000") == 403
+    assert status(Access(LOOPBACK), host="warmroute:19000") == 403
 
 
 def test_the_own_page_may_do_what_programs_may() -> None:
