@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
-from cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, kept_out
+from cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, envoys_away, kept_out
 from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PATH: Final = "/api/v1/diagnosis"
 _ADVICE: Final = {"not_ready": "Its probe does not pass, so it is not let in."}
 """By cause of those that get no new requests; the other causes are somebody's will."""
-_NO_ENVOY: Final = "no Envoy is connected: start one with what `warmroute bootstrap` prints, or see its log"
+_START_ONE: Final = "start one with what `warmroute bootstrap` prints, or see its log"
 _FIGURES: Final = 4
 """Shown beside a cause; `--json` has all."""
 
@@ -48,12 +48,12 @@ async def _diagnose(args: argparse.Namespace) -> int:
     listed = documents.get(ENDPOINTS, {}).get("endpoints", [])
     whole = with_kept_out(told, listed, drained_until(documents.get(WEIGHTS)))
     pools, endpoints = _chosen(whole, args.what)
-    alone = args.what is None and _is_alone(status)
+    alone = envoys_away(status) if args.what is None else ""
     if args.json:
         shown = {"pools": pools, "endpoints": endpoints, "clients": status.get("clients")}
         print(json.dumps(shown, allow_nan=False))
     else:
-        print("\n".join([*lines(pools, endpoints), *(("", _NO_ENVOY) if alone else ())]))
+        print("\n".join([*lines(pools, endpoints), *(("", f"{alone}: {_START_ONE}") if alone else ())]))
     return 0 if not alone and all(entry["healthy"] for entry in (*pools, *endpoints)) else 1
 
 
@@ -67,11 +67,6 @@ async def _ask(client: AdminClient) -> dict[str, Any]:
     if not told["observed"]:
         raise AdminError(f"{client.url} has not observed anything yet")
     return documents
-
-
-def _is_alone(status: Mapping[str, Any]) -> bool:
-    """Whether nobody uses it: no Envoy is connected, and no gateway has asked for a pick."""
-    return status.get("clients") == 0 and not any((status.get("picks") or {}).values())
 
 
 def with_kept_out(

@@ -18,7 +18,7 @@ from cli.view.columns import SORTABLE, matching, ordered
 from cli.view.history import History
 from cli.view.keys import Screen, press
 from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
-from cli.view.table import Moment, live, once, page_rows
+from cli.view.table import Moment, live, notes_of, once, page_rows
 from cli.view.terminal import Terminal
 from cli.view.tls import tls_arguments, tls_of
 from fleet.serving import run as run_loop
@@ -72,6 +72,8 @@ async def _once(client: AdminClient, screen: Screen, console: Console, *, as_jso
         print(json.dumps(as_plain(now, screen), allow_nan=False))
     else:
         console.print(once(now, console.width, screen))
+        for note in notes_of(now.status):
+            print(f"warmroute top: {note}", file=sys.stderr)
     return 0
 
 

@@ -80,6 +80,10 @@ class StatusViews:
             "picks": {
                 key: int(value) for key, value in self._by_label("warmroute_picks_total", "reason").items()
             },
+            "certificate_refusals": {
+                key: int(value)
+                for key, value in self._by_label("warmroute_certificate_refusals_total", "use").items()
+            },
         }
 
     async def clients(self) -> dict[str, Any]:

@@ -115,6 +115,21 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
+def envoys_away(status: Mapping[str, Any]) -> str:
+    """Return that no Envoy is connected, with why where that is known; empty: one is, or none is missed.
+
+    None is missed where picks are asked for and nothing was ever pushed: gateways are configured by others.
+    """
+    picked = any((status.get("picks") or {}).values())
+    if status.get("clients") != 0 or (picked and not status.get("pushes")):
+        return ""
+    refusals = (status.get("certificate_refusals") or {}).get("xds")
+    if not refusals:
+        return "no Envoy is connected"
+    calls = "1 call" if refusals == 1 else f"{refusals:,} calls"
+    return f"no Envoy is connected; xds has refused {calls} by certificate, of which its log has the names"
+
+
 def drained_until(weights: Any) -> dict[str, str]:
     """Return address to the end of each drain that is in force, of the weights' document."""
     return {

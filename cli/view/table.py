@@ -13,7 +13,7 @@ from rich.text import Text
 from cli.view.columns import COLUMNS, GAP, UNKNOWN, Scene, fitting, matching, ordered
 from cli.view.history import History
 from cli.view.keys import Screen
-from cli.view.model import Picture
+from cli.view.model import Picture, envoys_away
 from fleet.names import PICKED_REASONS
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _header(picture: Picture, columns: int) -> list[tuple[int, Text]]:
     ]
     for line in picture.skew[:_MOST_SKEWS]:
         lines += _ranked(1, _wrapped("skew", line, columns))
-    for line in _notes(status):
+    for line in notes_of(status):
         lines += _ranked(1, _wrapped("note", line, columns))
     return lines
 
@@ -221,7 +221,7 @@ def _reason(name: str, count: int, total: int) -> Text:
     return Text.assemble((f"{name} ", "dim"), (f"{count:,}", "bold"), (f" {count / total:.0%}", "dim"))
 
 
-def _notes(status: Mapping[str, Any]) -> list[str]:
+def notes_of(status: Mapping[str, Any]) -> list[str]:
     """What an operator should know at once: pools that stand on old knowledge, or on none, and no Envoy."""
     notes = []
     for key, text in (
@@ -233,8 +233,8 @@ def _notes(status: Mapping[str, Any]) -> list[str]:
             names = told if isinstance(told, list | tuple) else [told]
             pools = ", ".join(str(n.get("pool", n)) if isinstance(n, dict) else str(n) for n in names)
             notes.append(f"{text}: {pools}")
-    if status.get("clients") == 0:
-        notes.append("no Envoy is connected")
+    if away := envoys_away(status):
+        notes.append(away)
     return notes
 
 

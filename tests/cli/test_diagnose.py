@@ -156,10 +156,19 @@ def test_whoever_is_drained_asleep_or_leaving_is_listed_and_is_no_fault(
     [
         ({"clients": 0, "picks": {"warm": 0}}, 1),
         ({"clients": 0, "picks": {"warm": 3}}, 0),
+        ({"clients": 0, "picks": {"warm": 3}, "pushes": 7}, 1),
+        ({"clients": 0, "picks": {}, "certificate_refusals": {"xds": 2}}, 1),
         ({"clients": 1, "picks": {}}, 0),
         ({}, 0),
     ],
-    ids=["nobody", "a gateway of its own", "an Envoy", "an older server"],
+    ids=[
+        "nobody",
+        "a gateway of its own",
+        "an Envoy that has left",
+        "refused",
+        "an Envoy",
+        "an older server",
+    ],
 )
 def test_that_no_envoy_is_connected_is_told_by_words_and_status(
     admin: Any, capsys: pytest.CaptureFixture[str], status: dict[str, Any], code: int
@@ -167,7 +176,16 @@ def test_that_no_envoy_is_connected_is_told_by_words_and_status(
     admin.documents[PATH] = told({"10.0.0.1:80": CALM})
     admin.documents["/api/v1/status"] = status
     assert main(["diagnose", "--admin", admin.url]) == code
-    assert ("no Envoy is connected: start one" in capsys.readouterr().out) is bool(code)
+    out = capsys.readouterr().out
+    assert ("no Envoy is connected" in out) is bool(code)
+    assert ("start one" in out) is bool(code)
+    assert ("xds has refused 2 calls by certificate" in out) is ("certificate_refusals" in status)
+    assert main(["top", "--once", "--admin", admin.url]) == 2, "it has no endpoints"
+    admin.documents["/api/v1/endpoints"] = {"endpoints": []}
+    assert main(["top", "--once", "--admin", admin.url]) == 0
+    shown = capsys.readouterr()
+    assert ("warmroute top: no Envoy is connected" in shown.err) is bool(code)
+    assert "no Envoy" not in shown.out, "which is a table for scripts"
     assert main(["diagnose", "chat", "--admin", admin.url]) == 0, "that pool is well"
 
 
