@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ext-proc-admin",
         action="append",
         metavar="URL",
-        help=f"of a worker, which knows of picks; may be repeated (default: {DEFAULT_EXT_PROC_ADMIN})",
+        help="of a worker, which knows of picks; may be repeated"
+        f" (default: {DEFAULT_EXT_PROC_ADMIN}, by http or https as --admin)",
     )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin servers' token")
     tls_arguments(parser)
@@ -59,22 +61,25 @@ def run(args: argparse.Namespace) -> int:
     told, troubles = ask_all((args.admin, *(args.ext_proc_admin or ())), query, token, tls)
     if args.ext_proc_admin is None and not any("picks" in document for document in told.values()):
         # With `serve` one server knows of picks too, and no other listens.
-        more, other_troubles = ask_all((DEFAULT_EXT_PROC_ADMIN,), query, token, tls)
+        scheme, separator, _ = args.admin.rpartition("://")
+        more, other_troubles = ask_all((f"{scheme}{separator}{DEFAULT_EXT_PROC_ADMIN}",), query, token, tls)
         told, troubles = {**told, **more}, troubles + other_troubles
     if not told:
         raise AdminError("; ".join(troubles))
-    known = {url: document for url, document in told.items() if explained(document)}
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    lines = {url: explained(document, columns) for url, document in told.items()}
+    known = {url: told[url] for url, of_it in lines.items() if of_it}
     if args.json:
         print(json.dumps(known, allow_nan=False))
-    else:
-        print(
-            "\n\n".join("\n".join(explained(document)) for document in known.values()),
-            end="\n" if known else "",
-        )
-    if known:
-        return 0
+    elif known:
+        print("\n\n".join("\n".join(lines[url]) for url in known))
     for trouble in troubles:
         print(f"warmroute explain: {trouble}", file=sys.stderr)
+    if known:
+        if troubles and not any("picks" in document for document in told.values()):
+            step = "name ext_proc's admin server by --ext-proc-admin"
+            print(f"warmroute explain: no picks are shown: {step}", file=sys.stderr)
+        return 0
     print(f"warmroute explain: nothing is known about {args.what}{_hint(args.what)}", file=sys.stderr)
     return _UNKNOWN_STATUS
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import aiohttp
 import msgspec
 
+from cli.view.unreached import why_not_reached
 from fleet.cause import cause_of
 from fleet.errors import WarmrouteError
+from fleet.logs import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +19,11 @@ if TYPE_CHECKING:
 
     from cli.view.tls import AdminTls
 
-DEFAULT_ADMIN: Final = "http://127.0.0.1:19000"
-DEFAULT_EXT_PROC_ADMIN: Final = "http://127.0.0.1:19001"
+DEFAULT_ADMIN: Final = "127.0.0.1:19000"
+DEFAULT_EXT_PROC_ADMIN: Final = "127.0.0.1:19001"
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
-_REFUSED: Final = frozenset({401, 403})
+_UNAUTHORISED: Final = 401
+_FORBIDDEN: Final = 403
 
 
 class AdminError(WarmrouteError):
@@ -37,6 +40,7 @@ class AdminClient:
     def __init__(self, url: str, token: str = "", tls: AdminTls | None = None) -> None:
         """With `tls`, a `host:port` without a scheme is asked by HTTPS."""
         self.url = _base(url, "http" if tls is None else "https")
+        self._tls = tls
         self._ssl = True if tls is None else tls.context
         self._server_name = None if tls is None else tls.server_name
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -85,12 +89,19 @@ class AdminClient:
         except aiohttp.InvalidURL:
             raise AdminError(f"{self.url} is no URL of an admin server") from None
         except aiohttp.ClientError as error:
-            raise AdminError(f"{self.url} cannot be reached: {cause_of(error)}") from error
+            told = why_not_reached(error, self.url, self._tls)
+            raise AdminError(f"{self.url} cannot be reached: {told}") from error
         if response.status == 404:
             raise NotThereError(f"{self.url} has no {path}")
-        if response.status in _REFUSED:
-            which = "another" if self._headers else "a"
-            raise AdminError(f"{self.url} wants {which} token: name its file by --token-file")
+        if response.status == _UNAUTHORISED:
+            step = (
+                "the file of --token-file holds another one"
+                if self._headers
+                else "name its file by --token-file"
+            )
+            raise AdminError(f"{self.url} refuses: {_told(body)}; {step}")
+        if response.status == _FORBIDDEN:
+            raise AdminError(f"{self.url} refuses: {_told(body)}")
         if response.status != 200 and method == "POST":
             raise AdminError(f"{self.url} refuses: {_told(body)}")
         if response.status != 200:
@@ -142,8 +153,9 @@ def _told(body: bytes) -> str:
     try:
         told = msgspec.json.decode(body, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return "it does not say why"
-    return ": ".join(told[key] for key in ("path", "error") if key in told)
+        told = {}
+    # Escaped, because it goes to a terminal.
+    return escaped(": ".join(told[key] for key in ("path", "error") if key in told)) or "it does not say why"
 
 
 def _base(url: str, scheme: str) -> str:

@@ -39,8 +39,11 @@ _CALLED: Final = {"pick_seconds": "decided in"}
 _NOTHING_IF_NULL: Final = frozenset({"override", "overridden_until"})
 
 
-def explained(document: Any) -> list[str]:
-    """Return lines; none when the document says nothing about what was asked."""
+def explained(document: Any, columns: int | None = None) -> list[str]:
+    """Return lines; none when the document says nothing about what was asked.
+
+    Tables wider than `columns` stand below each other in parts; None: as wide as they are.
+    """
     if not isinstance(document, dict):
         return []
     lines: list[str] = []
@@ -48,14 +51,14 @@ def explained(document: Any) -> list[str]:
     until, peers = rest.pop("overridden_until", None), _objects(rest.pop("peers", None))
     verdicts = _objects(rest.pop("verdict", None))
     if isinstance(out := rest.pop("kept_out", None), dict):
-        beside_it = [] if verdicts else _table("of its pool", peers, out.get("address"))
+        beside_it = [] if verdicts else _table("of its pool", peers, out.get("address"), columns)
         lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *beside_it, ""]
     for entry in verdicts:
-        lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address")), ""]
+        lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address"), columns), ""]
     for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
         lines += [*_change(entry, newest=at == 0), ""]
     for entry in _objects(rest.pop("picks", None))[:_MOST_PICKS]:
-        lines += [*_pick(entry), ""]
+        lines += [*_pick(entry, columns), ""]
     for name, value in rest.items():
         if isinstance(value, dict | list) and value:
             lines += [*_tree(name, value, 0), ""]
@@ -166,7 +169,7 @@ def _signals(told: Any) -> Iterator[str]:
         yield f"{_INDENT * 2}unknown: {', '.join(unknown)}"
 
 
-def _pick(entry: Mapping[str, Any]) -> Iterator[str]:
+def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
     who = f"request {entry['request']}" if entry.get("request") else "a request"
     pool, reason, chosen = entry.get("pool"), entry.get("reason"), entry.get("endpoint")
     at = f"{entry['at']}  " if entry.get("at") else ""
@@ -181,7 +184,7 @@ def _pick(entry: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(fallbacks := entry.get("fallbacks"), list) and fallbacks:
         yield f"{_INDENT}for retries: {', '.join(map(str, fallbacks))}"
     considered = [_in_terms(told) for told in _objects(entry.get("considered"))]
-    yield from _table("compared", considered, chosen)
+    yield from _table("compared", considered, chosen, columns)
     if any(_PRICE in told for told in considered):
         yield f"{_INDENT}the lowest cost wins; {_plain(_PRICE)[2:]}: of cold work, load, session"
     for name, value in entry.items():
@@ -202,8 +205,10 @@ def _in_terms(entry: Mapping[str, Any]) -> dict[str, Any]:
     return told | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
 
 
-def _table(title: str, entries: Sequence[Mapping[str, Any]], chosen: Any) -> Iterator[str]:
-    """Endpoints side by side, the one in question with a star."""
+def _table(
+    title: str, entries: Sequence[Mapping[str, Any]], chosen: Any, columns: int | None
+) -> Iterator[str]:
+    """Endpoints below each other, the one in question with a star, in parts that have room."""
     if not entries:
         return
     names = [name for name in dict.fromkeys(key for entry in entries for key in entry) if name != "address"]
@@ -216,8 +221,21 @@ def _table(title: str, entries: Sequence[Mapping[str, Any]], chosen: Any) -> Ite
         for entry in entries
     ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        yield _INDENT + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    for part in _parts(widths, columns):
+        for row in rows:
+            yield _INDENT + "  ".join(row[at].ljust(widths[at]) for at in part).rstrip()
+
+
+def _parts(widths: Sequence[int], columns: int | None) -> Iterator[list[int]]:
+    """Which columns stand side by side: in each part the first one, and as many others as have room."""
+    part = [0]
+    for at in range(1, len(widths)):
+        taken = len(_INDENT) + sum(widths[other] + 2 for other in part) + widths[at]
+        if columns is not None and taken > columns and len(part) > 1:
+            yield part
+            part = [0]
+        part.append(at)
+    yield part
 
 
 def _tree(name: str, value: Any, depth: int) -> Iterator[str]:

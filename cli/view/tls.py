@@ -5,12 +5,19 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cli.view.client import AdminError
+from fleet.cause import cause_of
+from fleet.errors import SettingsError
+from fleet.tls_files import Files, check
 
 if TYPE_CHECKING:
     import argparse
+
+
+DEFAULT_NAME: Final = "warmroute"
+"""As `server_name` of the settings has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,7 @@ class AdminTls:
 
     context: ssl.SSLContext
     server_name: str | None = None
+    shows_certificate: bool = False
 
 
 def tls_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +38,9 @@ def tls_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(f"--admin-{name}", type=Path, metavar="FILE", help=text)
     parser.add_argument(
-        "--admin-name", metavar="NAME", help="name in the server's certificate; default: the URL's host"
+        "--admin-name",
+        metavar="NAME",
+        help=f"name in the server's certificate; default: {DEFAULT_NAME} with --admin-ca, or the URL's host",
     )
 
 
@@ -44,22 +54,20 @@ def tls_of(args: argparse.Namespace) -> AdminTls | None:
         raise AdminError("--admin-certificate and --admin-key go together")
     if not any((args.admin_ca, args.admin_certificate, args.admin_name)):
         return None
+    files = Files(
+        None if args.admin_certificate is None else str(args.admin_certificate),
+        None if args.admin_key is None else str(args.admin_key),
+        None if args.admin_ca is None else str(args.admin_ca),
+        flags="--admin",
+    )
     try:
-        context = ssl.create_default_context(cafile=args.admin_ca)
+        check("", files)
+        context = ssl.create_default_context(cafile=files.ca_file)
+        if files.certificate_file is not None:
+            context.load_cert_chain(files.certificate_file, files.key_file)
+    except SettingsError as error:
+        raise AdminError("; ".join(error.problems)) from error
     except OSError as error:
-        raise AdminError(f"{args.admin_ca}: {_told(error)}") from error
-    if args.admin_certificate is not None:
-        try:
-            # Without a function that says so, OpenSSL would ask the terminal for a password.
-            context.load_cert_chain(args.admin_certificate, args.admin_key, password=_no_password)
-        except (OSError, ValueError) as error:
-            raise AdminError(f"{args.admin_certificate}, {args.admin_key}: {_told(error)}") from error
-    return AdminTls(context, args.admin_name)
-
-
-def _told(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or "it cannot be used"
-
-
-def _no_password() -> bytes:
-    raise ValueError("the key has a password")
+        raise AdminError(f"--admin-ca, --admin-certificate, --admin-key: {cause_of(error)}") from error
+    name = args.admin_name or (DEFAULT_NAME if args.admin_ca is not None else None)
+    return AdminTls(context, name, files.certificate_file is not None)

@@ -200,7 +200,7 @@ def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
     monkeypatch: pytest.MonkeyPatch,
     unused_tcp_port: int,
 ) -> None:
-    monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", f"http://127.0.0.1:{unused_tcp_port}")
+    monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None}}
     assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
     told = capsys.readouterr().err
@@ -314,3 +314,31 @@ def test_nothing_known_is_status_1(admin: Any, document: Any, capsys: pytest.Cap
 def test_nobody_there_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "a:1", "--admin", "127.0.0.1:1", "--ext-proc-admin", "127.0.0.1:2"]) == 2
     assert "cannot be reached" in capsys.readouterr().err
+
+
+def test_tables_stand_in_parts_that_have_room() -> None:
+    """Every column with its row's address, and no line wider than the terminal."""
+    terms = {"wait_seconds": 0.07123, "cold_seconds": 0.01, "penalty_seconds": 0.02, "matched_blocks": 7}
+    entry = {"address": "10.0.0.1:8000", "cost": 0.17, **terms, "queue_depth": 11.0, "kv_ratio": 0.41}
+    document = {"picks": [{**PICK, "considered": [entry, {**entry, "address": "10.0.0.2:8000"}]}]}
+    wide, narrow = explained(document), explained(document, 80)
+    at = next(number for number, line in enumerate(wide) if line.split()[:1] == ["compared"])
+    assert max(map(len, wide[at : at + 3])) > 80
+    parts = [line for line in narrow if line.split()[:1] == ["compared"]]
+    assert len(parts) > 1
+    rows = [line for line in narrow if line.split()[:1] == ["10.0.0.2:8000"]]
+    assert len(rows) == len(parts)
+    assert all(len(line) <= 80 for line in (*parts, *rows))
+    assert sorted(" ".join(parts).replace("compared", "").split()) == sorted(wide[at].split()[1:])
+
+
+def test_that_picks_are_missing_is_told(
+    admin: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
+    admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": WEIGHT}}
+    assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
+    told = capsys.readouterr()
+    assert "has weight" in told.out
+    assert f"http://127.0.0.1:{unused_tcp_port} cannot be reached: connection refused" in told.err
+    assert "no picks are shown: name ext_proc's admin server by --ext-proc-admin" in told.err

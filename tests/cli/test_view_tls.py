@@ -111,6 +111,65 @@ def test_whoever_is_not_meant_gets_and_gives_nothing(
     assert "cannot be reached" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("url", "words", "step"),
+    [
+        ("https://{}", "", "nobody trusted here has signed its certificate (TLS: "),
+        (
+            "https://{}",
+            "--admin-ca {ca} {own} --admin-name zzz",
+            "does not carry 'zzz': name one of its DNS names by",
+        ),
+        ("https://{}", "{own}", "name who has by --admin-ca"),
+        ("{}", "", "It may speak TLS: add --admin-ca, and --admin-certificate with --admin-key where it"),
+        ("http://{}", "--admin-ca {ca} {own}", "It may speak TLS: write https:// in the address"),
+        (
+            "{}",
+            "--admin-ca {ca}",
+            "It may ask for a certificate: name one by --admin-certificate and --admin-key",
+        ),
+        (
+            "{}",
+            "--admin-ca {ca} {strange}",
+            "a certificate for clients that tls.admin.client_ca_file has signed",
+        ),
+    ],
+)
+def test_what_keeps_a_verb_from_a_server_is_told_with_the_option(
+    admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str, words: str, step: str
+) -> None:
+    strange = Authority(tmp_path, "stranger").issue("strange")
+    words = words.format(
+        ca=admin.authority.file, own=" ".join(shown(admin.client)), strange=" ".join(shown(strange))
+    )
+    assert main(["diagnose", "--admin", url.format(admin.address), *words.split()]) == 2
+    told = capsys.readouterr().err
+    assert f"https://{admin.address} cannot be reached: " in told or f"http://{admin.address} cannot" in told
+    assert step in told
+
+
+def test_the_name_is_that_of_the_recipe(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is for --control-name and for `server_name`: the address may be anything."""
+    words = ["--admin-ca", str(admin.authority.file), *shown(admin.client)]
+    assert main(["diagnose", "--admin", admin.address, *words]) == 0
+
+
+def test_the_default_address_is_asked_by_tls_where_an_option_says_so(
+    admin: Admin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of both servers that `explain` asks."""
+    words = ["--admin-ca", str(admin.authority.file), *shown(admin.client)]
+    monkeypatch.setattr("cli.diagnose.DEFAULT_ADMIN", admin.address)
+    monkeypatch.setattr("cli.explain.DEFAULT_ADMIN", admin.address)
+    assert main(["diagnose", *words]) == 0
+    for closed in ("127.0.0.1:1", "https://127.0.0.1:1"):
+        monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", closed.rpartition("/")[2])
+        at = closed.replace("127.0.0.1:1", admin.address)
+        monkeypatch.setitem(VIEWS, "/api/v1/decisions", dict)
+        assert main(["explain", "127.0.0.1:1", "--admin", at, *(words if closed[0] != "h" else [])]) != 0
+        assert "http://127.0.0.1" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("what", ["half", "absent", "no ca", "password", "not pem"])
 def test_files_that_cannot_be_used_are_told_in_a_line(
     tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
@@ -132,7 +191,22 @@ def test_files_that_cannot_be_used_are_told_in_a_line(
     told = capsys.readouterr().err.strip()
     assert told.startswith("warmroute")
     assert "\n" not in told
-    assert ("--admin-" in told) or (str(tmp_path) in told)
+    assert "Errno" not in told
+    assert "_ssl.c" not in told
+    assert "--admin-" in told
+    assert what == "half" or str(tmp_path) in told
+
+
+def test_a_key_of_another_certificate_is_told_by_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    issued, other = authority.issue("client"), authority.issue("other")
+    words = ["--admin-certificate", str(issued.certificate_file), "--admin-key", str(other.key_file)]
+    assert main(["top", "--once", *words]) == 2
+    told = capsys.readouterr().err
+    assert f"--admin-key: '{other.key_file}' is not the key of the first certificate in" in told
+    assert str(issued.certificate_file) in told
 
 
 def test_without_arguments_nothing_is_changed() -> None:
