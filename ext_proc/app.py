@@ -15,7 +15,7 @@ from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.message import MAX_MESSAGE_BYTES
 from ext_proc.routing import Router
-from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, ExtProcService
+from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
 from fleet.credentials import Dialler, grpc_gate, grpc_server
@@ -78,6 +78,8 @@ class ExtProcServer:
             credentials=grpc_server(certificates, settings, "ext_proc"),
             receive_bytes=MAX_MESSAGE_BYTES,
             gate=grpc_gate(certificates, settings, "ext_proc"),
+            # A stream that ends with an error would fail a request: it sees to its first message itself.
+            apart=(SERVICE,),
         )
         self._service.register(self._grpc.server)
         self._share = self._joined(settings, SharedMetrics.on(registry), clock)

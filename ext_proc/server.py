@@ -21,6 +21,7 @@ from ext_proc.server_stream import ExchangeStream, Rules
 from ext_proc.spans import PickSpans
 from ext_proc.unread import Unread, UnreadError
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+from fleet.opening import FIRST_MESSAGE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +42,9 @@ _FIRST_SECONDS: Final = 0.5
 _RESET_SECONDS: Final = 0.005
 """What gRPC may take to tell of a reset after the read that it ended."""
 
-_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 HEALTH_SERVICES: Final = (
-    _SERVICE,
+    SERVICE,
     "inference-extension",
     "readiness",
 )
@@ -108,7 +109,7 @@ class ExtProcService:
             request_deserializer=decode,
             response_serializer=pb.ProcessingResponse.SerializeToString,
         )
-        handler = grpc.method_handlers_generic_handler(_SERVICE, {"Process": process})
+        handler = grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
         server.add_generic_rpc_handlers((handler,))
 
     def reconfigure(self, settings: Settings) -> None:
@@ -139,7 +140,11 @@ class ExtProcService:
         """
         serving = asyncio.create_task(self._serve(context))
         try:
-            await asyncio.wait((serving,))
+            await asyncio.wait((serving,), timeout=FIRST_MESSAGE_SECONDS)
+            if not serving.done():
+                if (stream := self._open.get(serving)) is not None and not stream.begun:
+                    return  # It has said nothing, and ends with OK; so does its read.
+                await asyncio.wait((serving,))
             if serving.result() and not self._closing:
                 await asyncio.sleep(_RESET_SECONDS)
         except UnreadError as error:

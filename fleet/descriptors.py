@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 _MOST: Final = 1_048_576
 """Where the system knows no limit."""
+_GRPC_CONNECTIONS: Final = 65_536
+"""Of one gRPC server: an idle one takes 14 KB."""
 _HTTP_CONNECTIONS: Final = 256
 """Of one HTTP server: far more than scrapers, health checks and people have."""
 
@@ -32,7 +34,7 @@ def raise_limit() -> None:
 
 def grpc_connections() -> int:
     """How many connections a gRPC server may have: a quarter, for there are up to three in a process."""
-    return max(16, _limit() // 4)
+    return max(16, min(_GRPC_CONNECTIONS, _limit() // 4))
 
 
 def http_connections() -> int:

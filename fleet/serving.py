@@ -8,21 +8,21 @@ import gc
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 
 from fleet.allocator import give_back_at_rest, share_one_heap
 from fleet.binding import cannot_listen, prepare
 from fleet.descriptors import grpc_connections, raise_limit
-from fleet.errors import PeerError
+from fleet.health import Health
+from fleet.opening import Openings
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 
     from fleet.gate import GrpcGate
 
@@ -36,6 +36,10 @@ large messages longer that hang on a cycle; Python's own look at everything seve
 of small messages."""
 SOCKET_MODE: Final = 0o660
 """Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
+_UNREAD_BYTES: Final = 65_536
+"""Of a call, beside the message that is read: gRPC's own 4 MiB would be filled by whoever is not read."""
+_IDLE_SECONDS: Final = 300.0
+"""A connection without a call ends after so long. Peers open another one when they have something to say."""
 HANDSHAKE_SECONDS: Final = 5.0
 """For TLS and the first HTTP/2 frames of a connection to a gRPC server; gRPC's own default is two minutes."""
 
@@ -52,6 +56,8 @@ def server_options(
     return (
         ("grpc.max_receive_message_length", receive_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
+        ("grpc.max_connection_idle_ms", round(1000 * _IDLE_SECONDS)),
         ("grpc.so_reuseport", 0),
         # It lets peers send megabytes of the next message before the last one is dealt with.
         ("grpc.http2.bdp_probe", 0),
@@ -76,25 +82,6 @@ PING_SECONDS: Final = 10.0
 _PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
 PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
 """Initial metadata by which our servers tell clients of ours the shortest pause between pings."""
-
-
-FIRST_MESSAGE_SECONDS: Final = 10.0
-"""A peer opens a stream to say something: one that is silent only takes a place."""
-
-T = TypeVar("T")
-
-
-async def first_message(messages: AsyncIterator[T]) -> T | None:
-    """Return the first message of a stream; None: it ended without one.
-
-    Raises:
-        PeerError: it does not come within `FIRST_MESSAGE_SECONDS`.
-    """
-    try:
-        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
-            return await anext(messages, None)
-    except TimeoutError as error:
-        raise PeerError(f"no message within {FIRST_MESSAGE_SECONDS:g} s") from error
 
 
 def permitted_ping_seconds(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
@@ -131,8 +118,11 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None = None,
         receive_bytes: int = MAX_MESSAGE_BYTES,
         gate: GrpcGate | None = None,
+        apart: Collection[str] = (),
     ) -> None:
         """`name` is the section of the settings whose `address` it is.
+
+        Of all methods the first message is bounded in time, but of services that are `apart`.
 
         `services` are names that are as ready as the server (named ""); `alive` serves from the start.
 
@@ -148,9 +138,9 @@ class GrpcServer:
         renewal = () if gate is None else gate.options
         self.server = grpc.aio.server(
             options=(*server_options(connections, receive_bytes), most, *renewal),
-            interceptors=None if gate is None else [gate],
+            interceptors=[*([] if gate is None else [gate]), Openings(apart)],
         )
-        self._health = HealthServicer()
+        self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 
     async def start(self) -> None:

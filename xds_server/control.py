@@ -36,7 +36,7 @@ from fleet.codec import (
 )
 from fleet.errors import PeerError
 from fleet.pick_table import PickTable
-from fleet.serving import PERMITTED_PING, first_message
+from fleet.serving import PERMITTED_PING
 from fleet.turns import Turns
 from fleet.wire import control_pb2
 from xds_server.pulse import LEAST_APART_SECONDS, Pulse, apart_seconds
@@ -252,7 +252,7 @@ class ControlService:
         self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[bytes]:
         stream = WorkerStream(self._broadcast, self._missed)
-        first = await first_message(requests)
+        first = await anext(requests, None)
         if first is None:
             return
         await self._take(stream, first)

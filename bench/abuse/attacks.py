@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.abuse import (
     access_log,
     admin,
+    calls,
     clients,
     control,
     crowd,
@@ -39,7 +40,12 @@ _CROWDS: Final = ("many", "deep_owners", "drip")
 """Answers that name thousands of addresses: these are endpoints from then on, whatever is attacked next."""
 _ANSWERS: Final = tuple(kind for kind in dns.KINDS if kind not in (*_CROWDS, "metadata"))
 """An answer that names the clouds' metadata address is for tests that send nothing there."""
-_SILENT: Final = frozenset({"silent", "nothing", "silent_workers", "silent_agents"})
+_SILENT: Final = frozenset(
+    {
+        "silent", "nothing", "silent_workers", "silent_agents", "silent_check", "silent_logs",
+        "silent_status", "silent_requests",
+    }
+)  # fmt: skip
 """Kinds that send nothing at all."""
 
 
@@ -122,6 +128,11 @@ def _crowd(at: Doors, kind: str, how: dict[str, Any]) -> Awaitable[int]:
     return discovery.attack(at.xds, kind, streams=_STREAMS, **how)
 
 
+def _call(at: Doors, kind: str, how: dict[str, Any]) -> Awaitable[int]:
+    address = {"half_report": at.control, "half_body": at.ext_proc, "silent_requests": at.ext_proc}
+    return calls.attack(address.get(kind, at.xds), kind, **how)
+
+
 _HUGE: Final = {
     "repeated": 100_000, "empty": 8_000_000, "commas": 1_000_000, "allowed": 500_000, "attributes": 500_000
 }  # fmt: skip
@@ -161,6 +172,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     **_each("csds", crowd.KINDS, lambda at, kind, how: crowd.attack(at.xds, at.admin, kind, **how)),
     **_each("csds", ("large_requests",), lambda at, _, how: discovery.fetch_status(at.xds, **how)),
+    **_each("calls", calls.KINDS, _call),
     **_each(
         "control",
         control.KINDS,

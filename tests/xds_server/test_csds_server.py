@@ -12,13 +12,13 @@ import grpc
 import msgspec
 import pytest
 
+from fleet import opening
 from fleet.endpoint import Locality
 from fleet.envoy_api.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.turns import SLICE_SECONDS
 from xds_server.discovery import csds
-from xds_server.discovery import stream as stream_module
 from xds_server.discovery.client import Client
 from xds_server.discovery.csds import (
     MAX_BYTES,
@@ -221,9 +221,9 @@ async def test_requests_that_wait_for_each_other_are_bounded(world: World) -> No
 async def test_a_call_that_says_nothing_takes_no_place_for_long(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "FIRST_MESSAGE_SECONDS", 0.1)
+    monkeypatch.setattr(opening, "FIRST_MESSAGE_SECONDS", 0.1)
     call = world.stub.StreamClientStatus()
-    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert "no message within" in await call.details()
     assert world.service._calls == 0
 

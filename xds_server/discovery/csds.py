@@ -22,7 +22,6 @@ from fleet.errors import PeerError
 from fleet.turns import Turns
 from xds_server.discovery.client import MAX_TEXT
 from xds_server.discovery.status import status_of
-from xds_server.discovery.stream import first_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -142,7 +141,7 @@ class ClientStatusService:
     async def _fetch(self, _: Any, context: Any) -> bytes:
         await self._enter(context)
         try:
-            message = await first_read(context)
+            message = await context.read()
             if message is not _AIO.EOF:
                 return await self.respond(message)
             refused = "no request"
@@ -157,7 +156,7 @@ class ClientStatusService:
     async def _stream(self, _: Any, context: Any) -> None:
         await self._enter(context)
         try:
-            message = await first_read(context)
+            message = await context.read()
             while message is not _AIO.EOF:
                 await context.write(await self.respond(message))
                 message = await context.read()

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from fleet.errors import PeerError
 from fleet.names import TYPE_LISTENER, TYPE_ROUTE
-from fleet.serving import FIRST_MESSAGE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +115,7 @@ class DiscoveryStream:
         unserved, introduced = 0, False
         while True:
             try:
-                message = await (context.read() if introduced else first_read(context))
+                message = await context.read()
             except grpc.aio.InternalError:
                 return  # The connection is gone.
             if message is _AIO.EOF:
@@ -207,16 +205,3 @@ class DiscoveryStream:
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
-
-
-async def first_read(context: Any) -> Any:
-    """Return the first message of a stream, in which a client says what it wants.
-
-    Raises:
-        PeerError: it does not come.
-    """
-    try:
-        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
-            return await context.read()
-    except TimeoutError as error:
-        raise PeerError(f"no message within {FIRST_MESSAGE_SECONDS:g} s") from error

@@ -13,7 +13,6 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.gpu_codec import MAX_TEXT, decode_gpu, decode_report, gpus_of
-from fleet.serving import first_message
 from fleet.turns import Turns
 from fleet.wire import gpu_pb2
 from xds_server.signals.gpu import MAX_NODES
@@ -65,7 +64,7 @@ class GpuReportService:
         stream, node = self._serial, ""
         aliases = peer_addresses(context.peer())
         try:
-            message = await first_message(messages)
+            message = await anext(messages, None)
             while message is not None:
                 node = await self._take(message, node, stream, aliases)
                 yield gpu_pb2.GpuReportAck()

@@ -1,0 +1,175 @@
+"""The first message of a call: each method of a gRPC server begins with it, or ends.
+
+gRPC puts a message together before any of it is read, and a call of which nothing or half a message has come
+is kept for as long as its peer likes. So a call has a time for its first message, less of it while many wait,
+and of very many the oldest ends. A peer that means to say something has said it long before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+
+FIRST_MESSAGE_SECONDS: Final = 10.0
+"""A peer opens a call to say something: one that is silent only takes a place."""
+CROWDED: Final = 64
+"""With more silent calls than this, each has `CROWDED_SECONDS`."""
+CROWDED_SECONDS: Final = 2.0
+MOST_SILENT: Final = 1024
+"""Silent calls of one server; of more the oldest ends."""
+
+
+class Openings(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Stands before all methods of one server, and calls each with its first message at hand."""
+
+    def __init__(self, apart: Collection[str] = ()) -> None:
+        """Services that are `apart` see to their first messages themselves."""
+        self._apart = apart
+        self._silent: deque[tuple[asyncio.Future[None], float]] = deque()
+        """The oldest first; what has ended stays until it is the oldest."""
+        self.waiting = 0
+        """Calls whose first message has not come."""
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """Put the wait before the method that is called."""
+        handler = await continuation(handler_call_details)
+        service = handler_call_details.method.lstrip("/").partition("/")[0]
+        return handler if handler is None or service in self._apart else self._opened(handler)
+
+    async def first(self, context: Any) -> asyncio.Future[Any] | None:
+        """Return a call's first read once it is done, whatever it has come to; None: it is not done in time.
+
+        Then the call's status says so, and the call has to end.
+        """
+        reading: asyncio.Future[Any] = asyncio.ensure_future(context.read())
+        reading.add_done_callback(_look)
+        ended = asyncio.get_running_loop().create_future()
+        self._admit(ended)
+        try:
+            # The read is not cancelled: it ends with the call.
+            await asyncio.wait(
+                (reading, ended), timeout=FIRST_MESSAGE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            early = ended.done()
+            self.waiting -= 1
+            ended.cancel()
+        if reading.done():
+            return reading
+        # No `abort`: its exception leaves circles of objects, of which very many at once hold the loop.
+        context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED)
+        within = (
+            f"within {FIRST_MESSAGE_SECONDS:g} s" if not early else "yet, and too many calls wait for theirs"
+        )
+        context.set_details(f"no message {within}")
+        return None
+
+    def _admit(self, ended: asyncio.Future[None]) -> None:
+        now = asyncio.get_running_loop().time()
+        self.waiting += 1
+        self._silent.append((ended, now))
+        while self._silent:
+            oldest, since = self._silent[0]
+            late = self.waiting > CROWDED and now - since > CROWDED_SECONDS
+            if not (oldest.done() or late or self.waiting > MOST_SILENT):
+                break
+            self._silent.popleft()
+            if not oldest.done():
+                oldest.set_result(None)
+                break  # It leaves with its next turn; one goes for each that comes.
+
+    def _opened(self, handler: Any) -> Any:
+        if handler.request_streaming:
+            return self._of_many(handler, "stream_stream" if handler.response_streaming else "stream_unary")
+        # As streams, whose first message is ours to read.
+        method = self._of_one(handler.unary_stream or handler.unary_unary)
+        return handler._replace(
+            request_streaming=True,
+            response_streaming=True,
+            unary_unary=None,
+            unary_stream=None,
+            stream_stream=method,
+        )
+
+    def _of_one(self, behaviour: Any) -> Any:
+        async def method(_: Any, context: Any) -> None:
+            first = await self.first(context)
+            if first is None:
+                return
+            if (request := first.result()) is grpc.aio.EOF:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a message")
+            if inspect.isasyncgenfunction(behaviour):
+                async for response in behaviour(request, context):
+                    await context.write(response)
+            elif (response := await behaviour(request, context)) is not None:
+                await context.write(response)
+
+        return method
+
+    def _of_many(self, handler: Any, kind: str) -> Any:
+        behaviour = getattr(handler, kind)
+
+        async def answers(_: Any, context: Any) -> Any:
+            if (first := await self.first(context)) is None:
+                return None
+            opened = _Opened(context, first)
+            return await behaviour(opened, opened)
+
+        async def messages(_: Any, context: Any) -> AsyncIterator[Any]:
+            if (first := await self.first(context)) is None:
+                return
+            opened = _Opened(context, first)
+            made = behaviour(opened, opened)
+            try:
+                async for message in made:
+                    yield message
+            finally:
+                await made.aclose()
+
+        return handler._replace(**{kind: messages if inspect.isasyncgenfunction(behaviour) else answers})
+
+
+class _Opened:
+    """The messages of a call from the first one on, and its context for everything beside."""
+
+    __slots__ = ("_context", "_first")
+
+    def __init__(self, context: Any, first: asyncio.Future[Any]) -> None:
+        self._context = context
+        self._first: asyncio.Future[Any] | None = first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def read(self) -> Any:
+        """Return the next message, or gRPC's mark of the end."""
+        if self._first is None:
+            return await self._context.read()
+        message = self._first.result()
+        if message is not grpc.aio.EOF:
+            self._first = None
+        return message
+
+    def __aiter__(self) -> _Opened:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self.read()
+        if message is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return message
+
+
+def _look(reading: asyncio.Future[Any]) -> None:
+    """Take note of how a read ended that nobody waits for any more."""
+    if not reading.cancelled():
+        reading.exception()
