@@ -7,6 +7,7 @@ byte and would show `envoy` where the authority has signed another name.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ ROLES_OF_SERVICES: Final[Mapping[str, tuple[Role, ...]]] = {
 }
 """gRPC service to who may call it; a service that is not here is nobody's."""
 
+_PATH: Final = re.compile(r"[A-Za-z0-9._/~!$&'()*+,;=:@-]*")
+"""A path's characters (RFC 3986, section 3.3), none of them by its number."""
 _SHOWN_NAMES: Final = 4
 _SHOWN_CHARS: Final = 100
 
@@ -52,7 +55,13 @@ class PeerNames:
                 tuple(held.get_values_for_type(x509.DNSName)),
                 tuple(held.get_values_for_type(x509.UniformResourceIdentifier)),
             )
-        except (x509.ExtensionNotFound, ValueError):
+        # Of these two the first is for names that are written down twice, the second for kinds nobody knows.
+        except (
+            x509.DuplicateExtension,
+            x509.UnsupportedGeneralNameType,
+            x509.ExtensionNotFound,
+            ValueError,
+        ):
             return cls()
 
     def __str__(self) -> str:
@@ -85,7 +94,8 @@ def _matches(pattern: str, names: PeerNames) -> bool:
     if "://" in pattern:
         return any(_matches_uri(pattern, uri) for uri in names.uris)
     pattern = pattern.lower()
-    return any(_matches_dns(pattern, name.lower()) for name in names.dns)
+    # In ASCII only: some other letters become plain ones in lower case, as the Kelvin sign does.
+    return any(name.isascii() and _matches_dns(pattern, name.lower()) for name in names.dns)
 
 
 def _matches_dns(pattern: str, name: str) -> bool:
@@ -99,5 +109,11 @@ def _matches_uri(pattern: str, uri: str) -> bool:
     if not pattern.endswith("/*"):
         return uri == pattern
     below = pattern[:-1]
-    # Without steps that lead elsewhere: what reads the URI as a path must come to the same.
-    return uri.startswith(below) and not {"", ".", ".."} & set(uri[len(below) :].split("/"))
+    rest = uri[len(below) :]
+    # Without steps that lead elsewhere, or anything that may stand for them or end the path: what reads the
+    # URI as a path must come to the same.
+    return (
+        uri.startswith(below)
+        and _PATH.fullmatch(rest) is not None
+        and not {"", ".", ".."} & set(rest.split("/"))
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
 
 from bench.certificates import Authority
 from cli.main import main
@@ -44,6 +45,13 @@ def roles(*envoys: str, **others: Any) -> RoleSettings:
         ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns",)), False),
         ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/nsx/e",)), False),
         ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/../other",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/%2e%2e/other",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/?/e",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/e#f",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/e\\..\\f",)), False),
+        ("spiffe://a/ns/*", PeerNames(uris=("spiffe://a/ns/e_1/f-2.g~h:i@j",)), True),
+        ("worker", PeerNames(dns=("wor\u212aer",)), False),
+        ("*.worker.example", PeerNames(dns=("a.wor\u212aer.example",)), False),
         ("envoy", PeerNames(), False),
     ],
 )
@@ -77,6 +85,19 @@ def test_names_are_read_from_the_certificate_whole(tmp_path: Path) -> None:
     issued = Authority(tmp_path).issue("x", "envoy.test", "spiffe://a/b", "10.0.0.1")
     assert PeerNames.of(issued.certificate) == PeerNames(("envoy.test",), ("spiffe://a/b",))
     assert PeerNames.of(Authority(tmp_path, "other").issue("y").certificate) == PeerNames()
+
+
+@pytest.mark.parametrize(
+    "problem", [x509.DuplicateExtension("", x509.OID_COMMON_NAME), x509.UnsupportedGeneralNameType("")]
+)
+def test_a_certificate_whose_names_cannot_be_read_has_none(problem: Exception) -> None:
+    class Odd:
+        @property
+        def extensions(self) -> Any:
+            raise problem
+
+    odd: Any = Odd()
+    assert PeerNames.of(odd) == PeerNames()
 
 
 TEXT = """
