@@ -96,11 +96,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    """A stream that lasts: who has it, and what it is of."""
+    """A stream that lasts: who has it, what it is of, and the first role by which its peer may have it."""
 
     names: PeerNames
     service: str
     address: str
+    role: Role | None
 
 
 class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -125,7 +126,10 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Streams that are being ended, and why."""
 
     def reconfigure(self, roles: RoleSettings | None) -> None:
-        """Take over changed settings; streams that they no longer allow end."""
+        """Take over changed settings; streams that they no longer allow end, or allow by another role.
+
+        What a stream is given may go by its peer's role.
+        """
         self._gate.reconfigure(roles)
         for task, passage in tuple(self._open.items()):
             if task in self._ended:
@@ -133,6 +137,8 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             why = self._gate.refuses(
                 passage.names, passage.service, _allowed(passage.service), passage.address
             )
+            if why is None and self._role(passage.names, passage.service) != passage.role:
+                why = "the peer's role has changed; a new stream goes by the new one"
             if why is not None:
                 self._ended[task] = why
                 task.cancel()
@@ -193,7 +199,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = _Passage(names, service, address)
+        self._open[task] = _Passage(names, service, address, self._role(names, service))
         try:
             yield
         except asyncio.CancelledError:
@@ -205,6 +211,9 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         finally:
             del self._open[task]
             self._ended.pop(task, None)
+
+    def _role(self, names: PeerNames, service: str) -> Role | None:
+        return next((role for role in _allowed(service) if self._gate.has(names, role)), None)
 
     def _names(self, context: Any) -> PeerNames:
         return self._gate.names(next(iter(context.auth_context().get("x509_pem_cert", ())), b""))

@@ -359,6 +359,30 @@ async def test_changed_names_end_streams_that_they_no_longer_allow_and_no_others
         await channel.close()
 
 
+async def test_a_name_that_gets_another_role_loses_its_streams(site: Site) -> None:
+    """What a stream is sent goes by the role that it began with: keys, for one."""
+    _, method, message, _ = ASKED["discovery"]
+    channels = {who: site.channel("xds", who) for who in ("envoy", "spiffe")}
+    calls = {}
+    for who, channel in channels.items():
+        calls[who] = channel.stream_stream(method)(timeout=60)
+        await calls[who].write(message)
+        assert await calls[who].read() is not grpc.aio.EOF
+    await site.xds.apply(
+        site.with_roles(
+            "roles: {envoys: ['spiffe://site.test/front/*'], grpc_clients: [envoy], workers: [worker],"
+            " agents: ['*.gpu.test'], operators: [operator]}"
+        )
+    )
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        while await calls["envoy"].read() is not grpc.aio.EOF:
+            pass
+    assert "role has changed" in await calls["envoy"].details()
+    assert not calls["spiffe"].done()
+    for channel in channels.values():
+        await channel.close()
+
+
 async def test_without_roles_whoever_is_signed_may_do_all(
     tmp_path: Path, unused_tcp_port_factory: Any
 ) -> None:
