@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ext_proc.follower import Follower
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
-from ext_proc.message import MAX_MESSAGE_BYTES
 from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
 from fleet.credentials import Dialler, grpc_gate, grpc_server
-from fleet.serving import GrpcServer
+from fleet.serving import MAX_MESSAGE_BYTES, GrpcServer
 from fleet.tls import Certificates
 
 if TYPE_CHECKING:

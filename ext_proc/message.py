@@ -16,8 +16,6 @@ from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""Of a message as a whole. Other people's Envoys buffer bodies whole, and fail requests with larger ones."""
 MAX_BESIDE_BYTES: Final = 512 * 1024
 """Of a message beside its body: headers, attributes and metadata. Envoy's own limit of headers is 60 KiB by
 default; 8,192 allowed endpoints take half of this."""

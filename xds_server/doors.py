@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 XDS_BYTES: Final = 2 * 1024 * 1024
-"""Of a message from an Envoy: 20,000 names of some 100 bytes, or a batch of its access log."""
+"""Of a message from an Envoy: 20,000 names of some 50 characters, or a batch of its access log."""
 CONTROL_BYTES: Final = 1024 * 1024
 """Of a worker's or GPU agent's report, unless there are more endpoints than take so much."""
 _ENDPOINT_BYTES: Final = 128

@@ -19,7 +19,6 @@ from ext_proc.kv.metrics import KvMetrics
 from ext_proc.kv.sequence import MAX_BYTES
 from ext_proc.kv.subscriber import RankSubscriber
 from ext_proc.kv.view import Freshness, KvView
-from ext_proc.kv.zmtp import MAX_MESSAGE_BYTES
 from fleet.turns import Turns
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ logger = logging.getLogger(__name__)
 
 REPLAYS_AT_ONCE: Final = 4
 QUEUED_BYTES: Final = 128 * 1024 * 1024
-"""Of messages that wait, over all publishers: each may have its part, but one whole message."""
+"""Of messages that wait, over all publishers: each has an equal part. A queue that has less than its part
+takes one more message, whatever its size."""
 FAULT_LOG_INTERVAL_SECONDS: Final = 60.0
 
 
@@ -151,7 +151,7 @@ class KvEvents:
     def _share_queue(self) -> None:
         """Let all publishers' queues together take `QUEUED_BYTES`."""
         trackers = [tracker for address in self._sources for tracker in self.view.trackers(address)]
-        limit = min(MAX_BYTES, max(MAX_MESSAGE_BYTES, QUEUED_BYTES // max(1, len(trackers))))
+        limit = min(MAX_BYTES, QUEUED_BYTES // max(1, len(trackers)))
         for tracker in trackers:
             tracker.sequence.limit_bytes = limit
 

@@ -14,9 +14,9 @@ from fleet.errors import PeerError
 
 MAX_FRAMES: Final = 4
 """Of a message. A published one has three: topic, number and payload; a replayed one a delimiter before."""
-MAX_MESSAGE_BYTES: Final = 1024 * 1024
-"""A message beyond this is not taken: a single event as long as that is 9 ms of decoding. Engines write some
-10 KB a step."""
+MAX_KV_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""A message beyond this is not taken: a single event as long as that is 36 ms of decoding. Engines write some
+10 KB a step, but over 1 MB where a step has 200,000 new tokens or 40,000 blocks are evicted at once."""
 _MAX_COMMAND_BYTES: Final = 1024
 _GREETING_BYTES: Final = 64
 _MECHANISM: Final = b"NULL".ljust(20, b"\0")
@@ -45,7 +45,7 @@ class Wire:
         self._kind = kind
         self._greeted = False
         self._buffer = bytearray()
-        """At most one frame of `MAX_MESSAGE_BYTES`, and what came behind it at once."""
+        """At most one frame of `MAX_KV_MESSAGE_BYTES`, and what came behind it at once."""
         self._frames: Message = []
         self._bytes = 0
 
@@ -123,8 +123,8 @@ class Wire:
             raise ZmtpError("a message before the handshake")
         if len(self._frames) >= MAX_FRAMES:
             raise ZmtpError(f"a message of more than {MAX_FRAMES} frames")
-        if self._bytes + size > MAX_MESSAGE_BYTES:
-            raise ZmtpError(f"a message of more than {MAX_MESSAGE_BYTES} bytes")
+        if self._bytes + size > MAX_KV_MESSAGE_BYTES:
+            raise ZmtpError(f"a message of more than {MAX_KV_MESSAGE_BYTES} bytes")
 
     def _command(self, told: bytes) -> None:
         size = told[0] if told else 0

@@ -14,7 +14,7 @@ from ext_proc.kv.connection import Connection
 from ext_proc.kv.sequence import END, MESSAGE_BYTES, Sequencer
 from ext_proc.kv.service import QUEUED_BYTES
 from ext_proc.kv.view import Freshness
-from ext_proc.kv.zmtp import MAX_FRAMES, MAX_MESSAGE_BYTES, Wire, ZmtpError
+from ext_proc.kv.zmtp import MAX_FRAMES, MAX_KV_MESSAGE_BYTES, Wire, ZmtpError
 from fleet.endpoint import KvEventSource
 from tests.ext_proc.kv_publisher import Publisher
 from tests.ext_proc.test_kv_service import SIZE, at, first, running, until, view_of
@@ -60,15 +60,22 @@ def test_a_message_is_refused_before_it_is_kept(name: str) -> None:
             for start in range(0, len(part), 8192):
                 wire.receive(part[start : start + 8192])
                 most = max(most, len(wire._buffer) + wire._bytes)
-    assert most <= MAX_MESSAGE_BYTES + 8192
+    assert most <= MAX_KV_MESSAGE_BYTES + 8192
     assert len(wire._frames) <= MAX_FRAMES
 
 
 def test_the_largest_message_that_is_taken_is_taken() -> None:
-    payload = bytes(MAX_MESSAGE_BYTES - 8)
+    payload = bytes(MAX_KV_MESSAGE_BYTES - 8)
     assert shaken().receive(message(3, payload)) == [[b"", (3).to_bytes(8, "big"), payload]]
     with pytest.raises(ZmtpError, match="bytes"):
         shaken().receive(message(3, payload + b"x"))
+
+
+@pytest.mark.parametrize("size", [1_140_000, 1_250_000, 1_360_000])
+def test_large_steps_of_honest_engines_are_taken(size: int) -> None:
+    """10,000 blocks with hashes of 32 bytes, 200,000 new tokens, 40,000 blocks evicted."""
+    payload = bytes(size)
+    assert shaken().receive(message(3, payload)) == [[b"", (3).to_bytes(8, "big"), payload]]
 
 
 @pytest.mark.parametrize("told", [
@@ -158,7 +165,7 @@ async def test_a_flood_of_whole_messages_waits_at_the_engine(unused_tcp_port: in
             while not any(t.slot.blocks for t in made.kv.view.trackers("127.0.0.1:8001")):
                 most = max(most, sequence.bytes)
                 await asyncio.sleep(0.005)
-        assert most <= sequence.limit_bytes + MAX_MESSAGE_BYTES + MESSAGE_BYTES
+        assert most <= sequence.limit_bytes + MAX_KV_MESSAGE_BYTES + MESSAGE_BYTES
         assert not sending.done()
 
 
