@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CHARS: Final = 16_384
-"""Of a record: node ids and other people's error texts may be as long as a message."""
+"""Of a record, and of each line before it is escaped: node ids and other people's error texts may be as long
+as a message, and have as many lines."""
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _INDENT: Final = "    "
 
@@ -27,6 +28,14 @@ class OneLine(logging.Formatter):
 
     A traceback keeps its lines, each indented: no record begins like that.
     """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record's text; of a long one without its middle: tracebacks end with what was raised."""
+        text = super().format(record)
+        if len(text) <= MAX_CHARS:
+            return text
+        half = MAX_CHARS // 2
+        return f"{text[:half]}... ({len(text)} characters) ...{text[-half:]}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return a record's line."""
@@ -53,6 +62,8 @@ def escaped(text: str) -> str:
 
 
 def _indented(text: str) -> str:
+    if len(text) > 2 * MAX_CHARS:
+        text = text[:MAX_CHARS] + "\n" + text[-MAX_CHARS:]
     return "\n".join(_INDENT + escaped(line) for line in text.split("\n"))
 
 

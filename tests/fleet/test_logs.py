@@ -59,8 +59,18 @@ def test_what_is_printable_stays_as_it_is() -> None:
 
 def test_a_record_has_a_limit() -> None:
     line = formatted("\n" * 10_000_000)
-    assert len(line) < 3 * MAX_CHARS
+    assert len(line) < MAX_CHARS + 100
     assert "characters)" in line
+
+
+def test_a_traceback_has_the_same_limit_and_keeps_its_end() -> None:
+    error = ValueError("\n".join(["\x1b" * 1000] * 10_000) + "\nthe end")
+    record = logging.LogRecord("n", logging.ERROR, "p", 1, "failed", (), (ValueError, error, None))
+    text = OneLine("%(levelname)s %(message)s").format(record)
+    assert len(text) < MAX_CHARS + 100
+    assert text.startswith("ERROR failed")
+    assert text.endswith("the end")
+    assert all(line.startswith("    ") for line in text.split("\n")[1:])
 
 
 def test_lines_of_a_traceback_are_no_records() -> None:
