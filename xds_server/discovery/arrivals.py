@@ -108,14 +108,10 @@ class Arrivals:
 
 
 def _named(client: Client) -> str:
-    return f"{_shown(client.node_id)} (cluster {_shown(client.cluster) or 'without a name'})"
-
-
-def _shown(text: str) -> str:
-    """What a peer says of itself, on one line."""
-    return "".join(char if char.isprintable() else "?" for char in text[:_MOST_CHARS])
+    cluster = client.cluster[:_MOST_CHARS] or "without a name"
+    return f"{client.node_id[:_MOST_CHARS]} (cluster {cluster})"
 
 
 def _from(peer: str) -> str:
     kind, _, rest = unquote(peer).partition(":")
-    return "the Unix socket" if kind == "unix" else _shown(rest)
+    return "the Unix socket" if kind == "unix" else rest[:_MOST_CHARS]
