@@ -56,14 +56,15 @@ class Connection:
             OSError: the connection has ended.
             TimeoutError: the peer shows no life.
         """
-        loop = asyncio.get_running_loop()
-        lost_at = loop.time() + LOST_SECONDS
+        silent = 0.0
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     return await self._some(CHUNK_BYTES)
             except TimeoutError:
-                if loop.time() >= lost_at:
+                # Not by the clock: when our own loop stood still, the peer has not been asked yet.
+                silent += HEARTBEAT_SECONDS
+                if silent >= LOST_SECONDS:
                     raise
                 self._wire.ping()
                 self._flush()

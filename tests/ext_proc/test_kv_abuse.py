@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -205,10 +206,41 @@ async def test_a_peer_that_shows_no_life_is_let_go(monkeypatch: pytest.MonkeyPat
     await server.wait_closed()
 
 
+async def test_a_peer_is_asked_before_it_is_let_go_although_the_loop_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "LOST_SECONDS", 0.3)
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GREETING + ready())
+        heard = b""
+        while b"PING" not in heard:
+            heard += await reader.read(100)
+        writer.write(b"\x04\x06\x04PONG\0")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = Connection(b"SUB")
+    await connection.open(*server.sockets[0].getsockname())
+    reading = asyncio.create_task(connection.read())
+    await asyncio.sleep(0)
+    time.sleep(0.5)  # noqa: ASYNC251 - the stall of this loop that is meant
+    assert b"PONG" in await reading
+    connection.close()
+    await gone.wait()
+    server.close()
+    await server.wait_closed()
+
+
 async def test_an_idle_engine_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     """LibZMQ answers heartbeats, so silence is no fault."""
     monkeypatch.setattr(connections, "HEARTBEAT_SECONDS", 0.02)
-    monkeypatch.setattr(connections, "LOST_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "LOST_SECONDS", 1.0)
     pings = 0
     ping = Wire.ping
 
@@ -219,7 +251,7 @@ async def test_an_idle_engine_stays_connected(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Wire, "ping", counted)
     async with Publisher() as engine, running(at(engine)) as made:
-        await until(lambda: pings > 30)
+        await until(lambda: pings > 75)
         assert made.freshness() is Freshness.WHOLE
         await engine.subscribed()
         await engine.publish(first(1))
