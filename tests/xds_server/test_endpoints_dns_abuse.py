@@ -17,7 +17,7 @@ from fleet.endpoint import Endpoint
 from fleet.settings import DiscoverySettings, PoolSettings
 from xds_server.endpoints import lookup as lookup_module
 from xds_server.endpoints import name_server
-from xds_server.endpoints.factory import make
+from xds_server.endpoints.factory import Maker
 from xds_server.endpoints.lookup import Lookup, State
 from xds_server.endpoints.source import SourceMetrics
 from xds_server.endpoints.special import left_out, special
@@ -164,7 +164,7 @@ async def test_a_source_names_odd_addresses_only_if_the_settings_let_it(
         "max_ttl_seconds": 0.05,
     }
     settings = DiscoverySettings.model_validate({"dns": given, "special_addresses": allowed})
-    made = make(PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry()))
+    made = Maker()(PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry()))
     told: list[tuple[Endpoint, ...]] = []
     task = asyncio.create_task(made.source.run(told.append))
     async with asyncio.timeout(60):

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import PoolSettings, Settings, parse_settings
-from xds_server.endpoints.factory import Made, make
+from xds_server.endpoints.factory import Made, Maker
 from xds_server.endpoints.gate import Verdict
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
@@ -76,7 +76,7 @@ class Kept:
 
     def _make(self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
         if entry is None or entry.file is None:
-            return make(pool, entry, metrics)
+            return Maker()(pool, entry, metrics)
         source = self.sources[entry.file.path] = Scripted(pool)
         source.fault = self.fault
         return Made(source, TroubleReport("scripted", "file", metrics))

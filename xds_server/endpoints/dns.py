@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from ipaddress import ip_address
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import dns.name
@@ -14,6 +16,7 @@ from fleet.endpoint import address_of
 from fleet.settings import EndpointSettings
 from fleet.settings.membership import endpoint_of
 from xds_server.endpoints.lookup import Lookup, Reply, State
+from xds_server.endpoints.name_server import MAX_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 _AT_ONCE: Final = 16
 """Targets of SRV records that are asked for at the same time."""
+MAX_PLACES: Final = 4 * MAX_RECORDS
+"""Addresses with ports that are taken of a source: an SRV record for each, with four addresses each."""
 _JITTER: Final = 0.1
 """Past the TTL, never before it: a cache between us and the zone would only tell the same again."""
 
@@ -56,7 +61,6 @@ class DnsSource:
         self._trouble = trouble
         self._lookup = lookup or Lookup(settings.nameservers)
         self._jitter = jitter
-        self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._memory: dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = {}
         self._problem = ""
         self._ttl: float | None = None
@@ -69,7 +73,7 @@ class DnsSource:
             self._problem, self._ttl = "", None
             places = await (self._by_address() if self._settings.kind == "a" else self._by_service())
             if places is not None:
-                found(self._endpoints(places))
+                found(await self._endpoints(frozenset(places)))
             if self._problem:
                 self._trouble.failed(self._problem)
             else:
@@ -96,33 +100,37 @@ class DnsSource:
         reply = await self._ask(self._settings.name, dns.rdatatype.SRV)
         if reply.state is State.UNKNOWN:
             return None
-        root = dns.name.root
-        offered: list[SRV] = [record for record in reply.records if record.target != root]
-        records = [record for record in offered if record.port]
+        offered = await asyncio.to_thread(_offered, reply.records)
+        records = [record for record in offered if record[2]]
         if offered and not records:
             self._problem = "SRV: no record with a port"
             return None
-        targets = {record.target.to_text().lower() for record in records}
+        targets = {name for _, name, _ in records}
         self._memory = {key: known for key, known in self._memory.items() if key[0] in targets}
-        for priority in sorted({record.priority for record in records}):
-            places = await self._of_targets(
-                [record for record in records if record.priority == priority], reply
-            )
+        for _, same in groupby(records, itemgetter(0)):
+            places = await self._of_targets([record[1:] for record in same], reply)
             # Unknown is not gone: the next priority is for targets that certainly have no address.
             if places is None or places:
                 return places
         return set()
 
-    async def _of_targets(self, records: Sequence[SRV], reply: Reply) -> set[_Place] | None:
-        names = sorted({record.target.to_text().lower() for record in records})
-        asked = await asyncio.gather(*(self._target(name, reply) for name in names))
-        addresses = dict(zip(names, asked, strict=True))
-        places = {
-            (address, record.port)
-            for record in records
-            for address in addresses[record.target.to_text().lower()] or ()
-        }
-        unknown = any(known is None for known in asked)
+    async def _of_targets(self, records: Sequence[_Place], reply: Reply) -> set[_Place] | None:
+        """Return the places of targets, which are in order."""
+        names = list(dict.fromkeys(name for name, _ in records))
+        left, addresses = iter(names), dict[str, frozenset[str] | None]()
+
+        async def ask() -> None:
+            for name in left:
+                addresses[name] = await self._target(name, reply)
+
+        async with asyncio.TaskGroup() as asking:
+            for _ in names[:_AT_ONCE]:
+                asking.create_task(ask())
+        each = ((address, port) for name, port in records for address in sorted(addresses[name] or ()))
+        places = set(islice(each, MAX_PLACES))
+        if next(each, None) is not None:
+            self._problem = f"SRV: more than {MAX_PLACES} places; the others are left out"
+        unknown = any(known is None for known in addresses.values())
         return None if unknown and not places else places
 
     async def _target(self, name: str, reply: Reply) -> frozenset[str] | None:
@@ -131,8 +139,7 @@ class DnsSource:
             for family, addresses in given.items():
                 self._memory[name, family] = addresses
             return frozenset(address for family in FAMILIES for address in given[family])
-        async with self._at_once:
-            return await self._addresses(name)
+        return await self._addresses(name)
 
     async def _addresses(self, name: str) -> frozenset[str] | None:
         """A host's addresses; None while nothing is known of it, empty if it certainly has none."""
@@ -160,14 +167,23 @@ class DnsSource:
             self._problem = reply.problem
         return reply
 
-    def _endpoints(self, places: Iterable[_Place]) -> tuple[Endpoint, ...]:
+    async def _endpoints(self, places: frozenset[_Place]) -> tuple[Endpoint, ...]:
         """In one order, since name servers shuffle."""
-        if places == self._told[0]:
-            return self._told[1]
+        if places != self._told[0]:
+            self._told = places, await asyncio.to_thread(self._made, places)
+        return self._told[1]
+
+    def _made(self, places: frozenset[_Place]) -> tuple[Endpoint, ...]:
         texts = [address_of(host, port) for host, port in sorted(places, key=_order)]
-        endpoints = tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
-        self._told = (frozenset(places), endpoints)
-        return endpoints
+        return tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
+
+
+def _offered(records: Iterable[SRV]) -> list[tuple[int, str, int]]:
+    """Priority, target and port of each service, in one order."""
+    services = [(record.priority, record.target, record.port) for record in records]
+    return sorted(
+        (prio, name.to_text().lower(), port) for prio, name, port in services if name != dns.name.root
+    )
 
 
 def _order(place: _Place) -> tuple[int, int, int]:

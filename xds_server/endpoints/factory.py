@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from xds_server.endpoints.dns import DnsSource
 from xds_server.endpoints.file import FileSource
+from xds_server.endpoints.lookup import Lookup
 from xds_server.endpoints.source import EndpointSource, TroubleReport
 from xds_server.endpoints.special import Screened
 from xds_server.endpoints.static import StaticSource
+from xds_server.http1.turn import Turn
 
 if TYPE_CHECKING:
     import asyncio
@@ -68,17 +70,25 @@ def label(entry: DiscoverySettings | None) -> str:
     return f"dns {entry.dns.name}"
 
 
-def make(pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
-    """Build a source of a pool."""
-    where = f"pool {pool.name}"
-    if entry is None:
-        return Made(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
-    if entry.file is not None:
-        trouble = TroubleReport(f"{where}: file {entry.file.path}", "file", metrics)
-        return Made(_screened(FileSource(pool, entry.file, trouble), entry), trouble)
-    assert entry.dns is not None
-    trouble = TroubleReport(f"{where}: dns {entry.dns.name}", "dns", metrics)
-    return Made(_screened(DnsSource(pool, entry.dns, trouble), entry), trouble)
+class Maker:
+    """Builds sources. Those of DNS take turns, as one name server may answer all of them at once."""
+
+    def __init__(self) -> None:
+        self._turn = Turn(rest=1.0)
+
+    def __call__(self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
+        """Build a source of a pool."""
+        where = f"pool {pool.name}"
+        if entry is None:
+            return Made(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
+        name = f"{where}: {label(entry)}"
+        if entry.file is not None:
+            trouble = TroubleReport(name, "file", metrics)
+            return Made(_screened(FileSource(pool, entry.file, trouble), entry), trouble)
+        assert entry.dns is not None
+        trouble = TroubleReport(name, "dns", metrics)
+        lookup = Lookup(entry.dns.nameservers, self._turn)
+        return Made(_screened(DnsSource(pool, entry.dns, trouble, lookup), entry), trouble)
 
 
 def _screened(source: EndpointSource, entry: DiscoverySettings) -> EndpointSource:

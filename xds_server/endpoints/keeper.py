@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Membership
-from xds_server.endpoints.factory import Key, Running, basis, keys, label, make
+from xds_server.endpoints.factory import Key, Maker, Running, basis, keys, label
 from xds_server.endpoints.gate import Gate, State, Verdict
 from xds_server.endpoints.listed import Listed, noted
 from xds_server.endpoints.merge import merge
@@ -51,7 +51,7 @@ class EndpointKeeper:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
         *,
-        factory: Factory = make,
+        factory: Factory | None = None,
         engine_tls: EngineTls = plaintext,
         reach: Reach | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class EndpointKeeper:
         self._settings = settings
         self._reach = Reach() if reach is None else reach
         self._clock = clock
-        self._factory = factory
+        self._factory = factory or Maker()
         self._engine_tls = engine_tls
         self._metrics = KeeperMetrics(registry)
         self._gate = Gate()
@@ -75,7 +75,7 @@ class EndpointKeeper:
         self._stale = True
         self._synced = asyncio.Event()
         self._over_limit = 0
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = lambda: None
 
     def stand_in(self, last_good: Membership) -> None:
         """Take the last good state; before `start` only."""
@@ -344,7 +344,3 @@ class EndpointKeeper:
         if all(running.found is not None for running in self._running.values()) and not self._gate.untried():
             self._synced.set()
         self.on_change()
-
-
-def _nothing() -> None:
-    """Stands for nobody who listens."""

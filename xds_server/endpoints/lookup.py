@@ -17,6 +17,7 @@ import dns.resolver
 
 from fleet.settings.address import split_host_port
 from xds_server.endpoints.name_server import NameServer
+from xds_server.http1.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ LIFETIME_SECONDS: Final = 4.0
 _EDNS_BYTES: Final = 1232
 """Of a UDP answer (dnsflagday.net 2020); a longer one comes by TCP."""
 
+_ON_LOOP: Final = 256
+"""Addresses that are read on the loop."""
 _ADDRESSES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 
 
@@ -60,8 +63,10 @@ class Reply:
 class Lookup:
     """Asks the given name servers (`ip:port`), or those of the system."""
 
-    def __init__(self, nameservers: Sequence[str] = ()) -> None:
+    def __init__(self, nameservers: Sequence[str] = (), turn: Turn | None = None) -> None:
+        """Questions and answers take turns."""
         self._nameservers = nameservers
+        self._turn = turn or Turn()
         self._backend = dns.asyncbackend.get_backend("asyncio")
         self._resolver: dns.asyncresolver.Resolver | None = None
 
@@ -71,8 +76,9 @@ class Lookup:
         try:
             if self._resolver is None:
                 # On a thread: it may read /etc/resolv.conf.
-                self._resolver = await asyncio.to_thread(_resolver, self._nameservers)
+                self._resolver = await asyncio.to_thread(_resolver, self._nameservers, self._turn)
             absolute = dns.name.from_text(name)
+            await self._turn.take()
             answer = await self._resolver.resolve(
                 absolute,
                 kind,
@@ -91,19 +97,21 @@ class Lookup:
             return _negative([answer.response], f"{kind_text}: no data")
         ttl = float(answer.chaining_result.minimum_ttl)
         if kind == dns.rdatatype.SRV:
-            return Reply(State.FOUND, tuple(answer.rrset), ttl, additional=_additional(answer.response))
-        addresses = _usable(answer.rrset)
+            additional = await asyncio.to_thread(_additional, answer.response)
+            return Reply(State.FOUND, tuple(answer.rrset), ttl, additional=additional)
+        few = len(answer.rrset) <= _ON_LOOP
+        addresses = _usable(answer.rrset) if few else await asyncio.to_thread(_usable, answer.rrset)
         if not addresses:
             return Reply(State.UNKNOWN, problem=f"{kind_text}: no address that can be connected to")
         return Reply(State.FOUND, addresses, ttl)
 
 
-def _resolver(nameservers: Sequence[str]) -> dns.asyncresolver.Resolver:
+def _resolver(nameservers: Sequence[str], turn: Turn) -> dns.asyncresolver.Resolver:
     resolver = dns.asyncresolver.Resolver(configure=not nameservers)
     places = [split_host_port(address) for address in nameservers]
     if not nameservers:
         places = [(entry, resolver.port) for entry in resolver.nameservers if isinstance(entry, str)]
-    resolver.nameservers = [NameServer(*place) for place in places]
+    resolver.nameservers = [NameServer(*place, turn) for place in places]
     resolver.timeout = TRY_SECONDS
     resolver.use_edns(0, 0, _EDNS_BYTES)
     return resolver

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dns.exception
+import dns.flags
 import dns.message
 import dns.nameserver
 import dns.rdatatype
+
+if TYPE_CHECKING:
+    from xds_server.http1.turn import Turn
 
 MAX_RECORDS: Final = 4096
 """Of an answer: as many addresses as have room in one."""
@@ -39,6 +43,12 @@ _NAME_AT: Final[dict[int, int | None]] = {
 class NameServer(dns.nameserver.Do53Nameserver):
     """Asks over UDP, or TCP when the answer is large."""
 
+    def __init__(self, address: str, port: int, turn: Turn) -> None:
+        """Answers are read in turns, which others share: a name server can let many come at one moment."""
+        super().__init__(address, port)
+        self._turn = turn
+        self._large = asyncio.Lock()
+
     async def async_query(
         self,
         request: dns.message.QueryMessage,
@@ -61,16 +71,19 @@ class NameServer(dns.nameserver.Do53Nameserver):
         try:
             async with asyncio.timeout(timeout):
                 wire = await (self._by_tcp(request) if max_size else self._by_udp(request))
-                check(wire)
-                if len(wire) <= _LOOP_BYTES:
-                    response = _read(wire, by_udp=not max_size)
-                else:
-                    response = await asyncio.to_thread(_read, wire, by_udp=not max_size)
         except TimeoutError as error:
             raise dns.exception.Timeout(timeout=timeout) from error  # type: ignore[no-untyped-call]
+        response = await self._read(wire, by_udp=not max_size)
         if not request.is_response(response):
             raise _refused("an answer to another question")
         return response
+
+    async def _read(self, wire: bytes, *, by_udp: bool) -> dns.message.Message:
+        if len(wire) > _LOOP_BYTES:
+            async with self._large:
+                return await asyncio.to_thread(_read, wire, by_udp=by_udp)
+        await self._turn.take()
+        return _read(wire, by_udp=by_udp)
 
     async def _by_udp(self, request: dns.message.QueryMessage) -> bytes:
         loop = asyncio.get_running_loop()
@@ -118,18 +131,25 @@ def _refused(text: str) -> dns.exception.FormError:
 
 
 def _read(wire: bytes, *, by_udp: bool) -> dns.message.Message:
+    check(wire, by_udp=by_udp)
     return dns.message.from_wire(wire, raise_on_truncation=by_udp)
 
 
-def check(wire: bytes) -> None:
+def check(wire: bytes, *, by_udp: bool = False) -> None:
     """Walk over an answer's records.
 
     Raises:
         dns.exception.FormError: it would take long to read, or is none.
+        dns.message.Truncated: it came by UDP and says that there is more, which TCP brings.
     """
     try:
-        _, _, questions, *counts = struct.unpack_from("!HHHHHH", wire)
-        if questions > 1 or sum(counts) > MAX_RECORDS:
+        _, flags, questions, *counts = struct.unpack_from("!HHHHHH", wire)
+        if by_udp and flags & dns.flags.TC:
+            # Some are cut within a record.
+            raise dns.message.Truncated(message=None)  # type: ignore[no-untyped-call]
+        if questions > 1:
+            raise _refused(f"{questions} questions; allowed: 1")
+        if sum(counts) > MAX_RECORDS:
             raise _refused(f"{sum(counts)} records; allowed: {MAX_RECORDS}")
         at, rare = _HEAD_BYTES, 0
         if questions:

@@ -18,6 +18,7 @@ from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import Verdict
 from xds_server.engine_tls import plaintext
 from xds_server.http1.client import Client, FetchError
+from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.auto import kind_of
 from xds_server.signals.engines import ENGINES
 from xds_server.signals.fetch import at_own_port
@@ -82,6 +83,9 @@ class Prober:
         self._engine_tls = engine_tls
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._turn = Turn(rest=1.0)
+        self._starts = Portions[str](self._start, "probes to begin")
+        self._wanted: Mapping[str, tuple[Endpoint, JoiningSettings]] = {}
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         # Connections are not kept: an engine that comes up may still change its process.
@@ -96,10 +100,16 @@ class Prober:
                 del self._tasks[address]
                 self.refusals.pop(address, None)
                 self._end(task)
-        for address, (endpoint, joining) in wanted.items():
+        self._wanted = wanted
+        self._starts.clear()
+        for address in wanted:
             if address not in self._tasks:
-                task = asyncio.create_task(self._follow(endpoint, joining), name=f"probe {address}")
-                self._tasks[address] = (endpoint, joining, task)
+                self._starts.add(address)
+
+    def _start(self, address: str) -> None:
+        endpoint, joining = self._wanted[address]
+        task = asyncio.create_task(self._follow(endpoint, joining), name=f"probe {address}")
+        self._tasks[address] = (endpoint, joining, task)
 
     async def close(self) -> None:
         """Stop every task, and with it its connection."""
@@ -115,6 +125,7 @@ class Prober:
         told: set[str] = set()
         while True:
             async with self._at_once:
+                await self._turn.take()
                 answer = await self._probe(endpoint, joining)
             held_back = self._heard(endpoint.address, answer.verdict)
             _tell(endpoint.address, answer, told, held_back=held_back)

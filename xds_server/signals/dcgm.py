@@ -22,6 +22,7 @@ from fleet.fault_table import FaultClass
 from fleet.faults import FaultLog, classify
 from fleet.gpu import GpuReading, MigSlice, NodeReading, RemappedRows, clocks_reasons
 from xds_server.http1.client import FetchError
+from xds_server.http1.turn import Turn
 from xds_server.signals.aside import Aside
 from xds_server.signals.fetch import PageFetcher
 from xds_server.signals.page import PageError, PageReader
@@ -220,6 +221,7 @@ class DcgmPoller:
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
+        self._turn = Turn()
         self._aside = Aside()
 
     def reconfigure(self, signals: SignalSettings) -> None:
@@ -251,6 +253,7 @@ class DcgmPoller:
         await asyncio.sleep(xxhash.xxh32_intdigest(url.encode()) / 2**32 * min(0.25, self._interval()))
         while True:
             try:
+                await self._turn.take()
                 page = await self._fetcher.fetch(url, self._signals.scrape_timeout_seconds)
                 now = self._clock()
                 self._board.take_page(url, await self._aside.run(len(page), partial(reader.read, page, now)))

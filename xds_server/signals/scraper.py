@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleet.load import Load, same_values, signal
 from xds_server.engine_tls import plaintext
 from xds_server.http1.client import FetchError
+from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.aside import Aside
 from xds_server.signals.engines import reader_of
 from xds_server.signals.fetch import PageFetcher, at_own_port
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import LimitSettings, SignalSettings
-    from xds_server.engine_tls import Dial, EngineTls
+    from xds_server.engine_tls import EngineTls
     from xds_server.signals.engines import EngineReader
 
 _log = logging.getLogger(__name__)
 
 _SOURCE: Final = "scrape"
+_UNKNOWN: Final = Load()
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _ASK_AGAIN_SECONDS: Final = 60.0
@@ -83,8 +85,7 @@ class ScrapeMetrics:
 @dataclass(slots=True)
 class _Target:
     endpoint: Endpoint
-    reader: EngineReader
-    load: Load = field(default_factory=Load)
+    load: Load = _UNKNOWN
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
     beside_after: float = 0.0
@@ -125,6 +126,8 @@ class Scraper:
         self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
+        self._turn = Turn()
+        self._starts = Portions[str](self._follow_target, "scrapes to begin")
         self._aside = Aside()
         self._ending: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
@@ -193,15 +196,18 @@ class Scraper:
         for target in self._targets.values():
             self._stop(target)
         self._targets.clear()
+        self._starts.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
         self._fetcher.close()
 
     def _start(self, endpoint: Endpoint) -> None:
-        reader = self._make_reader(endpoint.engine, endpoint.address, self._signals)
-        target = _Target(endpoint, reader)
-        target.task = asyncio.create_task(self._follow(target), name=f"scrape {endpoint.address}")
-        self._targets[endpoint.address] = target
+        self._targets[endpoint.address] = _Target(endpoint)
         self._untried.add(endpoint.address)
+        self._starts.add(endpoint.address)
+
+    def _follow_target(self, address: str) -> None:
+        if (target := self._targets.get(address)) is not None:
+            target.task = asyncio.create_task(self._follow(target), name=f"scrape {address}")
 
     def _stop(self, target: _Target) -> None:
         task = target.task
@@ -218,27 +224,30 @@ class Scraper:
             self._synced.set()
 
     async def _follow(self, target: _Target) -> None:
-        interval = self._signals.scrape_interval_seconds
-        offset = phase(target.endpoint.address)
+        endpoint, interval = target.endpoint, self._signals.scrape_interval_seconds
+        reader = self._make_reader(endpoint.engine, endpoint.address, self._signals)
+        offset = phase(endpoint.address)
         await asyncio.sleep(offset * min(interval, _FIRST_SPREAD_SECONDS))
         while True:
-            await self._scrape(target)
+            await self._turn.take()
+            await self._scrape(target, reader)
             # The next moment of this endpoint's own grid: a slow scrape skips moments, it shifts none.
             await asyncio.sleep(interval - (self._clock() - offset * interval) % interval)
 
-    async def _scrape(self, target: _Target) -> None:
+    async def _scrape(self, target: _Target, reader: EngineReader) -> None:
         self._metrics.scrapes.inc()
         before, own = target.load, at_own_port(target.endpoint)
         try:
             began = self._clock()
-            url, dial = target.endpoint.metrics_url, self._dial(target.endpoint)
-            page = await self._fetcher.fetch(url, self._signals.scrape_timeout_seconds, dial)
+            page = await self._fetch(
+                target, target.endpoint.metrics_url, self._signals.scrape_timeout_seconds
+            )
             now = self._clock()
             beside = None
-            if target.reader.beside:
-                beside = await self._fetch_beside(target, now, now - began)
-            load = await self._read(target.reader, page, now, beside)
-            self._metrics.malformed_lines.inc(target.reader.malformed_lines)
+            if reader.beside:
+                beside = await self._fetch_beside(target, reader.beside, now, now - began)
+            load = await self._read(reader, page, now, beside)
+            self._metrics.malformed_lines.inc(reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
         except PageError as error:
@@ -265,22 +274,26 @@ class Scraper:
             self._failing.discard(target.endpoint.address)
         self._note_state()
 
-    async def _fetch_beside(self, target: _Target, now: float, used_seconds: float) -> bytes | None:
+    async def _fetch_beside(
+        self, target: _Target, path: str, now: float, used_seconds: float
+    ) -> bytes | None:
         """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
         left = self._signals.scrape_timeout_seconds - used_seconds
         if now < target.beside_after or left <= 0:
             return None
         try:
-            url = urljoin(target.endpoint.metrics_url, target.reader.beside)
-            return await self._fetcher.fetch(url, left, self._dial(target.endpoint))
+            url = urljoin(target.endpoint.metrics_url, path)
+            return await self._fetch(target, url, left)
         except FetchError as error:
             if error.kind == "http_status":
                 target.beside_after = now + _ASK_AGAIN_SECONDS
             return None
 
-    def _dial(self, endpoint: Endpoint) -> Dial | None:
-        """How the pool's engines are spoken to; a page elsewhere has a certificate of its own."""
-        return self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
+    async def _fetch(self, target: _Target, url: str, seconds: float) -> bytes:
+        endpoint = target.endpoint
+        # As the pool's engines are spoken to; a page elsewhere has a certificate of its own.
+        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
+        return await self._fetcher.fetch(url, seconds, dial)
 
     async def _read(self, reader: EngineReader, page: bytes, now: float, beside: bytes | None) -> Load:
         return await self._aside.run(len(page) + len(beside or b""), lambda: reader.read(page, now, beside))

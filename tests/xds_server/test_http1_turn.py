@@ -1,0 +1,230 @@
+"""Turns on the event loop: what is there at one moment does not become one pass."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import dns.message
+import dns.rdatatype
+import dns.rrset
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.settings import (
+    DiscoverySettings,
+    JoiningSettings,
+    LimitSettings,
+    PoolSettings,
+    SignalSettings,
+)
+from xds_server.endpoints import name_server
+from xds_server.endpoints.dns import MAX_PLACES, DnsSource
+from xds_server.endpoints.factory import Maker
+from xds_server.endpoints.gate import Verdict
+from xds_server.endpoints.lookup import Reply, State
+from xds_server.endpoints.probe import Prober
+from xds_server.endpoints.source import SourceMetrics, TroubleReport
+from xds_server.http1.client import Client, FetchError
+from xds_server.http1.turn import Portions, Turn
+from xds_server.signals.scraper import Scraper
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+ENDPOINTS = tuple(
+    Endpoint(f"10.0.{n >> 8}.{n & 255}:80", "p", metrics_url=f"http://e{n}/") for n in range(600)
+)
+
+
+class Passes:
+    """Counts the passes of the loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@asynccontextmanager
+async def counting() -> AsyncIterator[Passes]:
+    passes = Passes()
+
+    async def count() -> None:
+        while True:
+            passes.count += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    yield passes
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_one_task_goes_on_in_a_pass() -> None:
+    turn, at = Turn(), list[tuple[int, int]]()
+
+    async def go(number: int) -> None:
+        await turn.take()
+        at.append((number, passes.count))
+
+    async with counting() as passes:
+        await asyncio.gather(*map(go, range(20)))
+    assert [number for number, _ in at] == list(range(20))
+    assert len({count for _, count in at}) == 20
+
+
+async def test_who_waits_rests_as_long_as_the_one_before_used() -> None:
+    slept, now = list[float](), 0.0
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.tasks.__sleep0()  # type: ignore[attr-defined]
+
+    async def go(used: float) -> None:
+        nonlocal now
+        await turn.take()
+        now += used
+
+    turn = Turn(rest=2.0, clock=lambda: now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xds_server.http1.turn.asyncio.sleep", sleep)
+        await asyncio.gather(go(3.0), go(5.0), go(7.0))
+        now += 1000.0
+        await go(1.0)
+    assert slept == [0.0, 6.0, 10.0, 0.0]
+
+
+async def test_portions_do_each_item_once_and_not_what_is_left_out() -> None:
+    done = list[tuple[int, int]]()
+    async with counting() as passes:
+        portions = Portions[int](lambda item: done.append((item, passes.count)), "test")
+        for item in (*range(500), 3):
+            portions.add(item)
+        portions.discard(400)
+        await until(lambda: len(done) == 499)
+        portions.add(400)
+        await until(lambda: len(done) == 500)
+        portions.add(1000)
+        portions.clear()
+        await asyncio.sleep(0)
+    assert [item for item, _ in done] == [*range(400), *range(401, 500), 400]
+    counts = [count for _, count in done]
+    assert max(map(counts.count, counts)) <= 50
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pass in which each request began; all are answered at once, and none well."""
+    at: list[int] = []
+
+    async def get(*_: object, **__: object) -> object:
+        at.append(PASSES[0].count)
+        raise FetchError("refused", "nobody listens")
+
+    monkeypatch.setattr(Client, "get", get)
+    return at
+
+
+PASSES: list[Passes] = [Passes()]
+
+
+@pytest.mark.parametrize("kind", ["scrapes", "probes"])
+async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: list[int]) -> None:
+    """Late timers all fire in one pass: 5,000 engines that refuse connections held the loop for seconds."""
+    heard: list[Verdict] = []
+    async with counting() as PASSES[0]:
+        if kind == "scrapes":
+            asker: Any = Scraper(SignalSettings(scrape_interval_seconds=3600.0), LimitSettings())
+            asker.update(Membership((Pool("p", ENDPOINTS),)))
+        else:
+            asker = Prober(lambda _, verdict: bool(heard.append(verdict)))
+            asker.update({each.address: (each, JoiningSettings()) for each in ENDPOINTS})
+        tasks = len(asyncio.all_tasks())
+        await until(lambda: len(begun) >= len(ENDPOINTS))
+        await asyncio.sleep(0)
+        await asker.close()
+    assert tasks < 20
+    assert len(set(begun)) == len(begun)
+    assert kind == "scrapes" or set(heard) == {Verdict.NOT_READY}
+
+
+async def test_sources_read_one_answer_in_a_pass_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One name server may answer all questions of all sources at one moment."""
+    read, at = name_server._read, list[int]()
+    held: list[tuple[bytes, Any]] = []
+
+    class Holding(asyncio.DatagramProtocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+        def datagram_received(self, data: bytes, peer: Any) -> None:
+            held.append((data, peer))
+
+    def noting(wire: bytes, *, by_udp: bool) -> dns.message.Message:
+        at.append(passes.count)
+        return read(wire, by_udp=by_udp)
+
+    monkeypatch.setattr(name_server, "_read", noting)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Holding, local_addr=("127.0.0.1", 0))
+    maker, metrics = Maker(), SourceMetrics(CollectorRegistry())
+    address = "{}:{}".format(*transport.get_extra_info("sockname"))
+    tasks = []
+    for number in range(20):
+        entry = {"dns": {"name": f"e{number}.test", "port": 80, "nameservers": [address]}}
+        settings = DiscoverySettings.model_validate_json(json.dumps(entry))
+        tasks.append(asyncio.create_task(maker(PoolSettings(name="p"), settings, metrics).source.run(print)))
+    async with counting() as passes:
+        await until(lambda: len(held) >= 40)
+        for query, peer in held:
+            transport.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), peer)
+        await until(lambda: len(at) >= 40)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    transport.close()
+    assert len(set(at)) == len(at)
+
+
+class Services:
+    """A lookup: so many services at one name with so many addresses, which does not come along."""
+
+    def __init__(self, services: int, addresses: int) -> None:
+        self._services, self._addresses = services, addresses
+
+    async def ask(self, name: str, kind: dns.rdatatype.RdataType) -> Reply:
+        if kind == dns.rdatatype.SRV:
+            texts = [f"0 0 {n + 1} t.test." for n in range(self._services)]
+            return Reply(State.FOUND, tuple(dns.rrset.from_text_list(name, 1, "IN", "SRV", texts)), 1.0)
+        if kind == dns.rdatatype.AAAA:
+            return Reply(State.EMPTY, ttl=1.0)
+        return Reply(State.FOUND, tuple(f"10.0.{n >> 8}.{n & 255}" for n in range(self._addresses)), 1.0)
+
+
+@pytest.mark.parametrize(("services", "addresses", "most"), [(40, 2000, MAX_PLACES), (2000, 4, 8000)])
+async def test_services_times_addresses_are_bounded(services: int, addresses: int, most: int) -> None:
+    registry, told = CollectorRegistry(), list[tuple[Endpoint, ...]]()
+    entry = {"name": "s.test", "kind": "srv"}
+    settings = DiscoverySettings.model_validate_json(json.dumps({"dns": entry})).dns
+    assert settings is not None
+    trouble = TroubleReport("dns", "dns", SourceMetrics(registry))
+    lookup: Any = Services(services, addresses)
+    source = DnsSource(PoolSettings(name="p"), settings, trouble, lookup)
+    task = asyncio.create_task(source.run(told.append))
+    await until(lambda: bool(told))
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(told[0]) == most
+    failing = registry.get_sample_value("warmroute_endpoint_sources_failing")
+    assert failing == (most == MAX_PLACES)
