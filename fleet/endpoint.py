@@ -50,6 +50,8 @@ class Endpoint:
     """What fails as one with it, its node included."""
     kv_events: KvEventSource | None = None
     """None: the engine publishes none."""
+    screened: bool = False
+    """Whether its pages are asked for only where an engine may be: a source names them, not the settings."""
 
     @property
     def host(self) -> str:

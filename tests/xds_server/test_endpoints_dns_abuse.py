@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dns.exception
@@ -11,20 +13,25 @@ import dns.message
 import dns.rdatatype
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import TypeAdapter
 
 from bench.abuse import dns as attacks
-from fleet.endpoint import Endpoint
-from fleet.settings import DiscoverySettings, PoolSettings
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.settings import DiscoverySettings, ListenerSettings, PoolSettings, Settings
 from xds_server.endpoints import lookup as lookup_module
 from xds_server.endpoints import name_server
 from xds_server.endpoints.factory import Maker
+from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.lookup import Lookup, State
 from xds_server.endpoints.source import SourceMetrics
-from xds_server.endpoints.special import left_out, special
+from xds_server.endpoints.special import brought_back, left_out
+from xds_server.http1.place import place_of
+from xds_server.http1.special import special
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+A = "10.0.0.1:80"
 QUERY = dns.message.make_query("engines.test.", "A").to_wire()
 
 
@@ -130,6 +137,20 @@ async def test_answers_of_others_do_not_hide_the_right_one(
         ("0.0.0.0", "unspecified"),
         ("0.1.2.3", "unspecified"),
         ("::", "unspecified"),
+        ("metadata.goog", "metadata"),
+        ("192.0.0.192", "metadata"),
+        ("fd00:ec2::23", "metadata"),
+        ("2002:a9fe:a9fe::1", "metadata"),
+        ("64:ff9b:1::a9fe:a9fe", "metadata"),
+        ("64:ff9b:1:a9fe:a9:fe00::", "metadata"),
+        ("64:ff9b:1:a9:fe:a9fe::", "metadata"),
+        ("64:ff9b:1::a9:fea9:fe00:0", "metadata"),
+        ("::169.254.169.254", "metadata"),
+        ("::ffff:0:169.254.169.254", "metadata"),
+        ("fec0::1", "site-local"),
+        ("64:ff9b:1:a00:0:100::", ""),
+        ("64:ff9b:1::10.0.0.1", ""),
+        ("2002:a00:1::1", ""),
         ("10.0.0.1", ""),
         ("127.0.0.1", ""),
         ("::1", ""),
@@ -148,6 +169,42 @@ def test_an_endpoints_pages_count_too(url: str) -> None:
     good = Endpoint("10.0.0.1:80", "p", metrics_url="http://10.0.0.1:80/metrics")
     bad = Endpoint("10.0.0.2:80", "p", **{url: "http://169.254.169.254/latest/"})  # type: ignore[arg-type]
     assert left_out([good, bad]) == {"10.0.0.2:80": "metadata"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://\uff11\uff16\uff19.254.169.254/",
+        "http://\u24ea.0.0.0/",
+        "http://169\u3002254\u3002169\u3002254/",
+        "http://metadata\u3002google\u3002internal/",
+    ],
+)
+def test_what_is_dialled_counts_and_not_how_it_is_spelt(url: str) -> None:
+    bad = Endpoint("10.0.0.2:80", "p", metrics_url=url)
+    assert left_out([bad]) == {"10.0.0.2:80": special(place_of(url).host)}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_last_good_state_brings_back_whom_a_source_may_name(allowed: bool) -> None:
+    discovery = {"dns": {"name": "engines.test", "port": 80}, "special_addresses": allowed}
+    text = json.dumps([{"name": "p", "discovery": [discovery]}, {"name": "q"}])
+    pools = TypeAdapter(tuple[PoolSettings, ...]).validate_json(text)
+    good, bad = (Endpoint(address, "p") for address in ("10.0.0.1:80", "169.254.169.254:80"))
+    led = Endpoint("10.0.0.2:80", "p", metrics_url="http://169.254.169.254/latest/")
+    back = brought_back(Membership((Pool("p", (good, bad, led)), Pool("q"))), pools)
+    assert back == {"p": (good, bad, led) if allowed else (replace(good, screened=True),)}
+
+
+async def test_the_last_good_state_of_a_keeper_is_screened() -> None:
+    text = json.dumps({"dns": {"name": "engines.test", "port": 80, "nameservers": ["127.0.0.1:1"]}})
+    pool = PoolSettings(name="p", discovery=(DiscoverySettings.model_validate_json(text),))
+    listener = ListenerSettings(name="l", address="127.0.0.1:1", pool="p")
+    keeper = EndpointKeeper(Settings(pools=(pool,), listeners=(listener,)), CollectorRegistry())
+    keeper.stand_in(Membership((Pool("p", (Endpoint("169.254.169.254:80", "p"), Endpoint(A, "p"))),)))
+    await keeper.start()
+    assert keeper.membership().addresses == (A,)
+    await keeper.close()
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from bench.abuse import pages
+from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.settings import FaultSettings, JoiningSettings, LimitSettings, SignalSettings
+from xds_server.endpoints.probe import Prober
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.place import place_of
+from xds_server.signals.dcgm import DcgmPoller
 from xds_server.signals.fetch import PageFetcher
+from xds_server.signals.gpu import GpuBoard
+from xds_server.signals.scraper import Scraper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -163,6 +172,62 @@ async def test_a_redirect_is_not_long() -> None:
         with pytest.raises(FetchError, match="2049 characters; allowed: 2048"):
             await fetcher.fetch(f"http://{address}/metrics", 60.0)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("url", ["http://elsewhere.test:{port}/", "http://0.0.0.0:{port}/"])
+async def test_a_name_leads_a_screened_request_to_no_special_address(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is resolved anew for each connection, so what was looked at before says nothing."""
+
+    def leads(_host: str, port: int, *_: object, **__: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("0.0.0.0", port))]
+
+    async with serving() as (server, address), PageFetcher(1000) as fetcher:
+        url = url.format(port=address.partition(":")[2])
+        monkeypatch.setattr(socket, "getaddrinfo", leads)
+        with pytest.raises(FetchError, match=r"unspecified.*special_addresses") as caught:
+            await fetcher.fetch(url, 60.0, screened=True)
+        assert not server.connections
+        assert await fetcher.fetch(url, 60.0) == b"ok"
+        with pytest.raises(FetchError):  # nor over the connection that is kept
+            await fetcher.fetch(url, 60.0, screened=True)
+    assert (caught.value.kind, server.connections) == ("connect", 1)
+
+
+async def test_probes_and_pages_of_a_sources_endpoints_are_screened(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    async def get(_: Client, url: str, *__: object, screened: bool = False) -> object:
+        asked.append((url, screened))
+        raise FetchError("connect", "not now")
+
+    monkeypatch.setattr(Client, "get", get)
+    endpoints = tuple(
+        Endpoint(
+            f"10.0.0.{number}:80", "p", metrics_url=f"http://m{number}/", gpu_metrics_url=f"http://g{which}/"
+        )
+        for number, which in enumerate((1, 2, 3, 1, 2))
+    )
+    endpoints = (*(replace(each, screened=True) for each in endpoints[:3]), *endpoints[3:])
+    membership = Membership((Pool("p", endpoints),))
+    signals, limits, registry = SignalSettings(), LimitSettings(), CollectorRegistry()
+    scraper, prober = Scraper(signals, limits), Prober(lambda *_: False)
+    board = GpuBoard(signals, FaultSettings(), registry)
+    poller = DcgmPoller(board, signals, limits, registry)
+    scraper.update(membership)
+    poller.update(membership)
+    prober.update({each.address: (each, JoiningSettings()) for each in endpoints})
+    async with asyncio.timeout(60):
+        while len(set(asked)) < 13:
+            await asyncio.sleep(0.01)
+    for part in (scraper, poller, prober):
+        await part.close()
+    screened = dict(asked)
+    assert [screened[each.metrics_url] for each in endpoints] == [True, True, True, False, False]
+    assert [screened[f"http://{each.address}/v1/models"] for each in endpoints] == [True] * 3 + [False] * 2
+    # One that the settings name too is asked for as they want.
+    assert [screened[f"http://g{which}/"] for which in (1, 2, 3)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

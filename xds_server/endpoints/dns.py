@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint
     from fleet.settings import DnsDiscoverySettings, PoolSettings
     from xds_server.endpoints.source import Found, TroubleReport
+    from xds_server.endpoints.special import Screen
 
 FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 _AT_ONCE: Final = 16
@@ -54,6 +55,7 @@ class DnsSource:
         trouble: TroubleReport,
         lookup: Lookup | None = None,
         jitter: Callable[[], float] = random.random,
+        screen: Screen | None = None,
     ) -> None:
         self.name = f"pool {pool.name}: dns {settings.name} {settings.kind}"
         self._pool = pool
@@ -61,10 +63,11 @@ class DnsSource:
         self._trouble = trouble
         self._lookup = lookup or Lookup(settings.nameservers)
         self._jitter = jitter
+        self._screen = screen
         self._memory: dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = {}
         self._problem = ""
         self._ttl: float | None = None
-        self._told: tuple[frozenset[_Place], tuple[Endpoint, ...]] = (frozenset(), ())
+        self._told: tuple[frozenset[_Place], tuple[Endpoint, ...] | None] = (frozenset(), ())
 
     async def run(self, found: Found) -> None:
         """Resolve until cancelled."""
@@ -72,8 +75,8 @@ class DnsSource:
         while True:
             self._problem, self._ttl = "", None
             places = await (self._by_address() if self._settings.kind == "a" else self._by_service())
-            if places is not None:
-                found(await self._endpoints(frozenset(places)))
+            if places is not None and (endpoints := await self._endpoints(frozenset(places))) is not None:
+                found(endpoints)
             if self._problem:
                 self._trouble.failed(self._problem)
             else:
@@ -167,15 +170,16 @@ class DnsSource:
             self._problem = reply.problem
         return reply
 
-    async def _endpoints(self, places: frozenset[_Place]) -> tuple[Endpoint, ...]:
-        """In one order, since name servers shuffle."""
+    async def _endpoints(self, places: frozenset[_Place]) -> tuple[Endpoint, ...] | None:
+        """In one order, since name servers shuffle; None: they name only what they may not."""
         if places != self._told[0]:
             self._told = places, await asyncio.to_thread(self._made, places)
         return self._told[1]
 
-    def _made(self, places: frozenset[_Place]) -> tuple[Endpoint, ...]:
+    def _made(self, places: frozenset[_Place]) -> tuple[Endpoint, ...] | None:
         texts = [address_of(host, port) for host, port in sorted(places, key=_order)]
-        return tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
+        endpoints = tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
+        return endpoints if self._screen is None else self._screen(endpoints)
 
 
 def _offered(records: Iterable[SRV]) -> list[tuple[int, str, int]]:

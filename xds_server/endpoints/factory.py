@@ -9,7 +9,7 @@ from xds_server.endpoints.dns import DnsSource
 from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.lookup import Lookup
 from xds_server.endpoints.source import EndpointSource, TroubleReport
-from xds_server.endpoints.special import Screened
+from xds_server.endpoints.special import Screen
 from xds_server.endpoints.static import StaticSource
 from xds_server.http1.turn import Turn
 
@@ -82,14 +82,11 @@ class Maker:
         if entry is None:
             return Made(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
         name = f"{where}: {label(entry)}"
+        screen = None if entry.special_addresses else Screen(name)
         if entry.file is not None:
             trouble = TroubleReport(name, "file", metrics)
-            return Made(_screened(FileSource(pool, entry.file, trouble), entry), trouble)
+            return Made(FileSource(pool, entry.file, trouble, screen=screen), trouble)
         assert entry.dns is not None
         trouble = TroubleReport(name, "dns", metrics)
         lookup = Lookup(entry.dns.nameservers, self._turn)
-        return Made(_screened(DnsSource(pool, entry.dns, trouble, lookup), entry), trouble)
-
-
-def _screened(source: EndpointSource, entry: DiscoverySettings) -> EndpointSource:
-    return source if entry.special_addresses else Screened(source)
+        return Made(DnsSource(pool, entry.dns, trouble, lookup, screen=screen), trouble)

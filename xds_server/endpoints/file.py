@@ -17,8 +17,10 @@ from fleet.settings.membership import endpoint_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from fleet.endpoint import Endpoint
     from fleet.settings import FileDiscoverySettings, PoolSettings
     from xds_server.endpoints.source import Found, TroubleReport
+    from xds_server.endpoints.special import Screen
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +40,14 @@ class FileSource:
         settings: FileDiscoverySettings,
         trouble: TroubleReport,
         look_seconds: float = LOOK_SECONDS,
+        screen: Screen | None = None,
     ) -> None:
         self.name = f"pool {pool.name}: file {settings.path}"
         self._pool = pool
         self._path = Path(settings.path)
         self._trouble = trouble
         self._look_seconds = look_seconds
+        self._screen = screen
         self._read: _Signature | None = None
         self._unwatched = False
 
@@ -90,12 +94,18 @@ class FileSource:
             return
         self._read = signature
         try:
-            entries = await asyncio.to_thread(load_endpoints, self._path)
+            endpoints = await asyncio.to_thread(self._load)
         except SettingsError as error:
             self._trouble.failed(str(error))
             return
         self._trouble.fine()
-        found(tuple(endpoint_of(self._pool, entry) for entry in entries))
+        if endpoints is not None:
+            found(endpoints)
+
+    def _load(self) -> tuple[Endpoint, ...] | None:
+        """Read the list; None: it names only what it may not."""
+        endpoints = tuple(endpoint_of(self._pool, entry) for entry in load_endpoints(self._path))
+        return endpoints if self._screen is None else self._screen(endpoints)
 
 
 def _signature(path: Path) -> _Signature | None:

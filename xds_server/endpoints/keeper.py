@@ -15,6 +15,7 @@ from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.readiness import Readiness
 from xds_server.endpoints.source import KeeperMetrics
+from xds_server.endpoints.special import brought_back
 from xds_server.engine_tls import plaintext
 from xds_server.signals.reach import Reach
 
@@ -79,7 +80,7 @@ class EndpointKeeper:
 
     def stand_in(self, last_good: Membership) -> None:
         """Take the last good state; before `start` only."""
-        self._retained = {pool.name: pool.endpoints for pool in last_good.pools if pool.endpoints}
+        self._retained = brought_back(last_good, self._settings.pools)
         self._standing_in = frozenset(self._retained)
 
     async def start(self) -> None:

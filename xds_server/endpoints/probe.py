@@ -141,7 +141,9 @@ class Prober:
         scheme = "http" if dial is None else "https"
         url = f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}"
         try:
-            got, body = await self._client.get(url, joining.probe_timeout_seconds, _MAX_LIST_BYTES, dial)
+            got, body = await self._client.get(
+                url, joining.probe_timeout_seconds, _MAX_LIST_BYTES, dial, screened=endpoint.screened
+            )
         except FetchError as error:
             return _unanswered(url, error)
         status = got.status
@@ -175,7 +177,9 @@ class Prober:
         dial = self._engine_tls(endpoint.pool) if own else None
         asked = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
         try:
-            got, page = await self._client.get(endpoint.metrics_url, timeout_seconds, self._page_bytes, dial)
+            got, page = await self._client.get(
+                endpoint.metrics_url, timeout_seconds, self._page_bytes, dial, screened=endpoint.screened
+            )
         except FetchError as error:
             return Verdict.UNKNOWN, f"{asked} was not to be had ({error.detail})"
         if got.status != _OK:

@@ -12,6 +12,7 @@ from fleet.cause import cause_of
 from fleet.errors import PeerError
 from xds_server.http1.answer import Answer, AnswerError, Budget
 from xds_server.http1.place import Place, place_of
+from xds_server.http1.special import special
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,12 +77,19 @@ class Client:
                 connection.close()
 
     async def get(
-        self, url: str | Place, timeout_seconds: float, most_bytes: int, dial: Dial | None = None
+        self,
+        url: str | Place,
+        timeout_seconds: float,
+        most_bytes: int,
+        dial: Dial | None = None,
+        *,
+        screened: bool = False,
     ) -> tuple[Answer, bytes]:
         """Return an answer of any status and its decoded body, which is empty unless the status is 200.
 
         A URL is remembered; one that a peer chose is told as the `Place` that it leads to. `dial` says how
-        TLS is spoken, None: as the system does.
+        TLS is spoken, None: as the system does. With `screened` no special address is asked, whatever name
+        leads there.
 
         Raises:
             FetchError: it could not be had within the time and the bytes, counted before and after decoding.
@@ -90,7 +98,8 @@ class Client:
         try:
             place = place_of(url) if isinstance(url, str) else url
             async with asyncio.timeout(timeout_seconds):
-                answer = await self._asked(place, dial, answer, timeout_seconds * CONNECT_SHARE)
+                connect_seconds = timeout_seconds * CONNECT_SHARE
+                answer = await self._asked(place, dial, answer, connect_seconds, screened=screened)
                 # zlib leaves Python's lock alone meanwhile, and many empty blocks take it long.
                 body = await asyncio.to_thread(answer.decoded) if answer.encoded else answer.decoded()
         except TimeoutError as error:
@@ -104,16 +113,18 @@ class Client:
             answer.free()
         return answer, body
 
-    async def _asked(self, place: Place, dial: Dial | None, answer: Answer, connect_seconds: float) -> Answer:
+    async def _asked(
+        self, place: Place, dial: Dial | None, answer: Answer, connect_seconds: float, *, screened: bool
+    ) -> Answer:
         request = (place.request + self._headers).encode("latin-1")
-        key = (place.secure, place.host, place.port, dial)
+        key = (place.secure, place.host, place.port, dial, screened)
         while kept := self._idle.get(key):
             connection = kept[-1]
             connection.wake()
             if await self._exchanged(connection, request, answer, key):
                 return answer
             # It was closed from the other side meanwhile, as servers close idle connections.
-        connection = await self._connected(place, dial, connect_seconds)
+        connection = await self._connected(place, dial, connect_seconds, screened=screened)
         if not await self._exchanged(connection, request, answer, key):
             raise AnswerError("protocol", "the connection was closed without an answer")
         return answer
@@ -134,12 +145,15 @@ class Client:
             if not connection.resting:
                 connection.close()
 
-    async def _connected(self, place: Place, dial: Dial | None, seconds: float) -> _Connection:
+    async def _connected(
+        self, place: Place, dial: Dial | None, seconds: float, *, screened: bool
+    ) -> _Connection:
         loop = asyncio.get_running_loop()
         began, connecting = loop.time(), False
         try:
             async with asyncio.timeout(seconds):
                 hosts = await _addresses(place)
+                hosts = _allowed(hosts) if screened else hosts
                 connecting = True
                 connection = await _connect(hosts, place.port, began + seconds)
                 connecting = False
@@ -167,6 +181,21 @@ async def _addresses(place: Place) -> list[str]:
         return [place.host]
     found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _allowed(hosts: list[str]) -> list[str]:
+    """Return those of a host's addresses where an engine may be.
+
+    Raises:
+        FetchError: there are only others.
+    """
+    reasons = {host: special(host) for host in hosts}
+    allowed = [host for host, why in reasons.items() if not why]
+    if hosts and not allowed:
+        host, why = next(iter(reasons.items()))
+        text = f"its host leads to {host} ({why}); set pools.discovery.special_addresses if it is there"
+        raise FetchError("connect", text)
+    return allowed
 
 
 async def _connect(hosts: list[str], port: int, deadline: float) -> _Connection:
@@ -304,5 +333,5 @@ class _Connection(asyncio.Protocol):
             waiter.set_exception(error)
 
 
-_Key = tuple[bool, str, int, "Dial | None"]
+_Key = tuple[bool, str, int, "Dial | None", bool]
 _Idle = dict[_Key, list[_Connection]]

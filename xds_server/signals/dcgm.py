@@ -219,7 +219,8 @@ class DcgmPoller:
             ["kind"],
             registry=registry,
         )
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, bool], asyncio.Task[None]] = {}
+        """By URL, and whether only sources, not the settings, name it (see `Endpoint.screened`)."""
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
         self._turn = Turn()
         self._aside = Aside()
@@ -230,12 +231,15 @@ class DcgmPoller:
 
     def update(self, membership: Membership) -> None:
         """Start and stop reading as endpoints name pages. Call it inside the event loop."""
-        wanted = {endpoint.gpu_metrics_url for endpoint in membership.endpoints if endpoint.gpu_metrics_url}
-        for url in self._tasks.keys() - wanted:
-            self._tasks.pop(url).cancel()
-        for url in wanted - self._tasks.keys():
-            self._tasks[url] = asyncio.create_task(self._poll(url), name="DCGM page")
-        self._board.keep_pages(wanted)
+        screened: dict[str, bool] = {}
+        for endpoint in membership.endpoints:
+            if url := endpoint.gpu_metrics_url:
+                screened[url] = screened.get(url, True) and endpoint.screened
+        for key in self._tasks.keys() - screened.items():
+            self._tasks.pop(key).cancel()
+        for key in screened.items() - self._tasks.keys():
+            self._tasks[key] = asyncio.create_task(self._poll(*key), name="DCGM page")
+        self._board.keep_pages(set(screened))
 
     async def close(self) -> None:
         """End every read."""
@@ -247,14 +251,15 @@ class DcgmPoller:
                 await task
         self._fetcher.close()
 
-    async def _poll(self, url: str) -> None:
+    async def _poll(self, url: str, screened: bool) -> None:  # noqa: FBT001 - a key's part
         reader, failing = DcgmReader(), ""
         # Pages are read spread over the interval, not all at once.
         await asyncio.sleep(xxhash.xxh32_intdigest(url.encode()) / 2**32 * min(0.25, self._interval()))
         while True:
             try:
                 await self._turn.take()
-                page = await self._fetcher.fetch(url, self._signals.scrape_timeout_seconds)
+                seconds = self._signals.scrape_timeout_seconds
+                page = await self._fetcher.fetch(url, seconds, screened=screened)
                 now = self._clock()
                 self._board.take_page(url, await self._aside.run(len(page), partial(reader.read, page, now)))
                 failing = ""

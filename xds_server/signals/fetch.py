@@ -49,8 +49,12 @@ class PageFetcher:
         """Close every connection."""
         self._client.close()
 
-    async def fetch(self, url: str, timeout_seconds: float, dial: Dial | None = None) -> bytes:
+    async def fetch(
+        self, url: str, timeout_seconds: float, dial: Dial | None = None, *, screened: bool = False
+    ) -> bytes:
         """Return the decoded page; `dial` says how TLS is spoken, None: as the system does.
+
+        With `screened` no special address is asked.
 
         Raises:
             FetchError: it could not be had within the time and the byte limit.
@@ -59,7 +63,7 @@ class PageFetcher:
         place: str | Place = url
         for _ in range(_MAX_REDIRECTS + 1):
             left = deadline - time.monotonic()
-            answer, page = await self._client.get(place, left, self._page_bytes, dial)
+            answer, page = await self._client.get(place, left, self._page_bytes, dial, screened=screened)
             if answer.status == _OK:
                 return page
             if answer.status not in _REDIRECTS:

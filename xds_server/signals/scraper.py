@@ -95,7 +95,11 @@ class _Target:
     def same_source(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint is still read from the same place in the same way."""
         held = self.endpoint
-        return (held.metrics_url, held.engine) == (endpoint.metrics_url, endpoint.engine)
+        return (held.metrics_url, held.engine, held.screened) == (
+            endpoint.metrics_url,
+            endpoint.engine,
+            endpoint.screened,
+        )
 
 
 class Scraper:
@@ -293,7 +297,7 @@ class Scraper:
         endpoint = target.endpoint
         # As the pool's engines are spoken to; a page elsewhere has a certificate of its own.
         dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
-        return await self._fetcher.fetch(url, seconds, dial)
+        return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened)
 
     async def _read(self, reader: EngineReader, page: bytes, now: float, beside: bytes | None) -> Load:
         return await self._aside.run(len(page) + len(beside or b""), lambda: reader.read(page, now, beside))
