@@ -137,8 +137,18 @@ class _Server(asyncio.DatagramProtocol):
             self.sent += len(answer)
 
 
-async def attack(address: str, kind: str, *, copies: int = 1, seconds: float = 10.0) -> int:
-    """Answer questions at an address with one of `KINDS`, over UDP so many times, and over TCP."""
+async def attack(
+    address: str,
+    kind: str,
+    *,
+    copies: int = 1,
+    seconds: float = 10.0,
+    listening: asyncio.Event | None = None,
+) -> int:
+    """Answer questions at an address with one of `KINDS`, over UDP so many times, and over TCP.
+
+    `listening` is set once it does.
+    """
     host, port = split_host_port(address)
     loop = asyncio.get_running_loop()
     sent = 0
@@ -165,6 +175,8 @@ async def attack(address: str, kind: str, *, copies: int = 1, seconds: float = 1
     transport, datagrams = await loop.create_datagram_endpoint(
         lambda: _Server(kind, copies), local_addr=(host, port)
     )
+    if listening is not None:
+        listening.set()
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -79,8 +79,18 @@ KINDS: Final[dict[str, Callable[[], Iterable[bytes]]]] = {
 """What follows a request, part by part."""
 
 
-async def attack(address: str, kind: str, *, most_bytes: int = 64 << 20, seconds: float = 10.0) -> int:
-    """Answer with one of `KINDS` until so many bytes are sent or the time is over."""
+async def attack(
+    address: str,
+    kind: str,
+    *,
+    most_bytes: int = 64 << 20,
+    seconds: float = 10.0,
+    listening: asyncio.Event | None = None,
+) -> int:
+    """Answer with one of `KINDS` until so many bytes are sent or the time is over.
+
+    `listening` is set once somebody may connect.
+    """
     sent = 0
     over, serving = asyncio.Event(), set[asyncio.Task[None]]()
     parts = KINDS[kind]
@@ -111,6 +121,8 @@ async def attack(address: str, kind: str, *, most_bytes: int = 64 << 20, seconds
 
     host, port = split_host_port(address)
     server = await asyncio.start_server(serve, host, port)
+    if listening is not None:
+        listening.set()
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

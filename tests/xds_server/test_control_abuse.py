@@ -90,7 +90,9 @@ async def test_counts_beyond_belief_cut_nobody_off(site: Site) -> None:
     async with attacked(site, "counts", addresses=(A.address,)):
         await until(lambda: store.view is not None and bool(store.view.in_flight_elsewhere))
         await until(lambda: site.store.in_flight().get(A.address, 0) >= 2 * MAX_IN_FLIGHT)
-        await asyncio.sleep(1.0)  # several rounds of being told
+        for weight in (2, 3, 4):  # rounds of being told
+            site.store.publish(FleetView(MEMBERSHIP, {A.address: weight, B.address: 1}))
+            await until(lambda: store.view is not None and store.view.weights.get(A.address) == weight)  # noqa: B023
         assert registry.get_sample_value("warmroute_follower_connected") == 1
         assert registry.get_sample_value("warmroute_follower_breaks_total") == 0
     assert site.value("worker_faults_total") == 0

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dns.exception
+import dns.flags
 import dns.message
 import dns.rdatatype
+import dns.rrset
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
@@ -22,32 +24,53 @@ from xds_server.endpoints import lookup as lookup_module
 from xds_server.endpoints import name_server
 from xds_server.endpoints.factory import Maker
 from xds_server.endpoints.keeper import EndpointKeeper
-from xds_server.endpoints.lookup import Lookup, State
+from xds_server.endpoints.lookup import Lookup, Reply, State
 from xds_server.endpoints.source import SourceMetrics
 from xds_server.endpoints.special import brought_back, left_out
 from xds_server.http1.place import place_of
 from xds_server.http1.special import special
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 A = "10.0.0.1:80"
 QUERY = dns.message.make_query("engines.test.", "A").to_wire()
 
 
+class Hostile:
+    """A name server that answers in one of the ways of `bench.abuse`, and counts the questions."""
+
+    def __init__(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._address = address
+        self._patch = monkeypatch
+        self._task: asyncio.Task[int] | None = None
+        self.asked = 0
+
+    async def start(self, kind: str) -> str:
+        """Return the address, once it listens there."""
+        answer, listening = attacks.KINDS[kind], asyncio.Event()
+
+        def counted(query: bytes) -> bytes:
+            self.asked += 1
+            return answer(query)
+
+        self._patch.setitem(attacks.KINDS, kind, counted)
+        attack = attacks.attack(self._address, kind, seconds=600.0, listening=listening)
+        self._task = asyncio.create_task(attack)
+        await listening.wait()
+        return self._address
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
 @pytest.fixture
-async def hostile(unused_tcp_port: int) -> AsyncIterator[Callable[..., str]]:
-    tasks: list[asyncio.Task[int]] = []
-    address = f"127.0.0.1:{unused_tcp_port}"
-
-    def start(kind: str, copies: int = 1) -> str:
-        tasks.append(asyncio.create_task(attacks.attack(address, kind, copies=copies, seconds=60.0)))
-        return address
-
-    yield start
-    for task in tasks:
-        task.cancel()
-        await asyncio.wait([task])
+async def hostile(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hostile]:
+    server = Hostile(f"127.0.0.1:{unused_tcp_port}", monkeypatch)
+    yield server
+    await server.stop()
 
 
 @pytest.mark.parametrize("kind", ["deep", "deep_owners", "types", "pointers", "counted", "cut_off"])
@@ -67,8 +90,28 @@ def test_an_answer_that_is_slow_to_read_is_not_read(kind: str) -> None:
     assert looked <= len(wire)
 
 
+def test_an_answer_that_is_cut_within_a_record_is_asked_for_by_tcp() -> None:
+    """Some name servers fill a datagram to its end, and say that there is more."""
+    response = dns.message.make_response(dns.message.make_query("engines.test.", "A"))
+    addresses = [f"10.0.0.{number}" for number in range(60)]
+    response.answer.append(dns.rrset.from_text("engines.test.", 30, "IN", "A", *addresses))
+    response.flags |= dns.flags.TC
+    wire = response.to_wire()[:510]
+    with pytest.raises(dns.message.Truncated):
+        name_server.check(wire, by_udp=True)
+    with pytest.raises(dns.exception.FormError, match="cut off"):
+        name_server.check(wire)
+
+
+def test_two_questions_are_refused_as_such() -> None:
+    query = dns.message.make_query("engines.test.", "A")
+    query.question *= 2
+    with pytest.raises(dns.exception.FormError, match="2 questions; allowed: 1"):
+        name_server.check(query.to_wire())
+
+
 async def test_a_large_answer_is_read_beside_the_loop(
-    hostile: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
     read = name_server._read
@@ -79,29 +122,48 @@ async def test_a_large_answer_is_read_beside_the_loop(
         return read(wire, by_udp=by_udp)
 
     monkeypatch.setattr(name_server, "_read", noting)
-    address = hostile("many")
-    await asyncio.sleep(0.05)
+    address = await hostile.start("many")
     reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
     assert len(reply.records) == 4000
     assert threads
     assert threading.main_thread() not in threads
 
 
+NO_ANSWER = "A: no answer in time"
+NAMELESS = "A: every name server failed: "
+PROBLEMS = {
+    "deep": NAMELESS + "FormError, Truncated",
+    "deep_owners": NAMELESS + "FormError, Truncated",
+    "types": NAMELESS + "FormError, Truncated",
+    "loop": NAMELESS + "ChainTooLong",
+    "chain": NAMELESS + "ChainTooLong, Truncated",
+    "denied_chain": NAMELESS + "ChainTooLong, Truncated",
+    "pointers": NAMELESS + "FormError",
+    "wrong_id": NO_ANSWER,
+    "other_question": NAMELESS + "FormError",
+    "cut_off": NAMELESS + "FormError, Truncated",
+    "counted": NAMELESS + "FormError",
+    "drip": NO_ANSWER,
+    "random": NAMELESS + "FormError, Truncated",
+}
+"""What is said of each; `Truncated` stands for the word over UDP that there is more."""
+
+
 @pytest.mark.parametrize("kind", [kind for kind in attacks.KINDS if kind not in ("many", "metadata")])
 async def test_whatever_is_answered_is_unknown_and_raises_nothing(
-    hostile: Callable[[str], str], kind: str, monkeypatch: pytest.MonkeyPatch
+    hostile: Hostile, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup_module, "TRY_SECONDS", 0.2)
-    monkeypatch.setattr(lookup_module, "LIFETIME_SECONDS", 0.5)
-    address = hostile(kind)
-    await asyncio.sleep(0.05)
+    waits = PROBLEMS[kind] == NO_ANSWER
+    monkeypatch.setattr(lookup_module, "TRY_SECONDS", 0.2 if waits else 30.0)
+    monkeypatch.setattr(lookup_module, "LIFETIME_SECONDS", 0.5 if waits else 60.0)
+    address = await hostile.start(kind)
     reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
-    assert reply.state is State.UNKNOWN
-    assert reply.problem
+    assert hostile.asked
+    assert reply == Reply(State.UNKNOWN, problem=PROBLEMS[kind])
 
 
 async def test_answers_of_others_do_not_hide_the_right_one(
-    hostile: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = attacks.KINDS["wrong_id"], attacks.KINDS["metadata"]
     turns = iter([0, 0, 0, 1] * 100)
@@ -113,8 +175,7 @@ async def test_answers_of_others_do_not_hide_the_right_one(
             sent(self, data, peer)
 
     monkeypatch.setattr(attacks._Server, "datagram_received", again)
-    address = hostile("wrong_id")
-    await asyncio.sleep(0.05)
+    address = await hostile.start("wrong_id")
     reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
     assert reply.records == ("169.254.169.254",)
 
@@ -209,10 +270,9 @@ async def test_the_last_good_state_of_a_keeper_is_screened() -> None:
 
 @pytest.mark.parametrize("allowed", [False, True])
 async def test_a_source_names_odd_addresses_only_if_the_settings_let_it(
-    hostile: Callable[[str], str], caplog: pytest.LogCaptureFixture, allowed: bool
+    hostile: Hostile, caplog: pytest.LogCaptureFixture, allowed: bool
 ) -> None:
-    address = hostile("metadata")
-    await asyncio.sleep(0.05)
+    address = await hostile.start("metadata")
     given = {
         "name": "engines.test",
         "port": 80,
@@ -227,7 +287,9 @@ async def test_a_source_names_odd_addresses_only_if_the_settings_let_it(
     async with asyncio.timeout(60):
         while not told and "left out" not in caplog.text:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.3)  # some more rounds
+        enough = hostile.asked + 12
+        while hostile.asked < enough:  # some more rounds, of two questions each
+            await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
     assert bool(told) is allowed

@@ -237,8 +237,10 @@ async def test_of_a_flood_few_bytes_are_read(kind: str, unused_tcp_port: int) ->
     """What was sent lies in the system's buffers: before, it was read to its end, in one turn of the loop."""
     most = 64 << 20
     address = f"127.0.0.1:{unused_tcp_port}"
-    attack = asyncio.create_task(pages.attack(address, kind, most_bytes=most, seconds=60.0))
-    await asyncio.sleep(0.05)
+    listening = asyncio.Event()
+    running = pages.attack(address, kind, most_bytes=most, seconds=60.0, listening=listening)
+    attack = asyncio.create_task(running)
+    await listening.wait()
     async with PageFetcher(1 << 20) as fetcher:
         with pytest.raises(FetchError) as caught:
             await fetcher.fetch(f"http://{address}/metrics", 60.0)
@@ -251,8 +253,9 @@ async def test_of_a_flood_few_bytes_are_read(kind: str, unused_tcp_port: int) ->
 @pytest.mark.parametrize("kind", ["drip", "drip_interim"])
 async def test_bytes_that_keep_coming_buy_no_time(kind: str, unused_tcp_port: int) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
-    attack = asyncio.create_task(pages.attack(address, kind, seconds=60.0))
-    await asyncio.sleep(0.05)
+    listening = asyncio.Event()
+    attack = asyncio.create_task(pages.attack(address, kind, seconds=60.0, listening=listening))
+    await listening.wait()
     async with PageFetcher(1 << 20) as fetcher:
         with pytest.raises(FetchError) as caught:
             await fetcher.fetch(f"http://{address}/metrics", 0.2)
