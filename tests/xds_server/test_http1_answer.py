@@ -42,6 +42,27 @@ WHOLE = {
         b"hello",
         True,
     ),
+    "lines": (
+        CHUNKED
+        + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (b"a 1\n", b"b 2\n"))
+        + b"0\r\n\r\n",
+        b"a 1\nb 2\n",
+        True,
+    ),
+    "identity": (OK + b"transfer-encoding: identity\r\ncontent-length: 5\r\n\r\nhello", b"hello", True),
+    "gzip of two files": (
+        OK
+        + b"content-encoding: gzip\r\ncontent-length: 45\r\n\r\n"
+        + gzip.compress(b"hel")
+        + gzip.compress(b"lo"),
+        b"hello",
+        True,
+    ),
+    "gzip, filled up": (
+        OK + b"content-encoding: gzip\r\ncontent-length: 30\r\n\r\n" + gzip.compress(b"hello") + bytes(5),
+        b"hello",
+        True,
+    ),
     "no page": (b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\n", b"", False),
     "no page, empty": (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"", True),
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
@@ -127,6 +148,35 @@ def test_a_flood_ends_after_few_bytes_in_one_piece_or_in_many(kind: str, most: i
                 answer.take(flood[begin : begin + size])
                 took = begin + size
         assert took <= most + size
+
+
+@pytest.mark.parametrize("size", [24, 60, 100])
+@pytest.mark.parametrize("cut", [1000, 1 << 20])
+def test_a_chunk_a_line_is_a_page(size: int, cut: int) -> None:
+    """Some servers write each line by itself: the framing grows with the page."""
+    line = b"x" * (size - 1) + b"\n"
+    data = CHUNKED + (b"%x\r\n%b\r\n" % (size, line)) * (900_000 // size) + b"0\r\n\r\n"
+    answer, _ = read(data[at : at + cut] for at in range(0, len(data), cut))
+    assert answer.done
+    assert answer.decoded() == line * (900_000 // size)
+
+
+def test_heads_of_17_000_bytes_are_read() -> None:
+    head = b"x-h: " + b"v" * 9000 + b"\r\nset-cookie: a=" + b"v" * 8000
+    answer, _ = read([OK + head + b"\r\ncontent-length: 1\r\n\r\nx"])
+    assert answer.decoded() == b"x"
+
+
+def test_a_bomb_of_many_members_ends() -> None:
+    """What follows each is copied, so that their number has a limit."""
+    for body, kind in (
+        (gzip.compress(b"") * 1000, "protocol"),
+        (gzip.compress(bytes(300_000)) * 4, "too_large"),
+    ):
+        answer, _ = read([OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body), body])
+        with pytest.raises(AnswerError) as caught:
+            answer.decoded()
+        assert caught.value.kind == kind
 
 
 def test_a_body_that_unfolds_beyond_the_limit_is_too_large() -> None:

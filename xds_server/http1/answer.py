@@ -12,15 +12,18 @@ from typing import Final, Literal
 
 from fleet.errors import PeerError
 
-MAX_HEAD_BYTES: Final = 16_384
+MAX_HEAD_BYTES: Final = 32_768
 """Of all heads of an answer together: interim ones (1xx) come before it, as many as a server likes."""
 MAX_FRAMING_BYTES: Final = 16_384
-"""Of chunk sizes and trailers: a body in tiny chunks ends here."""
+"""Of chunk sizes and trailers, beside a part of the body's bytes: a body in tiny chunks ends here."""
+_FRAMING_PART: Final = 4
+"""One in so many bytes: some servers send each line as a chunk."""
 _MAX_LINE_BYTES: Final = 4096
 
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 _STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: |\r?\Z)")
 _SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;.*)?\Z", re.DOTALL)
+_CHUNK: Final = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}\Z")
 _READ: Final = frozenset(
     (b"content-length", b"transfer-encoding", b"content-encoding", b"connection", b"location")
@@ -30,6 +33,9 @@ _NO_BODY: Final = frozenset((204, 304))
 _SWITCHING: Final = 101
 _OK: Final = 200
 _ANY_HEADER: Final = 32 + zlib.MAX_WBITS
+_GZIP: Final = b"\x1f\x8b"
+_MAX_MEMBERS: Final = 64
+"""Of a gzip body, which may be several files one after the other: what follows each is copied."""
 
 _Where = Literal["head", "length", "size", "chunk", "after", "trailer", "close", "done"]
 
@@ -140,16 +146,21 @@ class Answer:
         """
         if not self.encoded:
             return bytes(self.body)
-        decoder = zlib.decompressobj(_ANY_HEADER)
-        try:
-            text = decoder.decompress(self.body, self._most + 1)
-        except zlib.error as error:
-            raise AnswerError("protocol", "its content-encoding is another one") from error
-        if len(text) > self._most:
-            raise AnswerError("too_large", f"more than {self._most} bytes")
-        if not decoder.eof:
-            raise AnswerError("protocol", "its compressed body has no end")
-        return text
+        text, rest = bytearray(), bytes(self.body)
+        for _ in range(_MAX_MEMBERS):
+            decoder = zlib.decompressobj(_ANY_HEADER)
+            try:
+                text += decoder.decompress(rest, self._most + 1 - len(text))
+            except zlib.error as error:
+                raise AnswerError("protocol", "its content-encoding is another one") from error
+            if len(text) > self._most:
+                raise AnswerError("too_large", f"more than {self._most} bytes")
+            if not decoder.eof:
+                raise AnswerError("protocol", "its compressed body has no end")
+            rest = decoder.unused_data
+            if not rest.startswith(_GZIP):
+                return bytes(text)  # Zeros may fill up a last block.
+        raise AnswerError("protocol", f"a compressed body of more than {_MAX_MEMBERS} members")
 
     def _heads(self, data: bytes) -> int:
         """Read heads up to that of the answer itself; return where in `data` its body begins."""
@@ -210,6 +221,8 @@ class Answer:
         self.encoded = coding in _CODINGS
         if coding not in (b"", b"identity") and not self.encoded:
             raise AnswerError("protocol", "a content-encoding that was not asked for")
+        if transfer == b"identity":
+            transfer = b""  # Of RFC 2616: as it is.
         if transfer:
             if transfer != b"chunked":
                 raise AnswerError("protocol", "a transfer-encoding that was not asked for")
@@ -246,18 +259,40 @@ class Answer:
                 if not self._left:
                     self._where = "after"
                 continue
+            if self._where == "size" and (after := self._whole_chunk(data, at)):
+                at = after
+                continue
             end = data.find(b"\n", at, at + _MAX_LINE_BYTES)
             piece = data[at : min(size, at + _MAX_LINE_BYTES) if end < 0 else end + 1]
             self._line += piece
-            self._framing_bytes += len(piece)
-            if self._framing_bytes > MAX_FRAMING_BYTES or len(self._line) > _MAX_LINE_BYTES:
-                raise AnswerError("too_large", f"more than {MAX_FRAMING_BYTES} bytes of chunk sizes")
+            if len(self._line) > _MAX_LINE_BYTES:
+                raise AnswerError("too_large", f"a chunk size of more than {_MAX_LINE_BYTES} bytes")
+            self._use_framing(len(piece))
             at += len(piece)
             if end >= 0:
                 line = bytes(self._line).strip()
                 self._line.clear()
                 self._framed(line)
         return at
+
+    def _whole_chunk(self, data: bytes, at: int) -> int:
+        """Take a chunk that has come whole, as most small ones do; return where it ends, 0: it has not."""
+        found = None if self._line else _CHUNK.match(data, at)
+        if found is None:
+            return 0
+        begin = found.end()
+        end = begin + int(found[1], 16)
+        if begin == end or data[end : end + 2] != b"\r\n":
+            return 0
+        self._use_framing(begin - at + 2)
+        self._append(data[begin:end])
+        return end + 2
+
+    def _use_framing(self, count: int) -> None:
+        self._framing_bytes += count
+        most = MAX_FRAMING_BYTES + len(self.body) // _FRAMING_PART
+        if self._framing_bytes > most:
+            raise AnswerError("too_large", f"more than {most} bytes of chunk sizes")
 
     def _framed(self, line: bytes) -> None:
         """Take a line between chunks."""
