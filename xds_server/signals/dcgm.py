@@ -23,7 +23,7 @@ from fleet.faults import FaultLog, classify
 from fleet.gpu import GpuReading, MigSlice, NodeReading, RemappedRows, clocks_reasons
 from xds_server.http1.client import FetchError
 from xds_server.http1.turn import Turn
-from xds_server.signals.aside import Aside
+from xds_server.signals.aside import Aside, Cost
 from xds_server.signals.fetch import PageFetcher
 from xds_server.signals.page import PageError, PageReader
 
@@ -252,7 +252,7 @@ class DcgmPoller:
         self._fetcher.close()
 
     async def _poll(self, url: str, screened: bool) -> None:  # noqa: FBT001 - a key's part
-        reader, failing = DcgmReader(), ""
+        reader, cost, failing = DcgmReader(), Cost(), ""
         # Pages are read spread over the interval, not all at once.
         await asyncio.sleep(xxhash.xxh32_intdigest(url.encode()) / 2**32 * min(0.25, self._interval()))
         while True:
@@ -261,7 +261,8 @@ class DcgmPoller:
                 seconds = self._signals.scrape_timeout_seconds
                 page = await self._fetcher.fetch(url, seconds, screened=screened)
                 now = self._clock()
-                self._board.take_page(url, await self._aside.run(len(page), partial(reader.read, page, now)))
+                reading = await self._aside.run(cost, len(page), partial(reader.read, page, now))
+                self._board.take_page(url, reading)
                 failing = ""
             except (FetchError, PageError) as error:
                 kind = error.kind if isinstance(error, FetchError) else "too_large"
@@ -269,7 +270,8 @@ class DcgmPoller:
                 if failing != kind:
                     logger.warning("a DCGM exporter's page cannot be read: %s", error)
                 failing = kind
-            await asyncio.sleep(self._interval())
+            pause = cost.pause(self._interval(), self._signals.stale_after_seconds)
+            await asyncio.sleep(self._interval() + pause)
 
     def _interval(self) -> float:
         return self._signals.scrape_interval_seconds

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
@@ -16,7 +17,7 @@ from fleet.load import Load, same_values, signal
 from xds_server.engine_tls import plaintext
 from xds_server.http1.client import FetchError
 from xds_server.http1.turn import Portions, Turn
-from xds_server.signals.aside import Aside
+from xds_server.signals.aside import Aside, Cost
 from xds_server.signals.engines import reader_of
 from xds_server.signals.fetch import PageFetcher, at_own_port
 from xds_server.signals.page import PageError
@@ -88,6 +89,8 @@ class _Target:
     load: Load = _UNKNOWN
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
+    cost: Cost = field(default_factory=Cost)
+    """Of reading its pages."""
     beside_after: float = 0.0
     """When the second page is worth asking for again, on the scraper's clock."""
     task: asyncio.Task[None] | None = None
@@ -95,11 +98,8 @@ class _Target:
     def same_source(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint is still read from the same place in the same way."""
         held = self.endpoint
-        return (held.metrics_url, held.engine, held.screened) == (
-            endpoint.metrics_url,
-            endpoint.engine,
-            endpoint.screened,
-        )
+        same = held.metrics_url == endpoint.metrics_url and held.screened is endpoint.screened
+        return same and held.engine == endpoint.engine
 
 
 class Scraper:
@@ -235,22 +235,23 @@ class Scraper:
         while True:
             await self._turn.take()
             await self._scrape(target, reader)
+            pause = target.cost.pause(interval, self._signals.stale_after_seconds)
             # The next moment of this endpoint's own grid: a slow scrape skips moments, it shifts none.
-            await asyncio.sleep(interval - (self._clock() - offset * interval) % interval)
+            await asyncio.sleep(pause + interval - (self._clock() + pause - offset * interval) % interval)
 
     async def _scrape(self, target: _Target, reader: EngineReader) -> None:
         self._metrics.scrapes.inc()
         before, own = target.load, at_own_port(target.endpoint)
         try:
             began = self._clock()
-            page = await self._fetch(
-                target, target.endpoint.metrics_url, self._signals.scrape_timeout_seconds
-            )
+            seconds = self._signals.scrape_timeout_seconds
+            page = await self._fetch(target, target.endpoint.metrics_url, seconds)
             now = self._clock()
             beside = None
             if reader.beside:
                 beside = await self._fetch_beside(target, reader.beside, now, now - began)
-            load = await self._read(reader, page, now, beside)
+            size = len(page) + len(beside or b"")
+            load = await self._aside.run(target.cost, size, partial(reader.read, page, now, beside))
             self._metrics.malformed_lines.inc(reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
@@ -278,11 +279,9 @@ class Scraper:
             self._failing.discard(target.endpoint.address)
         self._note_state()
 
-    async def _fetch_beside(
-        self, target: _Target, path: str, now: float, used_seconds: float
-    ) -> bytes | None:
+    async def _fetch_beside(self, target: _Target, path: str, now: float, used: float) -> bytes | None:
         """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
-        left = self._signals.scrape_timeout_seconds - used_seconds
+        left = self._signals.scrape_timeout_seconds - used
         if now < target.beside_after or left <= 0:
             return None
         try:
@@ -298,9 +297,6 @@ class Scraper:
         # As the pool's engines are spoken to; a page elsewhere has a certificate of its own.
         dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
         return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened)
-
-    async def _read(self, reader: EngineReader, page: bytes, now: float, beside: bytes | None) -> Load:
-        return await self._aside.run(len(page) + len(beside or b""), lambda: reader.read(page, now, beside))
 
     def _failed(self, target: _Target, error: FetchError) -> None:
         endpoint = target.endpoint
