@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fleet.cause import cause_of
+from fleet.directories import make_directories
 from fleet.errors import SettingsError
 from fleet.settings.address import split_host_port
 
@@ -54,7 +55,7 @@ def prepare(field: str, address: str) -> None:
     """
     with _naming(field, address):
         if _is_unix(address):
-            _path(address).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_directories(_path(address).parent)
         _look(address)
 
 

@@ -7,6 +7,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
+from fleet.directories import make_directories
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -36,10 +38,11 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     beside = path.with_name(path.name + ".new")
     with _one_at_a_time:
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_directories(path.parent)
         # Made anew, so that nothing that somebody has put there is followed or written through.
         beside.unlink(missing_ok=True)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # The umask may have taken even the owner's bits.
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
