@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
+from prometheus_client.registry import Collector
 
 from fleet.admin_access import OPEN_PATHS, Access
 from fleet.errors import WarmrouteError
 from fleet.http_server import HttpServer, body_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, Metric
 
     from fleet.gate import Gate
     from fleet.tls import Held
@@ -35,6 +39,8 @@ logger = logging.getLogger(__name__)
 MAX_BODY_BYTES: Final = 1024 * 1024
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 1000
+_PORTION: Final = 200
+"""Entries of a view's list that are written in a pass of the loop; those of an iterator are made then too."""
 _MAX_WORD_CHARS: Final = 256
 
 
@@ -191,9 +197,11 @@ class AdminServer:
         return web.Response(text="ready\n" if ready else "not ready\n", status=200 if ready else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST}
-        )
+        parts = []
+        for family in list(self._registry.collect()):
+            parts.append(generate_latest(_Family(family)))
+            await asyncio.sleep(0)
+        return web.Response(body=b"".join(parts), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _text_handler(text: str) -> Handler:
@@ -206,7 +214,7 @@ def _text_handler(text: str) -> Handler:
 def _view_handler(view: View) -> Handler:
     async def handle(_: web.Request) -> web.Response:
         value = view()
-        return _json(await value if inspect.isawaitable(value) else value)
+        return await _long_json(await value if inspect.isawaitable(value) else value)
 
     return handle
 
@@ -218,7 +226,7 @@ def _query_handler(views: Sequence[QueryView]) -> Handler:
         for view in views:
             told = view(query)
             merged.update(await told if inspect.isawaitable(told) else told)
-        return _json(merged)
+        return await _long_json(merged)
 
     return handle
 
@@ -233,6 +241,36 @@ def _action_handler(action: Action) -> Handler:
         return _json(await answer if inspect.isawaitable(answer) else answer)
 
     return handle
+
+
+class _Family(Collector):
+    """One family of metrics, to be written by itself."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        """Return it."""
+        return (self._family,)
+
+
+async def _long_json(told: Any) -> web.Response:
+    """Write a view whose lists are long some entries at a time: others wait for no more than those."""
+    if not isinstance(told, dict):
+        return _json(told)
+    parts = list[bytes]()
+    for name, value in told.items():
+        parts.append(b"%b%b:" % (b"," if parts else b"{", msgspec.json.encode(name)))
+        if not isinstance(value, (list, Iterator)):
+            parts.append(msgspec.json.encode(value))
+            continue
+        entries, begin = iter(value), b"["
+        while portion := list(islice(entries, _PORTION)):
+            parts += begin, msgspec.json.encode(portion)[1:-1]
+            begin = b","
+            await asyncio.sleep(0)
+        parts.append(b"]" if begin == b"," else b"[]")
+    return web.Response(body=b"".join(parts or [b"{"]) + b"}", content_type="application/json")
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

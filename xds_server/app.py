@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.errors import SnapshotError
@@ -21,6 +20,7 @@ from xds_server.discovery.server import DiscoveryService
 from xds_server.doors import Doors
 from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.endpoints.keeper import EndpointKeeper
+from xds_server.endpoints.listed import restated
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.endpoints.sleepers import Sleepers
 from xds_server.exposition import ClientExposition, EndpointExposition
@@ -38,11 +38,11 @@ from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.standing import Standing
 from xds_server.status import StatusViews
 from xds_server.tick_metrics import TickMetrics
-from xds_server.ticker import Ticker, idle_seconds
+from xds_server.ticker import Staged, Ticker, idle_seconds
 from xds_server.weigh import Weigher, WeightUpdate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
@@ -84,13 +84,12 @@ class XdsServer:
         certificates = certificates or Certificates()
         self._secrets = Secrets.of_server(certificates, settings, registry)
         self._settings, self._store, self._clock = settings, store, clock
-        self._ticker = Ticker(clock)
+        self._ticker, self._staged = Ticker(clock), Staged(self._stages)
         tls, reach = self._secrets.engine_tls, Reach()
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
         self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
-        self._saver = Saver(registry)
-        self._standing = Standing(registry)
+        self._saver, self._standing = Saver(registry), Standing(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
         self._operators = Operators(
             settings,
@@ -223,7 +222,7 @@ class XdsServer:
         while True:
             self._ticker.begin()
             try:
-                self.tick()
+                await self._staged.run()
                 if self.ready:
                     await self._announce_ready()
                     self._arrivals.look()
@@ -260,18 +259,24 @@ class XdsServer:
 
     def tick(self) -> None:
         """Loads to weights to snapshot; Envoys hear of it only if something they act on changed."""
+        self._staged.now()
+
+    def _stages(self) -> Iterator[None]:
         times = self._operators.tick()
         roster = self._take_roster()
         if roster is None:
             return
+        yield
         now = self._clock()
         loads = self._sensing.loads(roster.active, now, self._weigher.in_use)
+        yield
         if self._weigher.restored:
             self._weigher.heard(self._sensing.scraper.answering())
         times.collected()
         overrides = self._operators.overrides()
         update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now), overrides)
         times.computed()
+        yield
         self._metrics.blind.set(len(update.blind_pools))
         self._standing.on_last_good(self._keeper.standing_in() | self._weigher.restored)
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
@@ -288,6 +293,7 @@ class XdsServer:
         self._store.publish(
             FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor, overridden=overridden)
         )
+        yield
         # Last, so that a fault in what only looks on costs no weights.
         self._sampling_ratio_floor = self._sensing.observe(roster.active, loads, now)
 
@@ -322,13 +328,7 @@ class XdsServer:
     def _listed(self) -> list[Listed]:
         """Every endpoint of the keeper's, served or not, with the state of those that get nothing new."""
         leaving = frozenset[str]() if self._roster is None else self._roster.leaving
-        state = dict.fromkeys(self._sleepers.now, "asleep") | dict.fromkeys(
-            self._operators.drained() & leaving, "drained"
-        )
-        return [
-            replace(entry, state=state.get(entry.endpoint.address, entry.state))
-            for entry in self._keeper.listed()
-        ]
+        return restated(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
 
     def _publish(
         self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], ways: Ways

@@ -46,7 +46,10 @@ class StatusViews:
         }
 
     def endpoints(self) -> dict[str, Any]:
-        """Every endpoint, served or not; null is unknown, and a weight of null means no new requests."""
+        """Every endpoint, served or not; null is unknown, and a weight of null means no new requests.
+
+        They are made as they are read: of thousands that takes long.
+        """
         view, in_flight = self._store.view, self._store.in_flight()
         # Without any worker nobody tells what is in flight.
         otherwise = 0 if self._store.traffic() else None
@@ -54,7 +57,7 @@ class StatusViews:
         # Who gets nothing new is not weighed, so only its page tells what it has yet to finish.
         loads = {**self._pages(), **({} if view is None else view.loads)}
         return {
-            "endpoints": [
+            "endpoints": (
                 {
                     "address": listed.endpoint.address,
                     "pool": listed.endpoint.pool,
@@ -66,7 +69,7 @@ class StatusViews:
                     "load": _values(loads.get(listed.endpoint.address)),
                 }
                 for listed in self._listed()
-            ]
+            )
         }
 
     def status(self) -> dict[str, Any]:

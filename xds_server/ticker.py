@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 COALESCE_SECONDS: Final = 0.05
 """Changes of the membership that come together, such as a pool's probes, make one update."""
@@ -58,3 +58,25 @@ class Ticker:
                             await self._wake.wait()
                 if self._urgent:
                     await asyncio.sleep(min(COALESCE_SECONDS, tick_seconds))
+
+
+class Staged:
+    """Does something in stages, between which others may go on, or in one go."""
+
+    def __init__(self, stages: Callable[[], Iterator[None]]) -> None:
+        self._stages = stages
+        self._under_way: Iterator[None] | None = None
+
+    def now(self) -> None:
+        """Do it in one go. What is under way in stages does not go on: its numbers are older."""
+        self._under_way = None
+        for _ in self._stages():
+            pass
+
+    async def run(self) -> None:
+        """Do it in stages, unless it is done anew meanwhile."""
+        stages = self._under_way = self._stages()
+        for _ in stages:
+            await asyncio.sleep(0)
+            if self._under_way is not stages:
+                return

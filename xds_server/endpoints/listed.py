@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ class Listed:
     """`static`, `file PATH`, `dns NAME` or `last good`."""
     not_ready: str | None = None
     """Why its probe does not let it in; None: it is in, or has not been asked yet."""
+
+
+def restated(entries: Iterable[Listed], asleep: Iterable[str], drained: Iterable[str]) -> list[Listed]:
+    """Return the entries with the state of those that get nothing new."""
+    state = dict.fromkeys(asleep, "asleep") | dict.fromkeys(drained, "drained")
+    return [replace(entry, state=state.get(entry.endpoint.address, entry.state)) for entry in entries]
 
 
 def noted(pools: Iterable[Sequence[tuple[str, Sequence[Endpoint]]]]) -> dict[str, str]:
