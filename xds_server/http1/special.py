@@ -1,4 +1,4 @@
-"""Addresses at which no engine is: whoever names them wants something else of xds_server. Pure."""
+"""Addresses at which no engine is: whoever names them wants something else of xds_server."""
 
 from __future__ import annotations
 
