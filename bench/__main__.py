@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import report
+from warmroute.demo import report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,19 +24,19 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.affinity_run import ALONE, ENGINE, Plan, one_run
-from bench.processes import BenchError
 from bench.prompts import WORKLOADS, ideal
-from bench.stats import percentile
-from bench.stream_server import server_binary
+from testing.stream_server import server_binary
+from warmroute.demo import processes, report
+from warmroute.demo.processes import BenchError
+from warmroute.demo.stats import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench.affinity_run import Run
     from bench.prompts import WorkloadName
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _POINTS: Final = 0.05
 _MOST_OVER_MEAN: Final = 1.5

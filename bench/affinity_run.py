@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
-from bench.cpu import CpuMeter
-from bench.load import LoadRun
 from bench.prompts import prompts
-from bench.stream_server import running_server, url_of
+from testing.stream_server import running_server, url_of
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.cpu import CpuMeter
+from warmroute.demo.load import LoadRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.prompts import WorkloadName
-    from bench.stats import Outcome
-    from simulator.workload import Turn
+    from warmroute.demo.stats import Outcome
+    from warmroute.simulator.workload import Turn
 
 ALONE: Final = "least_request"
 ENGINE: Final = EngineSettings(

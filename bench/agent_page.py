@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final, cast
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from bench.processes import free_port
-from fleet.faults import FaultEvent
-from fleet.gpu import GpuReading, NodeReading, NvLink, RemappedRows
-from gpu_agent.metrics import AgentMetrics
-from gpu_agent.page import GpuCollector
-from gpu_agent.reporter import Reporter
+from fleet.gpu.faults import FaultEvent
+from fleet.gpu.reading import GpuReading, NodeReading, NvLink, RemappedRows
+from warmroute.demo.processes import free_port
+from warmroute.gpu_agent.metrics import AgentMetrics
+from warmroute.gpu_agent.page import GpuCollector
+from warmroute.gpu_agent.reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gpu_agent.sampler import Sampler
+    from warmroute.gpu_agent.sampler import Sampler
 
 _GIB: Final = 1024**3
 _SAMPLE_SECONDS: Final = 1.0

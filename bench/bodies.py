@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from bench import report
 from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import fuzz
+from ext_proc.director.director import Router
 from ext_proc.kv.lookup import KvLookup
 from ext_proc.kv.tokens import IdsReader
 from ext_proc.kv.view import KvView
-from ext_proc.request import RouteRequest
-from ext_proc.routing import Router
+from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
+from warmroute.demo import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

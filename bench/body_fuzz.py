@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.body_dense import bad_bytes, dense
 from bench.body_maker import Made, make
-from bench.report import progress
-from ext_proc.exchange import Exchange
-from ext_proc.inquiry import read
-from ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED, UNTOLD
+from ext_proc.director.inquiry import read
 from ext_proc.pick import Pick, Reason
 from ext_proc.prompt import cut, outline, parts, prompts
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
 from ext_proc.prompt.encoding import decode
 from ext_proc.prompt.envelope import Envelope
+from ext_proc.protocol.exchange import Exchange
+from ext_proc.protocol.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED, UNTOLD
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.settings import parse_settings
+from warmroute.demo.report import progress
 
 if TYPE_CHECKING:
-    from ext_proc.request import RouteRequest
+    from ext_proc.protocol.request import RouteRequest
 
 MODES: Final = (NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, UNTOLD)
 BODY_LIMITS: Final = (64, 500, 4096, 524_288)

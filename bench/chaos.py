@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.chaos_events import NAMES, Chaos, Event
 from bench.chaos_site import ENGINE, running_site
 from bench.chaos_traffic import KINDS, Outcome, Traffic
-from bench.stats import percentile
+from warmroute.demo import processes, report
+from warmroute.demo.stats import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _QUIET_SECONDS: Final = 8.0
 """Before the first event: what is usual is measured here."""

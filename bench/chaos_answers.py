@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from simulator.tokens import BYTES_PER_TOKEN
+from warmroute.simulator.tokens import BYTES_PER_TOKEN
 
 PATIENCE_SECONDS: Final = 30.0
 """A request, a silence in a stream or a message that takes longer has failed."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from bench.cluster import POOL
-from bench.processes import BenchError
+from warmroute.demo.cluster import POOL
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

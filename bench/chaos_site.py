@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import yaml
 
-from bench.certificates import Authority
-from bench.cluster import Cluster, ClusterSettings, EngineSettings
-from bench.envoy import EnvoyProcess
-from bench.processes import BenchError, warmroute
 from fleet.settings import load_settings
-from xds_server.snapshot.tls import SDS_FILES, sds_file
+from testing.certificates import Authority
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import BenchError, warmroute
+from xds_server.envoy.tls import SDS_FILES, sds_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from bench.certificates import Issued
+    from testing.certificates import Issued
 
 HOST: Final = "127.0.0.1"
 ENGINE: Final = EngineSettings(

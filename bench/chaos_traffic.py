@@ -23,9 +23,9 @@ from bench.chaos_answers import (
     close,
     heard_in,
 )
-from bench.load import ENGINE_HEADER
 from fleet.names import HEADER_SERVED
-from simulator.tokens import Speaker, render_chat
+from warmroute.demo.load import ENGINE_HEADER
+from warmroute.simulator.tokens import Speaker, render_chat
 
 if TYPE_CHECKING:
     import ssl

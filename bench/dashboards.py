@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
-from bench import processes, report
 from bench.agent_page import agent_page
-from bench.cluster import POOL, ClusterSettings, EngineSettings, running_cluster
 from bench.dashboard_queries import Query, queries
-from bench.http_client import HttpClient
-from bench.load import LoadRun
-from bench.processes import BenchError, free_port
-from simulator.workload import Span, WorkloadSettings, workload
+from warmroute.demo import processes, report
+from warmroute.demo.cluster import POOL, ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.http_client import HttpClient
+from warmroute.demo.load import LoadRun
+from warmroute.demo.processes import BenchError, free_port
+from warmroute.simulator.workload import Span, WorkloadSettings, workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.cluster import Cluster
-    from bench.report import Wanted
+    from warmroute.demo.cluster import Cluster
+    from warmroute.demo.report import Wanted
 
 _DEPLOY: Final = Path(__file__).parents[1] / "deploy"
 _SCRAPE_SECONDS: Final = 1

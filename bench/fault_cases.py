@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bench.cluster import POOL
-from bench.http_client import HttpClient
-from bench.processes import BenchError
-from simulator.workload import Message, Turn
+from warmroute.demo.cluster import POOL
+from warmroute.demo.http_client import HttpClient
+from warmroute.demo.processes import BenchError
+from warmroute.simulator.workload import Message, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench.cluster import Cluster
-    from bench.load import LoadRun
+    from warmroute.demo.cluster import Cluster
+    from warmroute.demo.load import LoadRun
 
 STRUCK: Final = 0
 """The number of the engine that goes wrong."""

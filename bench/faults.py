@@ -16,17 +16,17 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
 from bench.fault_cases import CASES, STRUCK, Case, Strike, strike, turns
-from bench.load import LoadRun
-from bench.stats import percentile
+from warmroute.demo import processes, report
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.load import LoadRun
+from warmroute.demo.stats import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
-    from bench.stats import Outcome
+    from warmroute.demo.report import Wanted
+    from warmroute.demo.stats import Outcome
 
 ENGINES: Final = 4
 ENGINE: Final = EngineSettings(speed_up=3.0, blocks=8192, max_num_seqs=64)

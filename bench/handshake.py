@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from bench import processes, report
-from bench.certificates import Authority
-from bench.envoy import EnvoyProcess
-from bench.processes import BenchError, Child, free_port, warmroute
-from bench.tls_client import Client
+from testing.certificates import Authority
+from testing.tls_client import Client
+from warmroute.demo import processes, report
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import BenchError, Child, free_port, warmroute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 VERSIONS: Final = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 KEYS: Final = {"rsa_2048": 2048, "ecdsa_p256": 0}

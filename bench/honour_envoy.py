@@ -16,12 +16,12 @@ from fleet.endpoint import Membership, Pool
 from fleet.envoy_api.config.cluster.v3 import cluster_pb2
 from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from xds_server.discovery.server import DiscoveryService
-from xds_server.snapshot.bootstrap import bootstrap
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.bootstrap import bootstrap
+from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
 
 if TYPE_CHECKING:

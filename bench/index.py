@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bench import report
-from bench.processes import BenchError
 from ext_proc.prefix.column import DepthColumn
 from ext_proc.prefix.index import PrefixIndex
+from warmroute.demo import report
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,18 +7,18 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
-from bench.load import LoadRun
-from bench.stats import percentile
 from bench.strikes import FAULTS, Fault, Felt, baseline, felt, strike
-from simulator.workload import Span, WorkloadSettings, workload
+from warmroute.demo import processes, report
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.load import LoadRun
+from warmroute.demo.stats import percentile
+from warmroute.simulator.workload import Span, WorkloadSettings, workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
-    from bench.stats import Outcome
+    from warmroute.demo.report import Wanted
+    from warmroute.demo.stats import Outcome
 
 _WARM_UP_SECONDS: Final = 5.0
 _SLOWER_SECONDS: Final = 1.0

@@ -7,10 +7,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bench.processes import BenchError
-from bench.tether import tethered
-from fleet.logs import configure_logging
-from fleet.serving import run
+from fleet.service.logs import configure_logging
+from fleet.service.serving import run
+from warmroute.demo.processes import BenchError
+from warmroute.demo.tether import tethered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

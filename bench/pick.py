@@ -27,26 +27,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from bench import report
-from ext_proc.inquiry import Read, inquiry, note_leading, read
+from ext_proc.director.director import Router
+from ext_proc.director.inquiry import Read, inquiry, note_leading, read
 from ext_proc.pick.considered import comparison
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.scene import Fleet
-from ext_proc.request import RouteRequest
-from ext_proc.routing import Router
+from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.pick_table import PickTable
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
+from warmroute.demo import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.report import Wanted
-    from ext_proc.inquiry import Inquiry
+    from ext_proc.director.inquiry import Inquiry
     from ext_proc.pick import Composition, PoolState, Question
+    from warmroute.demo.report import Wanted
 
 PROMPTS: Final = 64
 """Conversations that take turns, so that no cache of the processor holds just one."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from simulator.tokens import BYTES_PER_TOKEN, block_chain, count_tokens, render_chat
-from simulator.workload import Message, Span, Turn, words
+from warmroute.simulator.tokens import BYTES_PER_TOKEN, block_chain, count_tokens, render_chat
+from warmroute.simulator.workload import Message, Span, Turn, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -25,18 +25,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.peer import Peer
-from bench.processes import BenchError
 from bench.signal_to_ack import UNSTABILISED, settings_text
 from bench.tiny_engine import TinyEngine
 from bench.xds_client import XdsClient
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from warmroute.demo import processes, report
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _NAMES: Final = {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
 _MEMORY: Final = (0.2, 0.5, 0.8)

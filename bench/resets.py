@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import yaml
 
-from bench import processes, report
 from bench.handshake import cpu_seconds
-from bench.processes import Child, free_port, warmroute
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from warmroute.demo import processes, report
+from warmroute.demo.processes import Child, free_port, warmroute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _AT_ONCE: Final = 10
 _STAGES: Final = 10

@@ -18,19 +18,19 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
-from bench.cpu import CpuMeter
-from bench.envoy import EnvoyProcess
 from bench.handshake import cpu_seconds
-from bench.http_client import ExchangeError, HttpClient
-from bench.processes import BenchError
 from bench.reuse_site import CELLS, DEFAULTS, ONCE, OURS, PROTOCOLS, WAYS, Cell, Site
 from fleet.names import EXT_PROC_CLUSTER, HEADER_REASON
+from warmroute.demo import processes, report
+from warmroute.demo.cpu import CpuMeter
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.http_client import ExchangeError, HttpClient
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _PATH: Final = "/v1/chat/completions"
 _READY_SECONDS: Final = 60.0

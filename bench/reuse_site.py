@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.processes import free_ports
 from ext_proc.app import ExtProcServer
 from fleet.envoy_api.config.cluster.v3 import cluster_pb2
 from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.names import TYPE_CLUSTER
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore, FleetView
+from warmroute.demo.processes import free_ports
 from xds_server.discovery.server import DiscoveryService
-from xds_server.snapshot.bootstrap import bootstrap
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.bootstrap import bootstrap
+from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
 
 if TYPE_CHECKING:

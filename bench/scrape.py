@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench import processes, report
-from bench.processes import BenchError
 from bench.scrape_server import PAGE
-from bench.tether import tethered
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, signal
 from fleet.settings import LimitSettings, SignalSettings
-from xds_server.signals.engines import reader_of
-from xds_server.signals.scraper import Scraper
-from xds_server.signals.vllm import VLLM
+from warmroute.demo import processes, report
+from warmroute.demo.processes import BenchError
+from warmroute.demo.tether import tethered
+from xds_server.signals.scrape.engines import reader_of
+from xds_server.signals.scrape.scraper import Scraper
+from xds_server.signals.scrape.vllm import VLLM
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from bench.report import Wanted
-    from xds_server.signals.engines import EngineReader
+    from warmroute.demo.report import Wanted
+    from xds_server.signals.scrape.engines import EngineReader
 
     MakeReader = Callable[[str, str, SignalSettings], EngineReader]
 

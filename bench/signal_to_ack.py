@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from bench import processes, report
-from bench.cpu import CpuMeter
-from bench.envoy import EnvoyProcess
 from bench.peer import Peer
-from bench.processes import BenchError, free_port
-from bench.stats import percentile
 from bench.tiny_engine import TinyEngine
-from xds_server.snapshot.bootstrap import bootstrap
+from warmroute.demo import processes, report
+from warmroute.demo.cpu import CpuMeter
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import BenchError, free_port
+from warmroute.demo.stats import percentile
+from xds_server.envoy.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _ENGINES: Final = 3
 _LOW, _HIGH = 0.2, 0.6

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from bench import report
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from warmroute.demo import report
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.watch import SkewWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
     from xds_server.skew.event import SkewEvent
 
 NOISE: Final = 0.2

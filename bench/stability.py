@@ -22,21 +22,22 @@ from random import Random
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from bench import processes, report, swing
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
-from bench.cpu import CpuMeter
+from bench import swing
 from bench.fault_cases import tell, turns
-from bench.load import LoadRun
-from bench.processes import BenchError
-from bench.watch import warmroute_status
+from warmroute.demo import processes, report
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.cpu import CpuMeter
+from warmroute.demo.load import LoadRun
+from warmroute.demo.processes import BenchError
+from warmroute.demo.watch import warmroute_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.cluster import Cluster
-    from bench.report import Wanted
     from bench.swing import Point
-    from simulator.workload import Turn
+    from warmroute.demo.cluster import Cluster
+    from warmroute.demo.report import Wanted
+    from warmroute.simulator.workload import Turn
 
 Steer = Literal["weights", "picks"]
 CASES: Final = ("jitter", "step", "period", "zeros_one", "zeros_all")

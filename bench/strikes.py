@@ -7,16 +7,16 @@ import signal
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from bench.processes import BenchError, warmroute
-from bench.stats import percentile
-from bench.watch import warmroute_status
+from warmroute.demo.processes import BenchError, warmroute
+from warmroute.demo.stats import percentile
+from warmroute.demo.watch import warmroute_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.cluster import Cluster
-    from bench.load import LoadRun
-    from bench.stats import Outcome
+    from warmroute.demo.cluster import Cluster
+    from warmroute.demo.load import LoadRun
+    from warmroute.demo.stats import Outcome
 
 Target = Literal["ext-proc", "xds", "engine-0"]
 Kind = Literal["kill", "freeze"]

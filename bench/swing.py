@@ -8,13 +8,13 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from bench.watch import by_address
+from warmroute.demo.watch import by_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.cluster import Cluster
-    from bench.load import LoadRun
+    from warmroute.demo.cluster import Cluster
+    from warmroute.demo.load import LoadRun
 
 _POLL_SECONDS: Final = 0.2
 

@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 import yaml
 
-from bench import processes, report
-from bench.envoy import EnvoyProcess
-from bench.processes import BenchError, Child, free_port, warmroute
 from bench.signal_to_ack import UNSTABILISED, settings_text
-from bench.spans import PROJECT, Phoenix, Span, environment, find_phoenix
 from bench.tiny_engine import TinyEngine
 from bench.trace_figures import Change, Measured, acked, result_of
 from fleet.names import TYPE_ENDPOINT
-from xds_server.snapshot.bootstrap import bootstrap
+from testing.spans import PROJECT, Phoenix, Span, environment, find_phoenix
+from warmroute.demo import processes, report
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import BenchError, Child, free_port, warmroute
+from xds_server.envoy.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.spans import Backend
+    from testing.spans import Backend
 
 INSTALL: Final = (
     "this bench needs Arize Phoenix: python -m venv /tmp/phoenix && /tmp/phoenix/bin/pip install"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import report
-from bench.stats import percentile
+from warmroute.demo import report
+from warmroute.demo.stats import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
-    from bench.spans import Span
+    from testing.spans import Span
+    from warmroute.demo.report import Wanted
 
 _STEPS: Final = ("collect", "compute", "publish")
 _MARGIN_SECONDS: Final = 0.25

@@ -19,20 +19,20 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.affinity_run import ALONE, ENGINE, OVERRIDES
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
 from bench.fault_cases import STRUCK, tell
-from bench.load import LoadRun
 from bench.prompts import prompts
-from bench.stats import percentile
-from simulator.workload import Message, Turn, words
+from warmroute.demo import processes, report
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.load import LoadRun
+from warmroute.demo.stats import percentile
+from warmroute.simulator.workload import Message, Turn, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench.report import Wanted
-    from bench.stats import Outcome
+    from warmroute.demo.report import Wanted
+    from warmroute.demo.stats import Outcome
 
 ENGINES: Final = 4
 FACTOR: Final = 4.0

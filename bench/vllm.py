@@ -26,23 +26,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from bench import processes, report, vllm_engines
-from bench.cluster import Cluster, ClusterSettings, EngineSettings
-from bench.envoy import EnvoyProcess
-from bench.http_client import HttpClient
-from bench.processes import BenchError
+from bench import vllm_engines
 from ext_proc.kv.service import KvEvents
 from ext_proc.kv.view import Freshness
 from fleet.names import HEADER_ENDPOINT, HEADER_MATCHED, HEADER_SERVED
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore, FleetView
+from warmroute.demo import processes, report
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.http_client import HttpClient
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
     from bench.vllm_engines import Replica
+    from warmroute.demo.report import Wanted
 
 _REPLICAS: Final = 2
 _SYSTEM_WORDS: Final = 420

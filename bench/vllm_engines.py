@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.http_client import ExchangeError, HttpClient
-from bench.processes import BenchError, Child, free_port
+from warmroute.demo.http_client import ExchangeError, HttpClient
+from warmroute.demo.processes import BenchError, Child, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

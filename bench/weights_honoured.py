@@ -22,18 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
-from bench.cpu import CpuMeter
-from bench.envoy import EnvoyProcess
 from bench.honour_engines import Engines
 from bench.honour_envoy import HEADER, OURS, POLICIES, Clusters
-from bench.http_client import ExchangeError, HttpClient
-from bench.processes import BenchError, free_port
+from warmroute.demo import processes, report
+from warmroute.demo.cpu import CpuMeter
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.http_client import ExchangeError, HttpClient
+from warmroute.demo.processes import BenchError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _WEIGHTS: Final = (7000, 2000, 1000)
 _RATES: Final = (5.0, 50.0)

@@ -18,15 +18,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.peer import Peer
-from bench.processes import BenchError
 from bench.xds_client import METHODS, XdsClient
+from warmroute.demo import processes, report
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _WORKERS: Final = 8
 _ENDPOINTS: Final = 100

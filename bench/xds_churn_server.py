@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.peer import answer_all
 from bench.xds_fleet import Fleet, names_by_type, resident_bytes
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from xds_server.discovery.server import DiscoveryService
 from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
 

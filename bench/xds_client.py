@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from bench.processes import BenchError
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
-from fleet.serving import MAX_MESSAGE_BYTES
+from fleet.service.serving import MAX_MESSAGE_BYTES
+from warmroute.demo.processes import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ import yaml
 from fleet.names import RESOURCE_TYPES
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.build import build_snapshot
 
 if TYPE_CHECKING:
     from fleet.settings import Settings

@@ -21,16 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.peer import Peer
-from bench.stats import percentile
 from bench.xds_client import METHODS
 from bench.xds_fleet import resident_bytes
+from warmroute.demo import processes, report
+from warmroute.demo.stats import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 KINDS: Final = ("ours", "bare")
 _PUSHES_A_TURN: Final = 4

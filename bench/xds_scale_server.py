@@ -20,7 +20,7 @@ from bench.xds_client import METHODS
 from bench.xds_fleet import Fleet, names_by_type
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.status import NullObserver
 from xds_server.snapshot.snapshot import SnapshotStore

@@ -10,16 +10,16 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from ext_proc.director.director import Router
 from ext_proc.follower import Follower
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
-from ext_proc.routing import Router
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
-from fleet.credentials import Dialler, grpc_gate, grpc_server
-from fleet.serving import MAX_MESSAGE_BYTES, GrpcServer
-from fleet.tls import Certificates
+from fleet.service.credentials import Dialler, grpc_gate, grpc_server
+from fleet.service.serving import MAX_MESSAGE_BYTES, GrpcServer
+from fleet.service.tls import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
-    from fleet.admin import Query
+    from fleet.service.admin import Query
     from fleet.settings import PeerTlsSettings, Settings
     from fleet.store import FleetStore, Missed
 

@@ -11,13 +11,13 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ext_proc.request import MAX_ID_CHARS
+from ext_proc.protocol.request import MAX_ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ext_proc.pick import Pick
-    from fleet.admin import Query
+    from fleet.service.admin import Query
 
 
 _ANSWERED: Final = re.compile(r"(?:generate-tokens|[a-z]+)[-_](?P<whole>(?P<base>.+?)(?:-\d+)?)")

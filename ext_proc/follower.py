@@ -17,10 +17,10 @@ import grpc
 from prometheus_client import Counter, Gauge
 
 from fleet.codec import decode_in_flight, decode_loads, decode_membership, decode_missed, encode_traffic
-from fleet.credentials import Dialler
 from fleet.errors import PeerError
-from fleet.serving import permitted_ping_seconds
-from fleet.unheard import told, why_unheard
+from fleet.service.credentials import Dialler
+from fleet.service.serving import permitted_ping_seconds
+from fleet.service.unheard import told, why_unheard
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from ext_proc.decisions import PickDecisions
-from ext_proc.held import HeldBytes
 from ext_proc.idempotency.guard import Idempotency
-from ext_proc.message import decode
-from ext_proc.server_duty import Duty
+from ext_proc.protocol.endpoint_picker import Duty
+from ext_proc.protocol.held import HeldBytes
+from ext_proc.protocol.message import decode
+from ext_proc.protocol.stream import ExchangeStream, Rules
+from ext_proc.protocol.unread import Unread, UnreadError
 from ext_proc.server_metrics import Faults, Metrics
-from ext_proc.server_stream import ExchangeStream, Rules
 from ext_proc.spans import PickSpans
-from ext_proc.unread import Unread, UnreadError
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
-from fleet.opening import FIRST_MESSAGE_SECONDS
+from fleet.service.opening import FIRST_MESSAGE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
     from prometheus_client import CollectorRegistry
 
+    from ext_proc.director.director import Router
     from ext_proc.pick import Pick
-    from ext_proc.routing import Router
-    from ext_proc.server_duty import ViewSource
+    from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.settings import Settings
 
 log = logging.getLogger(__name__)

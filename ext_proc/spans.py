@@ -17,7 +17,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, StatusCode
 
 from ext_proc.pick import Reason
-from fleet import traceparent
+from fleet.service import traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bench.processes import free_port
+from warmroute.demo.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

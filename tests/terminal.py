@@ -33,7 +33,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def verb(*arguments: str) -> list[str]:
     """The command line of a verb, run by this interpreter."""
-    return [sys.executable, "-m", "cli.main", *arguments]
+    return [sys.executable, "-m", "warmroute.cli.main", *arguments]
 
 
 class Terminal:

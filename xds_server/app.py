@@ -9,10 +9,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.errors import SnapshotError
+from fleet.service.tls import Certificates
 from fleet.settings.membership import membership
 from fleet.store import FleetView
-from fleet.tls import Certificates
-from xds_server.control import ControlService
+from xds_server.admin.operators import Operators
+from xds_server.admin.status import StatusViews
+from xds_server.control.service import ControlService
 from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.csds import ClientStatusService
 from xds_server.discovery.progress import Progress
@@ -23,23 +25,21 @@ from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.listed import restated
 from xds_server.endpoints.roster import Roster, assemble
 from xds_server.endpoints.sleepers import Sleepers
-from xds_server.exposition import ClientExposition, EndpointExposition
+from xds_server.envoy.build import build_snapshot
 from xds_server.http2.watch import Http2Watch
-from xds_server.operators import Operators
-from xds_server.sensing import Sensing
-from xds_server.signals.missed import missed_of
-from xds_server.signals.reach import Reach
-from xds_server.snapshot.build import build_snapshot
+from xds_server.signals.passive.missed import missed_of
+from xds_server.signals.passive.reach import Reach
+from xds_server.signals.sensing import Sensing
 from xds_server.snapshot.groups import group_snapshots
-from xds_server.snapshot.last_good import LastGood
-from xds_server.snapshot.saver import Saver
-from xds_server.snapshot.secrets import Secrets
 from xds_server.snapshot.snapshot import SnapshotStore
-from xds_server.standing import Standing
-from xds_server.status import StatusViews
-from xds_server.tick_metrics import TickMetrics
+from xds_server.state.last_good import LastGood
+from xds_server.state.saver import Saver
+from xds_server.state.serving import Standing
+from xds_server.telemetry.exposition import ClientExposition, EndpointExposition
+from xds_server.telemetry.tick_metrics import TickMetrics
 from xds_server.ticker import Staged, Ticker, idle_seconds
-from xds_server.weigh import Weigher, WeightUpdate
+from xds_server.tls.secrets import Secrets
+from xds_server.weights.weigh import Weigher, WeightUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
-    from fleet.admin import Query
+    from fleet.service.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
     from xds_server.endpoints.listed import Listed
     from xds_server.http2.ways import Ways
-    from xds_server.signals.served import Finished
+    from xds_server.signals.passive.served import Finished
     from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)

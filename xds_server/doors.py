@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.credentials import grpc_gate, grpc_server
-from fleet.serving import GrpcServer
+from fleet.service.credentials import grpc_gate, grpc_server
+from fleet.service.serving import GrpcServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import grpc
 
+    from fleet.service.tls import Certificates
     from fleet.settings import Settings
-    from fleet.tls import Certificates
 
     Register = Callable[[grpc.aio.Server], None]
 

@@ -17,7 +17,6 @@ import time
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import processes, report
 from bench.abuse.attacks import ATTACKS
 from bench.abuse.figures import (
     WELL_SECONDS,
@@ -31,7 +30,8 @@ from bench.abuse.figures import (
     unwell_at,
 )
 from bench.abuse.site import RATE, running_site, strike
-from bench.cpu import CpuMeter
+from warmroute.demo import processes, report
+from warmroute.demo.cpu import CpuMeter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bench.abuse.figures import Round
     from bench.abuse.site import Site
     from bench.peer import Peer
-    from bench.report import Wanted
+    from warmroute.demo.report import Wanted
 
 _SETTLE_SECONDS: Final = 3.0
 _STAYS_WELL_SECONDS: Final = 1.5

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bench.peer import answer_all
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,8 +11,8 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench.http_client import ExchangeError, HttpClient
 from fleet.settings.address import split_host_port
+from warmroute.demo.http_client import ExchangeError, HttpClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

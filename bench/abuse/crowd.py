@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from bench.abuse import discovery
-from bench.http_client import ExchangeError, HttpClient
 from fleet.names import TYPE_CLUSTER
+from warmroute.demo.http_client import ExchangeError, HttpClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

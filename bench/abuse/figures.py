@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bench import report
+from warmroute.demo import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bench.report import Wanted
-    from bench.stats import Outcome
+    from warmroute.demo.report import Wanted
+    from warmroute.demo.stats import Outcome
 
 Answer = tuple[float, float, float]
 """To a question for health: when asked, how long it took, CPU that the server used meanwhile."""

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from bench import stream_server
 from bench.abuse.attacks import Doors
 from bench.abuse.figures import Samples
-from bench.certificates import Authority
-from bench.cluster import POOL, Cluster, ClusterSettings, EngineSettings
-from bench.envoy import EnvoyProcess
-from bench.load import LoadRun
 from bench.peer import Peer
-from bench.processes import Child, free_ports, warmroute
 from fleet.settings import load_settings
-from simulator.workload import Span, WorkloadSettings, workload
-from xds_server.snapshot.tls import SDS_FILES, sds_file
+from testing import stream_server
+from testing.certificates import Authority
+from warmroute.demo.cluster import POOL, Cluster, ClusterSettings, EngineSettings
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.load import LoadRun
+from warmroute.demo.processes import Child, free_ports, warmroute
+from warmroute.simulator.workload import Span, WorkloadSettings, workload
+from xds_server.envoy.tls import SDS_FILES, sds_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from bench.abuse.attacks import Attack
-    from bench.cluster import Router
-    from simulator.workload import Turn
+    from warmroute.demo.cluster import Router
+    from warmroute.simulator.workload import Turn
 
 RATE: Final = 20.0
 """Honest requests a second."""

@@ -14,7 +14,7 @@ from ext_proc.idempotency.key import asked
 from ext_proc.idempotency.shared import SharedFlights
 from ext_proc.idempotency.store import Flights
 from ext_proc.pick import Refusal
-from ext_proc.request import CROWDED, METHOD
+from ext_proc.protocol.request import CROWDED, METHOD
 from fleet.names import CLIENT_KEY_HEADER, METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
 from fleet.sla import KEYED, derive
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from ext_proc.idempotency.store import Claim
-    from ext_proc.request import RouteRequest
+    from ext_proc.protocol.request import RouteRequest
     from fleet.settings import Settings
 
 DUPLICATE: Final = Refusal(

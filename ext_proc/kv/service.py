@@ -19,7 +19,7 @@ from ext_proc.kv.metrics import KvMetrics
 from ext_proc.kv.sequence import MAX_BYTES
 from ext_proc.kv.subscriber import RankSubscriber
 from ext_proc.kv.view import Freshness, KvView
-from fleet.turns import Turns
+from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ext_proc.kv.connection import Connection
 from ext_proc.kv.sequence import END
 from ext_proc.kv.zmtp import ZmtpError
-from fleet.turns import SLICE_SECONDS
+from fleet.service.turns import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ext_proc.kv.metrics import KvMetrics
     from ext_proc.kv.tracker import Tracker
     from ext_proc.kv.zmtp import Message
-    from fleet.turns import Turns
+    from fleet.service.turns import Turns
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from ext_proc.subset import by_host
+from ext_proc.protocol.subset import by_host
 from fleet.pick_table import ROW_OF
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ext_proc.pick.candidates import Candidates, LoadColumns
     from ext_proc.pick.pace import Judgement
-    from ext_proc.subset import Subset
+    from ext_proc.protocol.subset import Subset
     from fleet.endpoint import Pool
     from fleet.settings.picks import PickSettings
 

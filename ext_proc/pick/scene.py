@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ext_proc.pick.demand import Demand
     from ext_proc.pick.pace import Judgement
     from ext_proc.pick.quota import Quota
-    from ext_proc.subset import Subset
+    from ext_proc.protocol.subset import Subset
     from fleet.settings.picks import PickSettings
 
 

@@ -23,7 +23,7 @@ from bench.abuse.figures import (
     row,
     stalls,
 )
-from bench.stats import Outcome
+from warmroute.demo.stats import Outcome
 
 if TYPE_CHECKING:
     from bench.abuse.figures import Answer

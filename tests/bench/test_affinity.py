@@ -11,8 +11,8 @@ import pytest
 from bench.affinity import Figures, figures, line, main, plans, wanted_of
 from bench.affinity_run import HOT_SPEED_UP, Plan, Run, deployment
 from bench.prompts import WORKLOADS, WorkloadName, ideal, prompts
-from bench.stats import Outcome
-from simulator.workload import Message, Turn
+from warmroute.demo.stats import Outcome
+from warmroute.simulator.workload import Message, Turn
 
 BLOCK_TOKENS = 16
 

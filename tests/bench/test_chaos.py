@@ -15,9 +15,9 @@ from bench.chaos import added_seconds, excused, failures_of, main, nearest, resu
 from bench.chaos_answers import BrokenError, heard_in
 from bench.chaos_events import NAMES, Event
 from bench.chaos_traffic import Outcome, Traffic
-from simulator.fits import timing
-from simulator.http import ServerConfig, listening
-from simulator.model import EngineConfig
+from warmroute.simulator.fits import timing
+from warmroute.simulator.http import ServerConfig, listening
+from warmroute.simulator.model import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import demo, llama_engine
-from bench.envoy import EnvoyError, envoy_binary
-from bench.scenario import scenario
-from cli import demo as verb
-from cli.main import main
 from tests.terminal import Terminal
 from tests.terminal import verb as verb_of
+from warmroute.cli import demo as verb
+from warmroute.cli.main import main
+from warmroute.demo import app as demo
+from warmroute.demo import llama_engine
+from warmroute.demo.envoy import EnvoyError, envoy_binary
+from warmroute.demo.scenario import scenario
 
 if TYPE_CHECKING:
-    from bench.watch import View
+    from warmroute.demo.watch import View
 
 
 def have_envoy() -> bool:
@@ -97,7 +98,7 @@ def started_below(directory: Path) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signals, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.demo", "--seconds", "60", "--engines", "2", "--json"),
+        *(sys.executable, "-m", "warmroute.demo.app", "--seconds", "60", "--engines", "2", "--json"),
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -9,10 +9,10 @@ import pytest
 
 from bench.fault_cases import CASES, Case, Sent, Strike, turns
 from bench.faults import again, figures, healthy_rate, wanted_of
-from bench.stats import Outcome
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import Prompt, read_prompt
-from simulator.admin import read_fault
+from warmroute.demo.stats import Outcome
+from warmroute.simulator.admin import read_fault
 
 STRUCK, SOUND = "h:0", "h:1"
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from bench import report
 from bench.__main__ import printed_object
-from bench.demo import RunResult, result_of, wanted_of
-from bench.stats import Outcome, Summary, percentile, summarise
+from warmroute.demo import report
+from warmroute.demo.app import RunResult, result_of, wanted_of
+from warmroute.demo.stats import Outcome, Summary, percentile, summarise
 
 ENGINES = ("127.0.0.1:1", "127.0.0.1:2")
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.http_client import Response, unchunk
-from bench.load import LoadRun, outcome_of
-from simulator.workload import Message, Turn
+from warmroute.demo.http_client import Response, unchunk
+from warmroute.demo.load import LoadRun, outcome_of
+from warmroute.simulator.workload import Message, Turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench import processes
 from bench.scrape import ARMS, scrape, wanted_of
 from bench.scrape_server import PAGE, pages
 from fleet.settings import SignalSettings
-from xds_server.signals.vllm import VLLM
+from warmroute.demo import processes
+from xds_server.signals.scrape.vllm import VLLM
 
 
 @pytest.fixture(scope="module")

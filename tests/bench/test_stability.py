@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench import processes
 from bench.stability import bursts, measure, wanted_of
 from bench.swing import Point, between, overshoots, settled_after, swing
+from warmroute.demo import processes
 
 
 def points(*shares: float) -> list[Point]:

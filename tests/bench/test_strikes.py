@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.outage import result_of, wanted_of
-from bench.processes import BenchError
-from bench.stats import Outcome
 from bench.strikes import Fault, baseline, felt, picks_resumed
+from warmroute.demo.processes import BenchError
+from warmroute.demo.stats import Outcome
 
 FAULT = Fault("ext-proc", "kill", struck_at=10, returned_at=15, ended_at=20, push_resumed_seconds=0.5)
 

@@ -11,7 +11,7 @@ import pytest
 
 PARENT = """
 import subprocess, sys
-from bench.tether import tethered
+from warmroute.demo.tether import tethered
 code = "import time; print('up', flush=True); time.sleep(60)"
 child = subprocess.Popen(tethered([sys.executable, "-c", code]))
 print(child.pid, flush=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.stats import Outcome
 from bench.uneven import main, refused_of, slow_of, wanted_of
+from warmroute.demo.stats import Outcome
 
 GOOD = Outcome(0.0, 2.0, ttft_seconds=0.5)
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from bench.report import at_least, exactly
-from bench.stats import Outcome
-from bench.table import bar, comparison, live, won
-from bench.watch import Row, View, by_address, entry_of, row, stage
 from fleet.load import Load
+from warmroute.demo.report import at_least, exactly
+from warmroute.demo.stats import Outcome
+from warmroute.demo.table import bar, comparison, live, won
+from warmroute.demo.watch import Row, View, by_address, entry_of, row, stage
 
 PAGE = b"""# TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc{engine="0",model_name="smol"} 0.25

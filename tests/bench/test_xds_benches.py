@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from bench import processes
 from bench.quiet import Quiet, quiet
 from bench.quiet import result_of as quiet_result
 from bench.signal_to_ack import result_of as ack_result
@@ -15,6 +14,7 @@ from bench.weights_honoured import Cell, Pushed, cells, noise
 from bench.weights_honoured import result_of as honoured_result
 from bench.xds_churn import wanted_of as churn_wanted
 from bench.xds_churn import xds_churn
+from warmroute.demo import processes
 
 
 def met(wanted) -> dict[str, bool]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench import processes
 from bench.xds_fleet import Fleet, names_by_type
 from bench.xds_scale import KINDS, Measured, paired, result_of, xds_scale
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
+from warmroute.demo import processes
 
 
 def test_each_change_moves_one_weight_and_only_endpoints() -> None:

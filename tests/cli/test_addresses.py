@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bench.processes import free_port
-from cli.main import main
-from fleet import binding
 from fleet.errors import SettingsError
+from fleet.service import binding
+from warmroute.cli.main import main
+from warmroute.demo.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NOBODY = 65_534
-COMMAND = (sys.executable, "-m", "cli.main")
+COMMAND = (sys.executable, "-m", "warmroute.cli.main")
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 _RUN = """
 import gc, os, signal, sys
-import cli.service
-from cli.main import main
+import warmroute.cli.service
+from warmroute.cli.main import main
 
-rest, full = cli.service.rest_collector, []
+rest, full = warmroute.cli.service.rest_collector, []
 
 def measured():
     rest()
@@ -28,7 +28,7 @@ def measured():
     print(objects, len(full), flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
-cli.service.rest_collector = measured
+warmroute.cli.service.rest_collector = measured
 sys.exit(main(["serve", sys.argv[1]]))
 """
 

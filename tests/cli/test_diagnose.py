@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cli.diagnose import PATH, lines, with_kept_out
-from cli.main import main
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from warmroute.cli.diagnose import PATH, lines, with_kept_out
+from warmroute.cli.main import main
 from xds_server.skew.diagnosis import Diagnosis
 from xds_server.skew.rules import RULES
 from xds_server.skew.watch import SkewWatch

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.main import main
 from tests.doctor.conftest import DATA, load
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path

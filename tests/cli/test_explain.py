@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from cli.explain import query_of
-from cli.main import main
-from cli.view.explanation import explained
+from warmroute.cli.explain import query_of
+from warmroute.cli.main import main
+from warmroute.cli.view.explanation import explained
 
 COMPARED = ("address", "cost", "wait_seconds", "cold_seconds", "matched_blocks")
 FIELDS = ("picks", "weights", "verdict", "signals", "a:1", "considered", "weight", "reason", "fallbacks")
@@ -200,7 +200,7 @@ def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
     monkeypatch: pytest.MonkeyPatch,
     unused_tcp_port: int,
 ) -> None:
-    monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
+    monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None}}
     assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
     told = capsys.readouterr().err
@@ -335,7 +335,7 @@ def test_tables_stand_in_parts_that_have_room() -> None:
 def test_that_picks_are_missing_is_told(
     admin: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
+    monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": WEIGHT}}
     assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
     told = capsys.readouterr()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.certificates import Authority
-from cli.main import VERBS, main
+from testing.certificates import Authority
+from warmroute.cli.main import VERBS, main
 
 GOOD = """\
 pools: [{name: chat, endpoints: [{address: "127.0.0.1:1"}]}]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cli.view.client import AdminClient, AdminError
-from cli.view.envoy_admin import ask
-from cli.worker_admin import WorkerAdmins
-from doctor.errors import DoctorError
+from warmroute.cli.view.client import AdminClient, AdminError
+from warmroute.cli.view.envoy_admin import ask
+from warmroute.cli.worker_admin import WorkerAdmins
+from warmroute.doctor.errors import DoctorError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

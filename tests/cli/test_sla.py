@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.main import main
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.main import main
 from tests.terminal import ALTERNATE_SCREEN, WAIT_SECONDS, Terminal, verb
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,8 +155,8 @@ def test_suspending_gives_the_terminal_back_and_takes_it_again(view: Terminal) -
 
 
 def test_a_fault_of_its_own_gives_the_terminal_back(told: Any) -> None:
-    broken = "import cli.top, cli.view.table\ndef bad(*_):\n    raise ZeroDivisionError\ncli.top.live = bad\n"
-    code = f"{broken}import sys; from cli.main import main; sys.exit(main(['top', '--admin', {told.url!r}]))"
+    broken = "import warmroute.cli.top, warmroute.cli.view.table\ndef bad(*_):\n    raise ZeroDivisionError\ncli.top.live = bad\n"
+    code = f"{broken}import sys; from warmroute.cli.main import main; sys.exit(main(['top', '--admin', {told.url!r}]))"
     with Terminal([sys.executable, "-c", code]) as terminal:
         assert terminal.ended() == 1
         assert "ZeroDivisionError" in terminal.raw

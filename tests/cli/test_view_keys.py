@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from cli.view.keys import Screen, decode, press
+from warmroute.cli.view.keys import Screen, decode, press
 
 SORTABLE = ("endpoint", "weight", "p99")
 

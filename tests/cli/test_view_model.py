@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, brief, picture
+from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, brief, picture
 
 TOLD = {"reason": "queue 41", "share": 0.6}
 NAMES = ("address", "pool", "weight", "load", "endpoints", "kind", "share", "value", "picks")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.view.columns import COLUMNS, SORTABLE, UNKNOWN, duration, matching, ordered
-from cli.view.history import P99, WEIGHT, History, sparkline
-from cli.view.keys import Screen
-from cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, EndpointRow, Picture, picture
-from cli.view.table import Moment, live, once, page_rows
+from warmroute.cli.view.columns import COLUMNS, SORTABLE, UNKNOWN, duration, matching, ordered
+from warmroute.cli.view.history import P99, WEIGHT, History, sparkline
+from warmroute.cli.view.keys import Screen
+from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, EndpointRow, Picture, picture
+from warmroute.cli.view.table import Moment, live, once, page_rows
 
 URL = "http://127.0.0.1:19000"
 

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority, Issued
-from cli.main import main
-from cli.view.tls import tls_arguments, tls_of
-from fleet.admin import AdminServer
-from fleet.admin_access import Access
-from fleet.tls import Certificates, Files
+from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
+from fleet.service.tls import Certificates, Files
+from testing.certificates import Authority, Issued
+from warmroute.cli.main import main
+from warmroute.cli.view.tls import tls_arguments, tls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,11 +159,11 @@ def test_the_default_address_is_asked_by_tls_where_an_option_says_so(
 ) -> None:
     """Of both servers that `explain` asks."""
     words = ["--admin-ca", str(admin.authority.file), *shown(admin.client)]
-    monkeypatch.setattr("cli.diagnose.DEFAULT_ADMIN", admin.address)
-    monkeypatch.setattr("cli.explain.DEFAULT_ADMIN", admin.address)
+    monkeypatch.setattr("warmroute.cli.diagnose.DEFAULT_ADMIN", admin.address)
+    monkeypatch.setattr("warmroute.cli.explain.DEFAULT_ADMIN", admin.address)
     assert main(["diagnose", *words]) == 0
     for closed in ("127.0.0.1:1", "https://127.0.0.1:1"):
-        monkeypatch.setattr("cli.explain.DEFAULT_EXT_PROC_ADMIN", closed.rpartition("/")[2])
+        monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", closed.rpartition("/")[2])
         at = closed.replace("127.0.0.1:1", admin.address)
         monkeypatch.setitem(VIEWS, "/api/v1/decisions", dict)
         assert main(["explain", "127.0.0.1:1", "--admin", at, *(words if closed[0] != "h" else [])]) != 0

@@ -12,13 +12,13 @@ from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.processes import free_port
-from cli.main import main
-from cli.overriding import duration
-from fleet.admin import AdminServer
-from fleet.admin_access import Access, TokenFile
+from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access, TokenFile
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
+from warmroute.cli.main import main
+from warmroute.cli.overriding import duration
+from warmroute.demo.processes import free_port
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from bench.processes import Child, free_ports
-from cli.backoff import FIRST_SECONDS, MOST_SECONDS, SETTLED_SECONDS, Backoff
-from cli.ext_proc import placed
-from cli.main import main
-from cli.worker_admin import WorkerAdmins
-from fleet.admin import Query
+from fleet.service.admin import Query
 from fleet.settings import parse_settings
+from warmroute.cli.backoff import FIRST_SECONDS, MOST_SECONDS, SETTLED_SECONDS, Backoff
+from warmroute.cli.ext_proc import placed
+from warmroute.cli.main import main
+from warmroute.cli.worker_admin import WorkerAdmins
+from warmroute.demo.processes import Child, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -166,14 +166,14 @@ def parent(tmp_path: Path, workers: int, port: int) -> Child:
         + f"admin: {{ext_proc_address: '127.0.0.1:{port}'}}\n"
         + "limits: {drain_seconds: 0.2}\n"
     )
-    argv = [sys.executable, "-m", "cli.main", "ext-proc", str(file), "--workers", str(workers)]
+    argv = [sys.executable, "-m", "warmroute.cli.main", "ext-proc", str(file), "--workers", str(workers)]
     return Child("parent", argv, tmp_path)
 
 
 async def test_a_parent_passes_hangups_on_and_ends_with_all_its_workers(tmp_path: Path) -> None:
     child = parent(tmp_path, 2, free_ports(3))
     try:
-        await eventually(lambda: child.log.read_text().count("fleet.admin: admin listens") == 3)
+        await eventually(lambda: child.log.read_text().count("fleet.service.admin: admin listens") == 3)
         file = tmp_path / "warmroute.yaml"
         file.write_text(file.read_text() + "nonsense: 1\n")
         child.signal(signal.SIGHUP)
@@ -181,7 +181,7 @@ async def test_a_parent_passes_hangups_on_and_ends_with_all_its_workers(tmp_path
         child.signal(signal.SIGTERM)
         await child.wait_for_end(60.0)
         text = child.log.read_text()
-        assert text.count("cli.service: ext-proc has stopped") == 2
+        assert text.count("warmroute.cli.service: ext-proc has stopped") == 2
         assert text.count("has ended with status 0") == 2
         assert "all workers have stopped" in text
     finally:
@@ -204,7 +204,7 @@ async def test_a_parent_whose_workers_all_fail_at_their_start_gives_up(tmp_path:
 async def test_a_worker_whose_loop_hangs_leaves_when_its_parent_has_ended(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
-        "from cli.tie import end_with_parent\n"
+        "from warmroute.cli.tie import end_with_parent\n"
         "import signal; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\n"
         "end_with_parent(sys.stdin.fileno(), 0.2)\n"
         "print('up', flush=True)\n"

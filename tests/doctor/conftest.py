@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from doctor.context import Context
-from doctor.proxies import PROXIES
+from warmroute.doctor.context import Context
+from warmroute.doctor.proxies import PROXIES
 
 DATA = Path(__file__).parent / "data"
 

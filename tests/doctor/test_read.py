@@ -13,16 +13,16 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from doctor.context import Context
-from doctor.envoy.ask import looked_at
-from doctor.envoy.plain import Node, camel
-from doctor.envoy.read import read
-from doctor.errors import DoctorError
-from doctor.proxies import PROXIES
 from tests.doctor.conftest import Patient
+from warmroute.doctor.context import Context
+from warmroute.doctor.envoy.ask import looked_at
+from warmroute.doctor.envoy.plain import Node, camel
+from warmroute.doctor.envoy.read import read
+from warmroute.doctor.errors import DoctorError
+from warmroute.doctor.proxies import PROXIES
 
 if TYPE_CHECKING:
-    from doctor.envoy.facts import Facts
+    from warmroute.doctor.envoy.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 PRE = "type.googleapis.com/envoy"

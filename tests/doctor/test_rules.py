@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from doctor.envoy.rules import RULES
-from doctor.envoy.rules.keepalive import WARMROUTE_PERMITS_SECONDS
 from fleet.names import DESTINATION_KEY
-from fleet.serving import SERVER_OPTIONS
+from fleet.service.serving import SERVER_OPTIONS
+from warmroute.doctor.envoy.rules import RULES
+from warmroute.doctor.envoy.rules.keepalive import WARMROUTE_PERMITS_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,8 +30,6 @@ from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from multidict import CIMultiDict
 
-from bench.envoy import EnvoyProcess
-from bench.processes import free_port
 from fleet.endpoint import Membership, Pool
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as ext_proc_pb2
@@ -40,9 +38,11 @@ from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from tests.envoy.processors import Nursery
-from xds_server.snapshot import clusters
-from xds_server.snapshot.bootstrap import bootstrap
-from xds_server.snapshot.build import build_snapshot
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import free_port
+from xds_server.envoy import clusters
+from xds_server.envoy.bootstrap import bootstrap
+from xds_server.envoy.build import build_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -16,8 +16,7 @@ import grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.envoy import EnvoyProcess
-from ext_proc.routing import Router
+from ext_proc.director.director import Router
 from ext_proc.server import ExtProcService
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.names import DESTINATION_KEY
@@ -25,6 +24,7 @@ from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
 from tests.envoy.conftest import Engines, eventually, free_address
 from tests.envoy.processors import mother
+from warmroute.demo.envoy import EnvoyProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -10,13 +10,13 @@ import aiohttp
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.envoy import EnvoyProcess
 from ext_proc.app import ExtProcServer
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from tests.envoy.conftest import PATIENCE_SECONDS, eventually, free_address, patience
+from warmroute.demo.envoy import EnvoyProcess
 from xds_server.app import XdsServer
-from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.envoy.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

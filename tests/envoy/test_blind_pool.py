@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from fleet.names import HEADER_ENDPOINT
-from simulator.workload import words
 from tests.envoy.site import site
+from warmroute.simulator.workload import words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

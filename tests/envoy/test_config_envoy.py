@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.envoy import EnvoyError, EnvoyProcess, envoy_binary
+from warmroute.demo.envoy import EnvoyError, EnvoyProcess, envoy_binary
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "envoy"
 

@@ -13,9 +13,6 @@ import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority, Issued
-from bench.envoy import EnvoyProcess
-from bench.processes import free_ports as first_of_free
 from fleet.envoy_api.config.cluster.v3 import cluster_pb2
 from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.envoy_api.config.listener.v3 import listener_pb2
@@ -26,9 +23,12 @@ from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 impor
 )
 from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
-from fleet.serving import SERVER_OPTIONS
+from fleet.service.serving import SERVER_OPTIONS
+from testing.certificates import Authority, Issued
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import free_ports as first_of_free
 from xds_server.discovery.server import DiscoveryService
-from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.envoy.bootstrap import bootstrap
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest_asyncio
 import yaml
 
-from bench.envoy import EnvoyProcess
-from doctor.envoy.rules import RULES
 from fleet.names import DESTINATION_KEY
 from tests.envoy import foreign as others
 from tests.envoy.conftest import free_address
 from tests.envoy.foreign import Foreign, Way, foreign
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.doctor.envoy.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ BUFFER = {
 
 async def doctor(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
     """Run the command; return its exit status and findings."""
-    command = [sys.executable, "-m", "cli.main", "doctor", "--json", *arguments]
+    command = [sys.executable, "-m", "warmroute.cli.main", "doctor", "--json", *arguments]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     async with asyncio.timeout(60):

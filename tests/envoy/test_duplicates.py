@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from bench.stream_server import running_server, url_of
 from ext_proc.idempotency.key import idempotency_key
 from ext_proc.idempotency.shared import SharedFlights
 from fleet.names import HEADER_IDEMPOTENCY
+from testing.stream_server import running_server, url_of
 from tests.envoy.workers import picks, worker
 
 if TYPE_CHECKING:

@@ -13,18 +13,18 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
-from bench.tether import tethered
-from xds_server.signals.access_log import AccessLogService
+from warmroute.demo.tether import tethered
+from xds_server.signals.passive.access_log import AccessLogService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from xds_server.signals.served import Finished
+    from xds_server.signals.passive.served import Finished
 
 STAND_IN = """
 import asyncio, sys, grpc
 from prometheus_client import CollectorRegistry
-from xds_server.signals.access_log import AccessLogService
+from xds_server.signals.passive.access_log import AccessLogService
 async def main():
     server = grpc.aio.server()
     def take(finished, now):

@@ -10,10 +10,10 @@ import aiohttp
 import grpc
 import pytest
 
-from bench.envoy import EnvoyProcess
-from bench.processes import free_port, free_ports
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import free_port, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from bench.envoy import EnvoyProcess
 from fleet.names import CROWDED_BYTES, CROWDED_HEADERS, HEADER_IDEMPOTENCY, UPSTREAM_HEADERS
 from tests.envoy.conftest import free_address
 from tests.envoy.workers import worker
+from warmroute.demo.envoy import EnvoyProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

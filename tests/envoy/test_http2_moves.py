@@ -8,8 +8,8 @@ import json
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from bench.certificates import Authority
 from fleet.settings import parse_settings
+from testing.certificates import Authority
 from tests.envoy.site import site
 from tests.envoy.two_tongues import TwoTongues
 

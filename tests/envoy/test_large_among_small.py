@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest_asyncio
 
-from bench.envoy import EnvoyProcess
 from fleet.names import DESTINATION_KEY
 from tests.envoy.conftest import Engines, free_address
 from tests.envoy.foreign import Foreign, Way, bootstrap
+from warmroute.demo.envoy import EnvoyProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

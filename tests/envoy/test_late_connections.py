@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from bench.certificates import Authority
+from testing.certificates import Authority
 from tests.envoy.site import site
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from bench.envoy import EnvoyProcess
-from bench.processes import free_port
-from cli.main import main
-from fleet.serving import SERVER_OPTIONS
+from fleet.service.serving import SERVER_OPTIONS
 from fleet.settings import load_settings
 from fleet.settings.membership import membership
+from warmroute.cli.main import main
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import free_port
 from xds_server.discovery.server import DiscoveryService
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import SnapshotStore
 

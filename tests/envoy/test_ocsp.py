@@ -16,17 +16,17 @@ from cryptography.x509 import ocsp
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority
-from bench.envoy import EnvoyProcess
-from bench.responder import Responder
-from cli.main import main
+from fleet.service.tls import Certificates
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
-from fleet.tls import Certificates
+from testing.certificates import Authority
+from testing.responder import Responder
+from warmroute.cli.main import main
+from warmroute.demo.envoy import EnvoyProcess
 from xds_server import app
 from xds_server.app import XdsServer
-from xds_server.snapshot.bootstrap import bootstrap
-from xds_server.snapshot.tickets import TURN_SECONDS
+from xds_server.envoy.bootstrap import bootstrap
+from xds_server.tls.tickets import TURN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
-from cli.main import main
 from fleet.names import HEADER_REASON
+from warmroute.cli.main import main
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from ext_proc.pick import Refusal
-from ext_proc.reply import refusal_reply
+from ext_proc.protocol.reply import refusal_reply
 from fleet.names import HEADER_IDEMPOTENCY
 from fleet.sla import KEYED, derive
 

@@ -18,17 +18,17 @@ from cryptography import x509
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority
-from bench.envoy import EnvoyProcess
-from cli.main import main
 from ext_proc.app import ExtProcServer
-from fleet.gate import GrpcGate
 from fleet.names import ADS_CLUSTER, EXT_PROC_CLUSTER, HEADER_REASON
+from fleet.service.gate import GrpcGate
+from fleet.service.tls import Certificates
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
-from fleet.tls import Certificates
+from testing.certificates import Authority
+from warmroute.cli.main import main
+from warmroute.demo.envoy import EnvoyProcess
 from xds_server.app import XdsServer
-from xds_server.snapshot.tls import SDS_FILES
+from xds_server.envoy.tls import SDS_FILES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -310,7 +310,7 @@ async def test_connections_are_renewed_under_load_and_no_request_fails(
 ) -> None:
     """As after each hour: streams of discovery are cut, those of requests go on to their ends."""
     short = functools.partial(GrpcGate, connection_seconds=0.5, last_seconds=0.2)
-    monkeypatch.setattr("fleet.credentials.GrpcGate", short)
+    monkeypatch.setattr("fleet.service.credentials.GrpcGate", short)
     site = Site(tmp_path, [unused_tcp_port_factory() for _ in range(4)])
     await site.start()
     statuses: Counter[tuple[int, bool]] = Counter()

@@ -13,12 +13,12 @@ from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority
-from bench.envoy import EnvoyProcess
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
+from testing.certificates import Authority
+from warmroute.demo.envoy import EnvoyProcess
 from xds_server.app import XdsServer
-from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.envoy.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from pathlib import Path

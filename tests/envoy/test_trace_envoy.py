@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from bench import trace
-from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
-from bench.spans import OtlpReceiver
 from bench.trace_figures import result_of
 from fleet.names import HEADER_REASON
+from testing.spans import OtlpReceiver
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 
 if TYPE_CHECKING:
     import pytest
 
-    from bench.spans import Span
+    from testing.spans import Span
 
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -11,14 +11,14 @@ from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.envoy import EnvoyProcess
-from bench.processes import free_port
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import free_port
 from xds_server import app
 from xds_server.app import XdsServer
-from xds_server.snapshot import clusters
-from xds_server.snapshot.bootstrap import bootstrap
+from xds_server.envoy import clusters
+from xds_server.envoy.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from fleet.settings import SignalSettings
 from tests.envoy.sockets import HANDSHAKE, PATH, Http2Client, SocketEngines, masked
 from tests.envoy.two_tongues import TwoTongues
-from xds_server.signals.access_log import AccessLogService
-from xds_server.signals.lenient import lenient_of
+from xds_server.signals.passive.access_log import AccessLogService
+from xds_server.signals.passive.lenient import lenient_of
+from xds_server.signals.passive.served import Finished, ServedWindows
 from xds_server.signals.rows import sources
-from xds_server.signals.served import Finished, ServedWindows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ext_proc.server_stream import ExchangeStream
+from ext_proc.protocol.stream import ExchangeStream
 from tests.ext_proc.fake_envoy import body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat

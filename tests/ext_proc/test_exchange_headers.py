@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from ext_proc import exchange as exchange_module
-from ext_proc.exchange import Exchange, RouteRequest
 from ext_proc.pick import Pick, Reason
+from ext_proc.protocol import exchange as exchange_module
+from ext_proc.protocol.exchange import Exchange, RouteRequest
 from fleet.names import HEADER_IDEMPOTENCY, HEADER_PROTOCOL, REMOVED_REQUEST_HEADERS, UPSTREAM_HEADERS
 from tests.ext_proc.fake_envoy import (
     DUPLEX,

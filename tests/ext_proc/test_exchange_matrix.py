@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ext_proc.exchange import Exchange
 from ext_proc.pick import Pick, Reason, Refusal
-from ext_proc.request import Reads
-from ext_proc.server_stream import ExchangeStream
+from ext_proc.protocol.exchange import Exchange
+from ext_proc.protocol.request import Reads
+from ext_proc.protocol.stream import ExchangeStream
 from fleet.names import REMOVED_REQUEST_HEADERS, SUBSET_KEY, SUBSET_NAMESPACE
 from tests.ext_proc.fake_envoy import BUFFERING, DUPLEX, MODES, FakeEnvoy
 from tests.ext_proc.test_server_stream import Stage
@@ -23,7 +23,7 @@ from tests.ext_proc.worlds import chat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ext_proc.request import RouteRequest
+    from ext_proc.protocol.request import RouteRequest
 
 LIMIT = 3000
 PICK = Pick(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)

@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from ext_proc.exchange import Exchange, RouteRequest, State
-from ext_proc.held import HeldBytes
 from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.protocol.exchange import Exchange, RouteRequest, State
+from ext_proc.protocol.held import HeldBytes
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
 
 LIMIT = 200_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.held import Held, HeldBytes
+from ext_proc.protocol.held import Held, HeldBytes
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 100])

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from ext_proc.idempotency.guard import DUPLICATE, Idempotency
 from ext_proc.idempotency.key import MOST_BODY_BYTES, asked, idempotency_key
 from ext_proc.idempotency.store import Claim, Flights
-from ext_proc.request import CROWDED, RouteRequest
+from ext_proc.protocol.request import CROWDED, RouteRequest
 from fleet.settings import parse_settings
 
 PATH = "/v1/chat/completions"

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from bench.stream_server import running_server, url_of
 from ext_proc.idempotency.shared import SharedFlights
 from fleet.errors import SettingsError
 from fleet.settings import IdempotencySettings
+from testing.stream_server import running_server, url_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from bench.processes import Child
+    from warmroute.demo.processes import Child
 
 
 @pytest.fixture

@@ -373,7 +373,7 @@ async def test_without_the_extra_token_ids_still_count(
 
 async def test_nothing_of_the_extra_is_loaded_before_a_pool_asks_for_it() -> None:
     script = (
-        "import sys, cli.main, ext_proc.app, ext_proc.kv.service, xds_server.app\n"
+        "import sys, warmroute.cli.main, ext_proc.app, ext_proc.kv.service, xds_server.app\n"
         "print(sorted({'zmq', 'tokenizers', 'jinja2'} & set(sys.modules)))"
     )
     process = await asyncio.create_subprocess_exec(

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.abuse import ext_proc_messages as abuse
-from ext_proc.message import MAX_BESIDE_BYTES, _beside_bytes, decode
-from ext_proc.reply import room_of
-from ext_proc.request import CONTENT_TYPE, LOOKED_HEADERS, MAX_SUBSET, NO_MORE, subset_of
-from ext_proc.subset import _MOST_ENTRIES, Subsets
+from ext_proc.protocol.message import MAX_BESIDE_BYTES, _beside_bytes, decode
+from ext_proc.protocol.reply import room_of
+from ext_proc.protocol.request import CONTENT_TYPE, LOOKED_HEADERS, MAX_SUBSET, NO_MORE, subset_of
+from ext_proc.protocol.subset import _MOST_ENTRIES, Subsets
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
-from fleet.serving import MAX_MESSAGE_BYTES
+from fleet.service.serving import MAX_MESSAGE_BYTES
 from tests.ext_proc.fake_envoy import body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def test_much_beside_a_body_is_refused_before_it_is_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = abuse.KINDS[kind](600_000)
     assert len(data) > MAX_BESIDE_BYTES
-    monkeypatch.setattr("ext_proc.message.pb.ProcessingRequest", None)
+    monkeypatch.setattr("ext_proc.protocol.message.pb.ProcessingRequest", None)
     with pytest.raises(DecodeError, match="beside a body"):
         decode(data)
 

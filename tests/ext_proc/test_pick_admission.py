@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ext_proc import admission
+from ext_proc.director import admission
 from ext_proc.pick import Pick, Reason, Refusal
 from ext_proc.pick.candidates import MOST_APART
-from ext_proc.request import METHOD, RouteRequest
+from ext_proc.protocol.request import METHOD, RouteRequest
 from fleet.endpoint import Endpoint, Pool
 from fleet.load import Load, Signal
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole

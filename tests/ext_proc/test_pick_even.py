@@ -15,10 +15,10 @@ import pytest
 from bench.uneven import first_prompts, system_prompts
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
-from simulator.model import EngineModel
-from simulator.workload import Message, Turn, words
 from tests.ext_proc.test_pick_fleet import CONFIG, Fleet, Ran, arrivals
-from xds_server.signals.histogram import CounterWindow
+from warmroute.simulator.model import EngineModel
+from warmroute.simulator.workload import Message, Turn, words
+from xds_server.signals.scrape.histogram import CounterWindow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

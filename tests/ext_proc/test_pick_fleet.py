@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ext_proc.request import RouteRequest
-from ext_proc.routing import Router
+from ext_proc.director.director import Router
+from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.store import FleetStore, FleetView
-from simulator.model import EngineConfig, EngineModel, EventKind, Request
-from simulator.tokens import block_chain, count_tokens, render_chat
-from simulator.workload import Message, Turn, words
 from tests.ext_proc.worlds import Clock, settings_with
+from warmroute.simulator.model import EngineConfig, EngineModel, EventKind, Request
+from warmroute.simulator.tokens import block_chain, count_tokens, render_chat
+from warmroute.simulator.workload import Message, Turn, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ext_proc.traffic import Token
-    from simulator.model import Handle
+    from ext_proc.director.traffic import Token
+    from warmroute.simulator.model import Handle
 
 TICK_SECONDS = 0.5
 CONFIG = EngineConfig(max_num_seqs=64, report_tokens=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ext_proc import inquiry
+from ext_proc.director import inquiry
 from ext_proc.pick import Question, Reason
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 

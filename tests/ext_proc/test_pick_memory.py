@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ext_proc import admission
-from ext_proc.pools import Restarts
-from ext_proc.sessions import Sessions
+from ext_proc.director import admission
+from ext_proc.director.pools import Restarts
+from ext_proc.director.sessions import Sessions
 from fleet.settings.picks import AdmissionSettings
 
 NAN = float("nan")

@@ -20,7 +20,7 @@ from ext_proc.pick.pickers.offer import Offer, smallest
 from ext_proc.pick.pool import WINDOW_SECONDS
 from ext_proc.pick.scene import Fleet
 from ext_proc.pick.scorers.leading import LEADING_BYTES, WORTH
-from ext_proc.subset import subset
+from ext_proc.protocol.subset import subset
 from fleet.endpoint import Endpoint, Locality, Pool
 from fleet.load import Load, Signal
 from fleet.pick_table import PickTable

@@ -14,7 +14,7 @@ from fleet.store import FleetView
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 if TYPE_CHECKING:
-    from ext_proc.traffic import Token
+    from ext_proc.director.traffic import Token
 
 ENGINES = 4
 TICK_SECONDS = 0.5

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ext_proc.director.sent import (
+    AVOIDED_SECONDS,
+    KEPT_SECONDS,
+    MOST_BLOCKS,
+    MOST_REFUSED,
+    Noted,
+    Refused,
+    Sent,
+)
 from ext_proc.pick import Pick, Reason
-from ext_proc.sent import AVOIDED_SECONDS, KEPT_SECONDS, MOST_BLOCKS, MOST_REFUSED, Noted, Refused, Sent
 from fleet.load import Signal
 from fleet.store import Missed
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from ext_proc.pick import Reason
-from ext_proc.request import RouteRequest
+from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Membership, Pool
 from fleet.store import FleetView
 from tests.ext_proc.worlds import World, chat, pool_of, settings_with, view_of, whole

@@ -9,8 +9,8 @@ import pytest
 
 from fleet.load import Load, Signal
 from fleet.store import FleetView
-from simulator.workload import words
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
+from warmroute.simulator.workload import words
 
 NOW = 1000.0
 

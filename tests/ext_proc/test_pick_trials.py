@@ -9,7 +9,7 @@ import pytest
 
 from fleet.load import Signal
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
-from xds_server.signals.trust import FLOOR, Trust
+from xds_server.signals.passive.trust import FLOOR, Trust
 
 ENDS = [f"10.0.0.{n}:80" for n in range(4)]
 LONG = "You are a helpful assistant. " * 200

@@ -11,7 +11,7 @@ import pytest
 
 from ext_proc.kv.lookup import Asked
 from ext_proc.pick import Reason
-from ext_proc.request import METHOD, RouteRequest
+from ext_proc.protocol.request import METHOD, RouteRequest
 from fleet.load import Load, Signal
 from tests.ext_proc.worlds import World, chat, pool_of, settings_with, view_of, whole
 

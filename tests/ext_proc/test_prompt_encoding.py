@@ -67,7 +67,7 @@ ENCODED = {name: coder(BODY) for name, coder in CODERS.items()}
 
 
 def read(body: bytes, coding: str, *, complete: bool = True, limit: int = LIMIT) -> Prompt | Unreadable:
-    """Read a body as `ext_proc.inquiry` does, with time to spare."""
+    """Read a body as `ext_proc.director.inquiry` does, with time to spare."""
     result = decode(body, coding, limit, complete=complete)
     return result if isinstance(result, Unreadable) else read_prompt(result.body, complete=result.complete)
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.pick import Meant, Pick, Reason, Refusal
-from ext_proc.request import RouteRequest, model_in_path
-from ext_proc.server_duty import NOT_READY, Duty
-from ext_proc.server_stream import ExchangeStream
-from ext_proc.subset import subset
+from ext_proc.protocol.endpoint_picker import NOT_READY, Duty
+from ext_proc.protocol.request import RouteRequest, model_in_path
+from ext_proc.protocol.stream import ExchangeStream
+from ext_proc.protocol.subset import subset
 from fleet.endpoint import Endpoint, Pool
 from fleet.names import SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
 from fleet.store import FleetStore, FleetView

@@ -11,12 +11,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority
-from bench.processes import free_port
 from ext_proc.app import ExtProcServer
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE
 from fleet.store import FleetStore
+from testing.certificates import Authority
 from tests.ext_proc.worlds import pool_of, settings_with, view_of
+from warmroute.demo.processes import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

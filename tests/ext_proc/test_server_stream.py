@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import generate_latest
 
 from ext_proc.pick import Reason
+from ext_proc.protocol.stream import ExchangeStream
 from ext_proc.server import ExtProcService
-from ext_proc.server_stream import ExchangeStream
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen, body_message, headers_message, with_mode
 from tests.ext_proc.worlds import Clock, World, chat, pool_of, view_of
 

@@ -14,19 +14,19 @@ import redis._parsers
 from pydantic import SecretStr
 
 from bench.abuse import shared_stream as abuse
-from bench.stream_server import running_server, url_of
 from ext_proc.idempotency.shared import SharedFlights
 from ext_proc.shared.replies import ReplyTooLargeError, bounded_parser
 from ext_proc.shared.share import _READ_ENTRIES
 from ext_proc.shared.stream import MOST_REPLY_BYTES, Stream, order
 from fleet.errors import SettingsError
 from fleet.settings import IdempotencySettings
+from testing.stream_server import running_server, url_of
 from tests.ext_proc.test_shared_stream import BLOCKS, Worker, eventually, shared
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from bench.processes import Child
+    from warmroute.demo.processes import Child
 
 
 @pytest.fixture

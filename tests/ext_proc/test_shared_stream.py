@@ -13,19 +13,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
-from bench.stream_server import running_server, start_server, url_of
 from ext_proc.shared.batch import Addition, encode
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
 from ext_proc.shared.stream import Stream, place_of
 from fleet.errors import SettingsError
 from fleet.settings.replicas import SharedSettings
+from testing.stream_server import running_server, start_server, url_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from bench.processes import Child
+    from warmroute.demo.processes import Child
 
 BLOCKS = list(range(1000, 1020))
 

@@ -10,10 +10,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from ext_proc.protocol.stream import ExchangeStream
 from ext_proc.server import ExtProcService
-from ext_proc.server_stream import ExchangeStream
-from fleet.admin import Query
 from fleet.names import EXT_PROC_FILTER
+from fleet.service.admin import Query
 from fleet.store import FleetView
 from tests.ext_proc.fake_envoy import FakeEnvoy, Seen, body_message, with_mode
 from tests.ext_proc.worlds import Clock, World, chat, pool_of, view_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from math import ceil
 
-from ext_proc.traffic import DURATIONS_KEPT, TrafficCounter
+from ext_proc.director.traffic import DURATIONS_KEPT, TrafficCounter
 
 
 class Clock:

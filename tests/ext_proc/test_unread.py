@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from bench.abuse import slow_readers
-from ext_proc.unread import Unread, UnreadError
+from ext_proc.protocol.unread import Unread, UnreadError
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2_grpc as pb_grpc
 from tests.ext_proc.fake_envoy import DUPLEX, body_message, headers_message, with_mode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ext_proc.inquiry import Read, read
+from ext_proc.director.inquiry import Read, read
 from ext_proc.prompt.unreadable import Unreadable
-from ext_proc.request import METHOD, UPGRADE, RouteRequest
+from ext_proc.protocol.request import METHOD, UPGRADE, RouteRequest
 from fleet.settings import parse_settings
 
 SETTINGS = parse_settings("pools: [{name: a}]\nlisteners: [{name: l, address: '127.0.0.1:1', pool: a}]\n")

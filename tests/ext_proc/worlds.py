@@ -8,8 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from ext_proc.request import RouteRequest
-from ext_proc.routing import Router
+from ext_proc.director.director import Router
+from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import Settings, parse_settings

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from fleet.admin import MAX_BODY_BYTES, AdminServer, ApiError, Query, _long_json
+from fleet.service.admin import MAX_BODY_BYTES, AdminServer, ApiError, Query, _long_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

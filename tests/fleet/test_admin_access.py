@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from multidict import CIMultiDict
 
-from bench.certificates import Authority
-from fleet.admin_access import Access, TokenFile
 from fleet.errors import SettingsError
-from fleet.tls import Certificates, Files
+from fleet.service.admin_access import Access, TokenFile
+from fleet.service.tls import Certificates, Files
+from testing.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fleet.allocator import WORTH_BYTES, FreeBytes
+from fleet.service.allocator import WORTH_BYTES, FreeBytes
 
 MEBI = 1 << 20
 ROOT = Path(__file__).parents[2]
@@ -13,7 +13,7 @@ HOLES = """
 import asyncio, ctypes, os, sys
 from bench.abuse.site import resident_bytes
 from fleet import allocator
-from fleet.serving import run
+from fleet.service.serving import run
 if sys.argv[1] == "bare":
     run = asyncio.run
 allocator._LOOK_SECONDS = 0.01

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleet.errors import SettingsError
-from fleet.serving import (
+from fleet.service.serving import (
     PERMITTED_PING,
     PING_SECONDS,
     GrpcServer,

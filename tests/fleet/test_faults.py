@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.fault_table import (
+from fleet.gpu.fault_table import (
     CUDA_CODES,
     CUDA_ERRORS,
     CUDA_NAMES,
@@ -19,7 +19,7 @@ from fleet.fault_table import (
     XIDS,
     FaultClass,
 )
-from fleet.faults import MAX_REMEMBERED, FaultEvent, FaultLog, classify, cuda_code, health, health_score
+from fleet.gpu.faults import MAX_REMEMBERED, FaultEvent, FaultLog, classify, cuda_code, health, health_score
 from fleet.settings.weights import FaultSettings
 
 SETTINGS = FaultSettings(transient_seconds=30, isolated_seconds=300)

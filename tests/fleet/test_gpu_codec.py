@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fleet.errors import PeerError
-from fleet.faults import FaultEvent
-from fleet.gpu import GpuReading, MigSlice, NodeReading, NvLink, PeerLink, RemappedRows
-from fleet.gpu_codec import MAX_GPUS, Part, decode_gpu, decode_report, encode_report, gpus_of
+from fleet.gpu.codec import MAX_GPUS, Part, decode_gpu, decode_report, encode_report, gpus_of
+from fleet.gpu.faults import FaultEvent
+from fleet.gpu.reading import GpuReading, MigSlice, NodeReading, NvLink, PeerLink, RemappedRows
 from fleet.wire import gpu_pb2
 
 FULL = GpuReading(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.certificates import Authority
-from cli.main import main
-from fleet.host_check import host_findings
+from fleet.service.host_check import host_findings
 from fleet.settings import parse_settings
 from fleet.settings.role_check import findings
+from testing.certificates import Authority
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,11 +18,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from bench.abuse.admin import KINDS, attack
-from fleet import descriptors, http_server
-from fleet.admin import AdminServer
-from fleet.http_connection import MAX_HEAD_BYTES
-from fleet.http_server import HttpServer
-from gpu_agent.page import AgentServer
+from fleet.service import descriptors, http_server
+from fleet.service.admin import AdminServer
+from fleet.service.http_connection import MAX_HEAD_BYTES
+from fleet.service.http_server import HttpServer
+from warmroute.gpu_agent.page import AgentServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -314,7 +314,7 @@ def test_services_raise_the_limit_of_descriptors() -> None:
         "import resource as r\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (200, min(hard, 400)))\n"
-        "from fleet.serving import run\n"
+        "from fleet.service.serving import run\n"
         "async def main():\n"
         "    return r.getrlimit(r.RLIMIT_NOFILE)[0] - 400\n"
         "raise SystemExit(run(main()))\n"

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.certificates import Authority
-from fleet import native_log
-from fleet.logs import MAX_CHARS, OneLine, escaped
+from fleet.service import native_log
+from fleet.service.logs import MAX_CHARS, OneLine, escaped
+from testing.certificates import Authority
 
 SERVER = """
 import asyncio, grpc, sys
-from fleet.logs import configure_logging
+from fleet.service.logs import configure_logging
 
 configure_logging()
 key, certificate, ca = (open(path, "rb").read() for path in sys.argv[1:])
@@ -83,11 +83,11 @@ def test_lines_of_a_traceback_are_no_records() -> None:
     assert all(line.startswith("    ") and line.isprintable() for line in others)
 
 
-@pytest.mark.parametrize("where", ["fleet.logs", "some.library"])
+@pytest.mark.parametrize("where", ["fleet.service.logs", "some.library"])
 def test_every_logger_of_a_service_goes_through_it(where: str) -> None:
     code = (
         "import logging\n"
-        "from fleet.logs import configure_logging\n"
+        "from fleet.service.logs import configure_logging\n"
         "configure_logging()\n"
         f"logging.getLogger({where!r}).warning('%s', {FORGED!r})\n"
         f"logging.getLogger({where!r}).error({FORGED.replace('%', '')!r})\n"
@@ -108,7 +108,7 @@ def test_logging_is_configured_in_one_place() -> None:
         for path in (ROOT / package).rglob("*.py")
         if any(name in path.read_text() for name in named)
     }
-    assert places == {"fleet/logs.py"}
+    assert places == {"fleet/service/logs.py"}
 
 
 def client_hello(name: bytes) -> bytes:

@@ -11,9 +11,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bench.abuse import calls
-from fleet import health as health_module
-from fleet import opening
-from fleet.serving import GrpcServer
+from fleet.service import health as health_module
+from fleet.service import opening
+from fleet.service.serving import GrpcServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -25,7 +25,7 @@ from prometheus_client import Counter as PromCounter
 from prometheus_client import Gauge as PromGauge
 from prometheus_client import Histogram as PromHistogram
 
-from fleet.otlp_metrics import MetricPush, metrics_data, unit_of
+from fleet.service.otlp_metrics import MetricPush, metrics_data, unit_of
 from fleet.settings.telemetry import TelemetrySettings
 
 ON = TelemetrySettings(metrics="otlp", metrics_interval_seconds=3600.0)
@@ -185,10 +185,10 @@ def test_a_dead_collector_does_not_hold_up_the_exit(kind: str) -> None:
     code = """
 import asyncio, socket, sys
 from prometheus_client import CollectorRegistry
-from fleet.otlp_metrics import MetricPush
-from fleet.serving import run
+from fleet.service.otlp_metrics import MetricPush
+from fleet.service.serving import run
 from fleet.settings.telemetry import TelemetrySettings
-from fleet.telemetry import shut_down, tracer_provider
+from fleet.service.telemetry import shut_down, tracer_provider
 silent = socket.create_server(("127.0.0.1", 0))
 port = silent.getsockname()[1]
 if sys.argv[1] == "refused":

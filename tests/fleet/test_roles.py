@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 
-from bench.certificates import Authority
-from cli.main import main
 from fleet.errors import SettingsError
-from fleet.roles import PeerNames, has_role, refusal
+from fleet.service.roles import PeerNames, has_role, refusal
 from fleet.settings import RoleSettings, parse_settings
 from fleet.settings.role_check import findings, opened
+from testing.certificates import Authority
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path

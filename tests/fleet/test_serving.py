@@ -14,12 +14,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Counter
 
-from fleet.admin import AdminServer
-from fleet.binding import prepare
 from fleet.errors import SettingsError
-from fleet.serving import GrpcServer
+from fleet.service.admin import AdminServer
+from fleet.service.binding import prepare
+from fleet.service.serving import GrpcServer
+from fleet.service.telemetry import shut_down, tracer_provider
 from fleet.settings.telemetry import TelemetrySettings
-from fleet.telemetry import shut_down, tracer_provider
 
 
 async def health(address: str) -> int:
@@ -88,8 +88,8 @@ async def test_silent_connections_to_a_grpc_server_have_a_limit_and_a_time(
     unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever opens connections and says nothing keeps nobody out for longer than a handshake takes."""
-    monkeypatch.setattr("fleet.serving.grpc_connections", lambda: 8)
-    monkeypatch.setattr("fleet.serving.HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr("fleet.service.serving.grpc_connections", lambda: 8)
+    monkeypatch.setattr("fleet.service.serving.HANDSHAKE_SECONDS", 0.5)
     server = GrpcServer("x", f"127.0.0.1:{unused_tcp_port}")
     await server.start()
     silent = [await asyncio.open_connection("127.0.0.1", unused_tcp_port) for _ in range(20)]
@@ -166,9 +166,9 @@ def test_a_silent_collector_with_a_full_queue_does_not_hold_up_the_exit(unused_t
     patience = {"OTEL_EXPORTER_OTLP_TIMEOUT": "300"}
     code = """
 import asyncio, socket
-from fleet.serving import run
+from fleet.service.serving import run
 from fleet.settings.telemetry import TelemetrySettings
-from fleet.telemetry import shut_down, tracer_provider
+from fleet.service.telemetry import shut_down, tracer_provider
 silent = socket.create_server(("127.0.0.1", PORT))
 async def main():
     provider = tracer_provider(TelemetrySettings(traces="otlp"), "test")
@@ -226,7 +226,7 @@ async def test_a_span_reaches_an_otlp_collector(
 def test_sigterm_drains_and_a_second_one_leaves_at_once(count: int) -> None:
     code = """
 import asyncio, sys
-from fleet.serving import StopSignals, run
+from fleet.service.serving import StopSignals, run
 async def main():
     stop = StopSignals()
     print("up", flush=True)

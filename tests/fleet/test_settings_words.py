@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cli.main import main
 from fleet.errors import SettingsError
 from fleet.settings import Settings, load_settings, located, parse_settings
 from fleet.settings.load import _models as models
 from fleet.settings.words import PATTERNS
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

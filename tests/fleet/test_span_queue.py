@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from prometheus_client import CollectorRegistry
 
+from fleet.service.span_queue import Seldom, SpanLosses, SpanQueue
+from fleet.service.telemetry import tracer_provider
 from fleet.settings.telemetry import TelemetrySettings
-from fleet.span_queue import Seldom, SpanLosses, SpanQueue
-from fleet.telemetry import tracer_provider
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

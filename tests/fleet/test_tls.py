@@ -15,14 +15,14 @@ from cryptography import x509
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority, Issued
-from fleet.admin import AdminServer
-from fleet.admin_access import Access
-from fleet.credentials import Dialler, server_credentials
 from fleet.errors import SettingsError
-from fleet.serving import GrpcServer
+from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
+from fleet.service.credentials import Dialler, server_credentials
+from fleet.service.serving import GrpcServer
+from fleet.service.tls import Certificates, Files, Held, TlsError, load
 from fleet.settings import PeerTlsSettings, parse_settings
-from fleet.tls import Certificates, Files, Held, TlsError, load
+from testing.certificates import Authority, Issued
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ from typing import Final, get_args
 import pytest
 from cryptography import x509
 
-from fleet.roles import PeerNames, has_role
+from fleet.service.roles import PeerNames, has_role
+from fleet.service.tls import Files, load
 from fleet.settings import RoleSettings, parse_settings
 from fleet.settings.role_check import findings
 from fleet.settings.tls import Role
-from fleet.tls import Files, load
 
 PAGE = Path(__file__).parents[2] / "docs" / "tls.md"
 CLIENTS: Final[dict[str, Role]] = {

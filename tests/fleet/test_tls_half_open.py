@@ -12,17 +12,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bench.abuse.tls import KINDS, Resuming, attack
-from bench.certificates import Authority
-from fleet.admin import AdminServer
-from fleet.admin_access import Access
-from fleet.credentials import server_credentials
-from fleet.serving import GrpcServer
-from fleet.tls import Certificates, Files
+from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
+from fleet.service.credentials import server_credentials
+from fleet.service.serving import GrpcServer
+from fleet.service.tls import Certificates, Files
+from testing.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fleet.tls import Held
+    from fleet.service.tls import Held
 
 CONNECTIONS = 100
 

@@ -9,9 +9,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority, Issued
 from fleet.errors import SettingsError
-from fleet.tls import Certificates, Files, TlsError, load
+from fleet.service.tls import Certificates, Files, TlsError, load
+from testing.certificates import Authority, Issued
 
 if TYPE_CHECKING:
     from pathlib import Path

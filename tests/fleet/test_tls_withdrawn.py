@@ -12,19 +12,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bench.abuse.tls import HTTP1, Resuming
-from bench.certificates import Authority
-from fleet.admin import AdminServer
-from fleet.admin_access import Access
-from fleet.credentials import server_credentials
-from fleet.gate import Gate, GrpcGate
-from fleet.serving import GrpcServer
-from fleet.tls import Certificates, Files
+from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
+from fleet.service.credentials import server_credentials
+from fleet.service.gate import Gate, GrpcGate
+from fleet.service.serving import GrpcServer
+from fleet.service.tls import Certificates, Files
+from testing.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from fleet.tls import Held
+    from fleet.service.tls import Held
 
 
 class Door:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from bench.certificates import Authority
-from fleet.unheard import why_unheard
+from fleet.service.unheard import why_unheard
+from testing.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fleet.errors import SettingsError
+from fleet.service.watch import SettingsWatch
 from fleet.settings import Settings, load_settings
-from fleet.watch import SettingsWatch
 from tests.fleet.notices import noticed
 
 GOOD = """\
@@ -163,8 +163,8 @@ async def test_a_change_of_which_the_kernel_tells_nothing_is_seen(
         raise OSError("too many watches")
         yield
 
-    monkeypatch.setattr("fleet.watch.watchfiles.awatch", no_watch)
-    monkeypatch.setattr("fleet.watch._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fleet.service.watch.watchfiles.awatch", no_watch)
+    monkeypatch.setattr("fleet.service.watch._LOOK_SECONDS", 0.02)
     held = Watched(tmp_path / "warmroute.yaml")
     task = asyncio.create_task(held.watch.run())
     await held.until(lambda: "cannot be watched" in caplog.text)

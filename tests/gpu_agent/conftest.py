@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpu_agent.metrics import AgentMetrics
-from gpu_agent.nvml import NvmlReader
+from warmroute.gpu_agent.metrics import AgentMetrics
+from warmroute.gpu_agent.nvml import NvmlReader
 
 if TYPE_CHECKING:
-    from fleet.gpu import NodeReading
+    from fleet.gpu.reading import NodeReading
 
 
 def _load_fake() -> Any:

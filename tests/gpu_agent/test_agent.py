@@ -21,14 +21,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
-from gpu_agent.page import AgentServer, GpuCollector
-from gpu_agent.reporter import TRIES_IN_VAIN, Reporter
-from gpu_agent.sampler import Sampler
-from xds_server.signals.gpu import GpuBoard
-from xds_server.signals.gpu_reports import GpuReportService
+from warmroute.gpu_agent.page import AgentServer, GpuCollector
+from warmroute.gpu_agent.reporter import TRIES_IN_VAIN, Reporter
+from warmroute.gpu_agent.sampler import Sampler
+from xds_server.signals.gpu.report_service import GpuReportService
+from xds_server.signals.gpu.reports import GpuBoard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -292,7 +292,7 @@ async def test_a_server_that_does_not_answer_is_left(bench: Any, tmp_path: Path)
 async def test_an_xds_server_that_never_answers_is_told_once(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gpu_agent.reporter.MAX_BACKOFF_SECONDS", 0.1)
+    monkeypatch.setattr("warmroute.gpu_agent.reporter.MAX_BACKOFF_SECONDS", 0.1)
     async with sampling(bench) as sampler:
         address = f"unix:{tmp_path}/nowhere.sock"
         task = asyncio.create_task(Reporter(address, "n", sampler, bench.metrics, lambda: bench.now).run())
@@ -300,7 +300,7 @@ async def test_an_xds_server_that_never_answers_is_told_once(
         await until(lambda: bench.registry.get_sample_value(breaks) > TRIES_IN_VAIN, "it is tried again")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    (told,) = [record.message for record in caplog.records if record.name == "gpu_agent.reporter"]
+    (told,) = [record.message for record in caplog.records if record.name == "warmroute.gpu_agent.reporter"]
     assert told.startswith(f"no xds_server answers at --control {address} (UNAVAILABLE: ")
 
 
@@ -338,7 +338,7 @@ async def test_the_verb_runs_on_a_machine_without_gpus_and_ends_on_sigterm(tmp_p
     """No library, no GPU, no xds_server: it serves a page with 0 GPUs all the same."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli.main", "gpu-agent", "--listen", f"127.0.0.1:{port}"),
+        *(sys.executable, "-m", "warmroute.cli.main", "gpu-agent", "--listen", f"127.0.0.1:{port}"),
         *("--control", f"unix:{tmp_path}/nobody.sock", "--interval", "0.1"),
         stderr=asyncio.subprocess.PIPE,
         # Nothing of a driver is found, also where these tests run beside one.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from fleet.faults import FaultEvent, health
-from fleet.gpu import MigSlice, NvLink, PeerLink, RemappedRows
+from fleet.gpu.faults import FaultEvent, health
+from fleet.gpu.reading import MigSlice, NvLink, PeerLink, RemappedRows
 from fleet.settings.weights import FaultSettings
 
 if TYPE_CHECKING:
-    from fleet.gpu import GpuReading
+    from fleet.gpu.reading import GpuReading
 
 
 def score(gpu: GpuReading, now: float) -> float:

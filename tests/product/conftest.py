@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest_asyncio
 
-from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 from fleet.names import HEADER_REASON
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

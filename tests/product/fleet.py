@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.cluster import Cluster
+    from warmroute.demo.cluster import Cluster
 
 REQUEST_ID: Final = "5f2e7a10-3c1f-4a55-9a54-6a2b7f1c0e11"
 """Of the first request; its pick is remembered."""

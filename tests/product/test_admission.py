@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
 from tests.product.conftest import LIMIT_SECONDS, Product, until
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,11 +16,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from bench.cluster import Cluster, ClusterSettings, EngineSettings
-from bench.envoy import EnvoyProcess
-from bench.processes import warmroute
 from fleet.names import TYPE_ENDPOINT
 from tests.product.conftest import LIMIT_SECONDS, until
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import warmroute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

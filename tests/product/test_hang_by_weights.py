@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from bench.cluster import ClusterSettings, EngineSettings, running_cluster
-from bench.processes import warmroute
 from tests.product.conftest import LIMIT_SECONDS, Product, until
+from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.processes import warmroute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

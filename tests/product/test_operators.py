@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.overriding import UPDATE_WEIGHTS
 from fleet.names import HEADER_ENDPOINT
 from tests.product.conftest import until
+from warmroute.cli.overriding import UPDATE_WEIGHTS
 
 if TYPE_CHECKING:
     from tests.product.conftest import Answer, Product

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.processes import warmroute
 from fleet.names import DESTINATION_KEY, HEADER_ENDPOINT, HEADER_MATCHED, HEADER_PREFIX, HEADER_REASON
 from tests.product.conftest import LIMIT_SECONDS, until
+from warmroute.demo.processes import warmroute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from bench.envoy import envoy_binary
-from bench.processes import Child, free_port
+from warmroute.demo.envoy import envoy_binary
+from warmroute.demo.processes import Child, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -193,7 +193,7 @@ class Host:
     def _warmroute(self) -> str:
         """The command with other default ports of admin interfaces."""
         asked, envoy = (self.replaced[f"127.0.0.1:{port}"] for port in (19000, 9901))
-        real = f'{sys.executable} -m cli.main "$@"'
+        real = f'{sys.executable} -m warmroute.cli.main "$@"'
         return (
             f"export PYTHONPATH={ROOT}\n"
             f'case " $* " in *" --admin "*) exec {real};; esac\n'

@@ -16,22 +16,22 @@ from grpc_health.v1 import health_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority
 from ext_proc.app import ExtProcServer
-from fleet.admin import AdminServer
-from fleet.admin_access import Access
-from fleet.credentials import gate_of, hold_server
 from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2
 from fleet.envoy_api.service.accesslog.v3 import als_pb2
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2
 from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_SECRET
-from fleet.roles import ROLES_OF_SERVICES
+from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
+from fleet.service.credentials import gate_of, hold_server
+from fleet.service.roles import ROLES_OF_SERVICES
+from fleet.service.tls import Certificates
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
-from fleet.tls import Certificates
 from fleet.wire import control_pb2, gpu_pb2
+from testing.certificates import Authority
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ async def test_a_refusal_names_certificate_and_setting_and_is_logged_once(
                 assert told == (
                     "the certificate shows 'host-7.gpu.test'; allowed: a name in tls.roles.workers"
                 )
-    (record,) = [record for record in caplog.records if record.name == "fleet.gate"]
+    (record,) = [record for record in caplog.records if record.name == "fleet.service.gate"]
     assert record.getMessage().startswith("control refuses ipv4:127.0.0.1:")
     assert ", which asks for warmroute.v1.FleetControl: " in record.getMessage()
     assert site.refusals("control") == 3

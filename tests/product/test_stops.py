@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
-from bench.envoy import EnvoyProcess
-from bench.processes import Child, warmroute
 from bench.xds_client import XdsClient
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.settings import parse_settings
 from tests.product.conftest import FAST, LIMIT_SECONDS, until
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.envoy import EnvoyProcess
+from warmroute.demo.processes import Child, warmroute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

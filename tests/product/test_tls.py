@@ -16,16 +16,16 @@ import pytest_asyncio
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority
-from cli.main import main
-from cli.worker_admin import WorkerAdmins
 from ext_proc.app import ExtProcServer
-from fleet.admin import AdminServer, Query
-from fleet.admin_access import Access
+from fleet.service.admin import AdminServer, Query
+from fleet.service.admin_access import Access
+from fleet.service.tls import Certificates, Files
 from fleet.settings import PeerTlsSettings, parse_settings
 from fleet.store import FleetStore
-from fleet.tls import Certificates, Files
-from gpu_agent.app import AgentConfig, serve
+from testing.certificates import Authority
+from warmroute.cli.main import main
+from warmroute.cli.worker_admin import WorkerAdmins
+from warmroute.gpu_agent.app import AgentConfig, serve
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:

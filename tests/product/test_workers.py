@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from bench.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
-from bench.load import LoadRun
-from bench.stream_server import running_server, url_of
 from fleet.names import EXT_PROC_CLUSTER
-from simulator.workload import Span, WorkloadSettings, workload
+from testing.stream_server import running_server, url_of
 from tests.product.conftest import LIMIT_SECONDS, until
+from warmroute.demo.cluster import Cluster, ClusterSettings, EngineSettings, running_cluster
+from warmroute.demo.load import LoadRun
+from warmroute.simulator.workload import Span, WorkloadSettings, workload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from bench.stats import Outcome
+    from warmroute.demo.stats import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from bench.envoy import envoy_binary
-from cli.main import VERBS, main
 from fleet.settings import load_settings
+from warmroute.cli.main import VERBS, main
+from warmroute.demo.envoy import envoy_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -341,7 +341,7 @@ class Deployment:
         held = self.services[name]
         command = [self.mapped(argument, name) for argument in held["command"]]
         if ours(held):
-            command = [sys.executable, "-m", "cli.main", *command]
+            command = [sys.executable, "-m", "warmroute.cli.main", *command]
         else:
             assert command[0] == "envoy"
             command[0] = str(envoy_binary())

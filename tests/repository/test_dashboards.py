@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from bench import agent_page, dashboards
 from bench.dashboard_queries import RARE, Query, dashboard_files, labels, metrics, queries
-from bench.http_client import HttpClient
-from bench.processes import BenchError
-from gpu_agent.metrics import AgentMetrics
-from gpu_agent.page import GpuCollector
-from xds_server.exposition import SIGNAL_FIELDS, signal_metric
+from warmroute.demo.http_client import HttpClient
+from warmroute.demo.processes import BenchError
+from warmroute.gpu_agent.metrics import AgentMetrics
+from warmroute.gpu_agent.page import GpuCollector
+from xds_server.telemetry.exposition import SIGNAL_FIELDS, signal_metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

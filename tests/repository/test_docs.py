@@ -9,20 +9,20 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from cli.main import VERBS
-from cli.worker_admin import WorkerAdmins
-from cli.workers import WORKERS_PATH, Workers
 from ext_proc.app import ExtProcServer
 from ext_proc.pick import Reason
 from fleet import names
-from fleet.admin import AdminServer
-from fleet.otlp_metrics import MetricPush
+from fleet.service.admin import AdminServer
+from fleet.service.otlp_metrics import MetricPush
+from fleet.service.telemetry import tracer_provider
+from fleet.service.tls import Certificates
+from fleet.service.watch import RESTART_ONLY, SettingsWatch
 from fleet.settings import parse_settings
 from fleet.settings.load import ENVIRONMENT
 from fleet.store import FleetStore
-from fleet.telemetry import tracer_provider
-from fleet.tls import Certificates
-from fleet.watch import RESTART_ONLY, SettingsWatch
+from warmroute.cli.main import VERBS
+from warmroute.cli.worker_admin import WorkerAdmins
+from warmroute.cli.workers import WORKERS_PATH, Workers
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:

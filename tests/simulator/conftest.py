@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from simulator.fits import timing
-from simulator.http import EngineServer, ServerConfig, listening
-from simulator.model import EngineConfig
+from warmroute.simulator.fits import timing
+from warmroute.simulator.http import EngineServer, ServerConfig, listening
+from warmroute.simulator.model import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cache import BlockCache
+from warmroute.simulator.cache import BlockCache
 
 
 def fill(cache: BlockCache, chain: list[int]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from cli import engine
+from warmroute.cli import engine
 
 if TYPE_CHECKING:
     from pathlib import Path

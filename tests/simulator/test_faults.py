@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from simulator.admin import Fault
+from warmroute.simulator.admin import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable

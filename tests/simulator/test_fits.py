@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.fits import UnknownFitError, fit_names, pairs, timing
+from warmroute.simulator.fits import UnknownFitError, fit_names, pairs, timing
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleet.names import HEADER_ENDPOINT
-from simulator.admin import is_loopback
+from warmroute.simulator.admin import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from simulator.metrics import EngineMetrics, decades
-from simulator.model import EngineConfig, EngineModel, Request
+from warmroute.simulator.metrics import EngineMetrics, decades
+from warmroute.simulator.model import EngineConfig, EngineModel, Request
 
 LATENCY = [
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),

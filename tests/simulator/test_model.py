@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.fits import timing
-from simulator.model import (
+from warmroute.simulator.fits import timing
+from warmroute.simulator.model import (
     EngineConfig,
     EngineModel,
     Event,

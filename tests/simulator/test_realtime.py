@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from simulator.tokens import Speaker
+from warmroute.simulator.tokens import Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

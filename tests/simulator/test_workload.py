@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.workload import BYTES_PER_TOKEN, Span, WorkloadSettings, workload
+from warmroute.simulator.workload import BYTES_PER_TOKEN, Span, WorkloadSettings, workload
 
 SETTINGS = WorkloadSettings(
     seed=3,

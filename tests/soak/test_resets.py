@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from bench.report import exit_code
 from bench.resets import resets, wanted_of
+from warmroute.demo.report import exit_code
 
 SECONDS: Final = float(os.environ.get("WARMROUTE_SOAK_SECONDS", "20"))
 REQUESTS: Final = max(30_000, int(1_000_000 * SECONDS / 600))

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from bench.chaos_answers import answer_in, close, heard_in
 from bench.chaos_site import ENGINE, Site, running_site
-from simulator.fits import timing
-from simulator.tokens import Speaker, render_chat
+from warmroute.simulator.fits import timing
+from warmroute.simulator.tokens import Speaker, render_chat
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,8 +17,8 @@ from fleet.load import fresh
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app
+from xds_server.admin.operators import Operators
 from xds_server.app import XdsServer
-from xds_server.operators import Operators
 
 SETTINGS = """
 pools: [{{name: p, endpoints: [{{address: "127.0.0.1:1"}}]}}]

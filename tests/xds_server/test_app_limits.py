@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from fleet.names import TYPE_CLUSTER
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app as app_module

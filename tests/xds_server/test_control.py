@@ -16,10 +16,10 @@ from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.load import Load, Signal
-from fleet.serving import GrpcServer, channel_options
+from fleet.service.serving import GrpcServer, channel_options
 from fleet.store import FleetStore, FleetView, Missed, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
-from xds_server.control import MOST_MISSED, Broadcast, ControlService, MissedLog, WorkerStream
+from xds_server.control.service import MOST_MISSED, Broadcast, ControlService, MissedLog, WorkerStream
 
 A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
 MEMBERSHIP = Membership((Pool("p", (A, B)),))
@@ -343,10 +343,12 @@ async def test_a_worker_pings_no_more_often_than_the_server_permits(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It hears so at the start, opens its connection anew, once, and then follows."""
-    monkeypatch.setattr("xds_server.control.PERMITTED_PING", (("warmroute-permitted-ping-ms", "60000"),))
+    monkeypatch.setattr(
+        "xds_server.control.service.PERMITTED_PING", (("warmroute-permitted-ping-ms", "60000"),)
+    )
     opened: list[float] = []
     monkeypatch.setattr(
-        "fleet.credentials.channel_options",
+        "fleet.service.credentials.channel_options",
         lambda seconds: opened.append(seconds) or channel_options(seconds),
     )
     server.store.publish(VIEW)

@@ -15,24 +15,25 @@ from prometheus_client import CollectorRegistry
 
 from bench.abuse import control, discovery
 from ext_proc.follower import Follower
-from fleet import codec, opening
+from fleet import codec
 from fleet.codec import MAX_IN_FLIGHT, decode_traffic, encode_in_flight, traffic_in_parts
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
-from fleet.faults import FaultEvent
-from fleet.gpu import GpuReading, NodeReading, NvLink, PeerLink
-from fleet.gpu_codec import MAX_GPUS, MAX_PARTS, encode_report
-from fleet.serving import GrpcServer
+from fleet.gpu.codec import MAX_GPUS, MAX_PARTS, encode_report
+from fleet.gpu.faults import FaultEvent
+from fleet.gpu.reading import GpuReading, NodeReading, NvLink, PeerLink
+from fleet.service import opening
+from fleet.service.serving import GrpcServer
+from fleet.service.turns import Turns
 from fleet.settings import FaultSettings, SignalSettings
 from fleet.store import FleetStore, FleetView
-from fleet.turns import Turns
 from fleet.wire import control_pb2, gpu_pb2
-from xds_server import control as control_module
-from xds_server.control import WHOLE_BYTES, ControlService, WorkerStream
+from xds_server.control.service import WHOLE_BYTES, ControlService, WorkerStream
+from xds_server.control.service import service as control_module
 from xds_server.doors import CONTROL_BYTES
-from xds_server.signals import gpu as gpu_module
-from xds_server.signals.gpu import MAX_KEPT_BYTES, MAX_NODES, GpuBoard
-from xds_server.signals.gpu_reports import MAX_REPORT_BYTES, GpuReportService
+from xds_server.signals.gpu.report_service import MAX_REPORT_BYTES, GpuReportService
+from xds_server.signals.gpu.reports import MAX_KEPT_BYTES, MAX_NODES, GpuBoard
+from xds_server.signals.gpu.reports import reports as gpu_module
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -8,7 +8,7 @@ import uvloop
 
 from ext_proc.follower import REPORT_INTERVAL_SECONDS, Reports, pause_seconds
 from fleet.store import Traffic
-from xds_server.pulse import Pulse, apart_seconds
+from xds_server.control.pulse import Pulse, apart_seconds
 
 ADDRESS = "10.0.0.1:80"
 

@@ -13,7 +13,7 @@ import pytest
 from bench.abuse import discovery
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
-from fleet.serving import GrpcServer
+from fleet.service.serving import GrpcServer
 from xds_server.discovery.budget import NAME_BYTES, NameBudget
 from xds_server.discovery.client import MAX_TEXT
 from xds_server.discovery.stream import DiscoveryStream

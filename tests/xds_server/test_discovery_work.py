@@ -12,7 +12,7 @@ import pytest
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
-from fleet.turns import Turns
+from fleet.service.turns import Turns
 from xds_server.discovery import subscription as subscription_module
 from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES, NameBudget
 from xds_server.discovery.changes import ABSENT, taken_away

@@ -19,9 +19,9 @@ from fleet.settings import JoiningSettings
 from tests.envoy.fickle import Deaf
 from xds_server.endpoints.gate import Verdict
 from xds_server.endpoints.probe import Prober
-from xds_server.engine_tls import Dial
 from xds_server.http1.client import FetchError
-from xds_server.signals.fetch import PageFetcher
+from xds_server.signals.scrape.fetch import PageFetcher
+from xds_server.tls.engine_tls import Dial
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

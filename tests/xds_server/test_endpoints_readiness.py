@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleet.endpoint import Endpoint
 from xds_server.endpoints.gate import Verdict
 from xds_server.endpoints.readiness import GOOD_ANSWERS, SETTLED_SECONDS, Readiness
-from xds_server.signals.reach import BEGUN_LATER_SECONDS
+from xds_server.signals.passive.reach import BEGUN_LATER_SECONDS
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 NOW = 100.0

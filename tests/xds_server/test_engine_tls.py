@@ -12,11 +12,11 @@ from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority, Issued
+from fleet.service.tls import Certificates
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore
-from fleet.tls import Certificates
+from testing.certificates import Authority, Issued
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import LOAD_FIELDS, Load, Signal
 from fleet.store import FleetStore, FleetView
-from xds_server.exposition import SIGNAL_FIELDS, ClientExposition, EndpointExposition, signal_metric
+from xds_server.telemetry.exposition import SIGNAL_FIELDS, ClientExposition, EndpointExposition, signal_metric
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 

@@ -18,10 +18,10 @@ from fleet.settings import FaultSettings, JoiningSettings, LimitSettings, Signal
 from xds_server.endpoints.probe import Prober
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.place import place_of
-from xds_server.signals.dcgm import DcgmPoller
-from xds_server.signals.fetch import PageFetcher
-from xds_server.signals.gpu import GpuBoard
-from xds_server.signals.scraper import Scraper
+from xds_server.signals.gpu.dcgm import DcgmPoller
+from xds_server.signals.gpu.reports import GpuBoard
+from xds_server.signals.scrape.fetch import PageFetcher
+from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

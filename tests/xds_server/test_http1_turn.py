@@ -31,7 +31,7 @@ from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.turn import Portions, Turn
-from xds_server.signals.scraper import Scraper
+from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from bench.certificates import Authority
-from xds_server.engine_tls import Dial
+from testing.certificates import Authority
 from xds_server.http2.probe_http1 import speaks_http1
+from xds_server.tls.engine_tls import Dial
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

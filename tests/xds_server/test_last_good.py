@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry
 from fleet.endpoint import Membership, Pool
 from fleet.settings import EndpointSettings, Settings, parse_settings
 from fleet.settings.membership import endpoint_of
-from xds_server.snapshot.build import build_snapshot
-from xds_server.snapshot.last_good import (
+from xds_server.envoy.build import build_snapshot
+from xds_server.state.last_good import (
     LastGood,
     RefusedError,
     decode,
@@ -30,7 +30,7 @@ from xds_server.snapshot.last_good import (
     state_path,
     write,
 )
-from xds_server.snapshot.saver import Saver
+from xds_server.state.saver import Saver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,7 +277,7 @@ async def test_a_start_does_not_wait_for_a_pipe_or_a_disk_that_hangs(
         assert await disk.saver.load(disk.settings) is None
     assert disk.metric("refused", reason="damaged") == 1
     free = threading.Event()
-    monkeypatch.setattr("xds_server.snapshot.saver.read", lambda *_: free.wait(600))
+    monkeypatch.setattr("xds_server.state.saver.read", lambda *_: free.wait(600))
     saver = Saver(CollectorRegistry(), load_seconds=0.05)
     try:
         async with asyncio.timeout(60):

@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from prometheus_client import CollectorRegistry
 
-from bench.certificates import Authority, Issued
-from bench.responder import Responder
-from xds_server.ocsp import store
-from xds_server.ocsp.ask import Responders
-from xds_server.ocsp.response import Question, StapleError, must_staple
-from xds_server.ocsp.staples import Staples, Wanted
+from testing.certificates import Authority, Issued
+from testing.responder import Responder
+from xds_server.tls.ocsp import store
+from xds_server.tls.ocsp.ask import Responders
+from xds_server.tls.ocsp.response import Question, StapleError, must_staple
+from xds_server.tls.ocsp.staples import Staples, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from xds_server.override import MAX_SECONDS, OverrideBook, OverrideFile, override_path
+from xds_server.state.override import MAX_SECONDS, OverrideBook, OverrideFile, override_path
 
 if TYPE_CHECKING:
     from pathlib import Path

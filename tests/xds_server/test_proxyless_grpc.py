@@ -18,8 +18,8 @@ from fleet.names import RESOURCE_TYPES, TYPE_ENDPOINT, TYPE_LISTENER
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
 from xds_server.discovery.server import DiscoveryService
-from xds_server.snapshot.build import build_snapshot
-from xds_server.snapshot.proxyless import grpc_bootstrap
+from xds_server.envoy.build import build_snapshot
+from xds_server.envoy.proxyless import grpc_bootstrap
 from xds_server.snapshot.snapshot import SnapshotStore
 
 if TYPE_CHECKING:

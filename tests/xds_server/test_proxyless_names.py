@@ -15,8 +15,8 @@ from fleet.envoy_api.config.route.v3 import route_pb2
 from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_LISTENER
 from fleet.settings import Settings, parse_settings
-from xds_server.snapshot.clusters import clusters
-from xds_server.snapshot.proxyless import api_listeners, grpc_bootstrap
+from xds_server.envoy.clusters import clusters
+from xds_server.envoy.proxyless import api_listeners, grpc_bootstrap
 
 
 def make_settings(*listeners: dict[str, str]) -> Settings:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.certificates import Authority
 from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2
 from fleet.errors import SettingsError, SnapshotError
 from fleet.names import TYPE_SECRET
+from fleet.service.tls import Certificates
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
-from fleet.tls import Certificates
-from xds_server.ocsp.response import Staple
-from xds_server.ocsp.staples import Staples
-from xds_server.snapshot.build import build_snapshot
-from xds_server.snapshot.secrets import Secrets
-from xds_server.snapshot.tickets import KEY_BYTES, TURN_SECONDS, Tickets
+from testing.certificates import Authority
+from xds_server.envoy.build import build_snapshot
+from xds_server.tls.ocsp.response import Staple
+from xds_server.tls.ocsp.staples import Staples
+from xds_server.tls.secrets import Secrets
+from xds_server.tls.tickets import KEY_BYTES, TURN_SECONDS, Tickets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,13 +19,13 @@ from fleet.names import (
     SESSION_TAG,
     WEBSOCKET_ROUTE,
 )
-from fleet.turns import Turns
+from fleet.service.turns import Turns
 from fleet.wire_fields import fields
-from xds_server.signals import access_log, log_batches, log_mend
-from xds_server.signals.access_log import AccessLogService
-from xds_server.signals.log_batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
-from xds_server.signals.log_entry import MOST_ATTEMPTS, finished_of
-from xds_server.signals.served import Finished
+from xds_server.signals.passive import access_log, log_batches, log_mend
+from xds_server.signals.passive.access_log import AccessLogService
+from xds_server.signals.passive.log_batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
+from xds_server.signals.passive.log_entry import MOST_ATTEMPTS, finished_of
+from xds_server.signals.passive.served import Finished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

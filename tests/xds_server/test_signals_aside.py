@@ -10,11 +10,11 @@ import pytest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
-from xds_server.signals import scraper as scraper_module
-from xds_server.signals.aside import LOOP_BYTES, Aside, Cost
-from xds_server.signals.fetch import PageFetcher
-from xds_server.signals.page import PageError
-from xds_server.signals.scraper import Scraper
+from xds_server.signals.scrape import scraper as scraper_module
+from xds_server.signals.scrape.aside import LOOP_BYTES, Aside, Cost
+from xds_server.signals.scrape.fetch import PageFetcher
+from xds_server.signals.scrape.page import PageError
+from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
     from collections.abc import Callable

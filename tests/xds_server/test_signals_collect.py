@@ -12,8 +12,8 @@ from fleet.load import Load, Signal, signal
 from fleet.settings import SignalSettings
 from fleet.store import Traffic
 from xds_server.signals.collect import REFRESH_SECONDS, Collector, Sources
-from xds_server.signals.lenient import BLAMING
-from xds_server.signals.served import Finished
+from xds_server.signals.passive.lenient import BLAMING
+from xds_server.signals.passive.served import Finished
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.faults import FaultEvent, health_score
-from fleet.gpu import GpuReading, MigSlice, RemappedRows
+from fleet.gpu.faults import FaultEvent, health_score
+from fleet.gpu.reading import GpuReading, MigSlice, RemappedRows
 from fleet.settings import LimitSettings, SignalSettings
 from fleet.settings.weights import FaultSettings
-from xds_server.signals.dcgm import MIB, DcgmPoller, DcgmReader
-from xds_server.signals.gpu import GpuBoard
+from xds_server.signals.gpu.dcgm import MIB, DcgmPoller, DcgmReader
+from xds_server.signals.gpu.reports import GpuBoard
 
 PAGE = (Path(__file__).parent / "data" / "dcgm-metrics.txt").read_bytes()
 AT = b'gpu="0",UUID="GPU-aa"'

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from fleet.load import LOAD_FIELDS, Load
 from fleet.settings import SignalSettings
 from fleet.settings.pools import EngineKind
-from xds_server.signals.auto import AutoReader
-from xds_server.signals.engines import ENGINES, reader_of
-from xds_server.signals.llama_cpp import read_slots
+from xds_server.signals.scrape.auto import AutoReader
+from xds_server.signals.scrape.engines import ENGINES, reader_of
+from xds_server.signals.scrape.llama_cpp import read_slots
 
 DATA = Path(__file__).parent / "data"
 PAGES = {

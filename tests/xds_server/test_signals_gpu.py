@@ -10,17 +10,17 @@ from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
-from fleet.faults import FaultEvent
-from fleet.gpu import GpuReading, MigSlice, NodeReading
+from fleet.gpu.faults import FaultEvent
+from fleet.gpu.reading import GpuReading, MigSlice, NodeReading
 from fleet.load import LOAD_FIELDS
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
 from fleet.wire import gpu_pb2
-from xds_server.signals import gpu as gpu_module
-from xds_server.signals import gpu_reports
-from xds_server.signals.gpu import GpuBoard
-from xds_server.signals.gpu_reports import peer_addresses
-from xds_server.signals.gpu_view import gpu_view
+from xds_server.signals.gpu.report_service import peer_addresses
+from xds_server.signals.gpu.reports import GpuBoard
+from xds_server.signals.gpu.reports import report_service as gpu_reports
+from xds_server.signals.gpu.reports import reports as gpu_module
+from xds_server.signals.gpu.view import gpu_view
 
 GIB = 2**30
 A = GpuReading(

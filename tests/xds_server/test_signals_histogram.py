@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds_server.signals.histogram import (
+from xds_server.signals.scrape.histogram import (
     ENOUGH_FOR_MEDIAN,
     ENOUGH_OBSERVATIONS,
     CounterWindow,

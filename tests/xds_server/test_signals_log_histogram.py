@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds_server.signals.log_histogram import ENOUGH, RELATIVE_ERROR, SLICES, FleetHistogram
+from xds_server.signals.passive.log_histogram import ENOUGH, RELATIVE_ERROR, SLICES, FleetHistogram
 
 WINDOW = 30.0
 SLICE = WINDOW / SLICES

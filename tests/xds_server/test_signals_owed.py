@@ -8,8 +8,8 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from xds_server.signals.owed import EJECTED_SECONDS, ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
-from xds_server.signals.stall import BLIND_FACTOR, HALF_OPEN_FACTOR, Seen, StallDetector, Timing
+from xds_server.signals.passive.owed import EJECTED_SECONDS, ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
+from xds_server.signals.passive.stall import BLIND_FACTOR, HALF_OPEN_FACTOR, Seen, StallDetector, Timing
 
 TICK = 0.25
 AFTER = 2.0

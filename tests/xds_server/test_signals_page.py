@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.abuse.pages import KINDS
-from xds_server.signals import page as page_module
-from xds_server.signals.page import MAX_WANTED_LINES, PageError, PageReader, Sample, read_samples
+from xds_server.signals.scrape import page as page_module
+from xds_server.signals.scrape.page import MAX_WANTED_LINES, PageError, PageReader, Sample, read_samples
 
 PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.xds_server.test_signals_served import finished
-from xds_server.signals.reach import AT_ONCE_SECONDS, BEGUN_LATER_SECONDS, FAILED_SECONDS, TRIES, Reach
+from xds_server.signals.passive.reach import (
+    AT_ONCE_SECONDS,
+    BEGUN_LATER_SECONDS,
+    FAILED_SECONDS,
+    TRIES,
+    Reach,
+)
 
 A, B, C, D, OTHER = (f"10.0.0.{number}:80" for number in range(5))
 SECOND = 1.0

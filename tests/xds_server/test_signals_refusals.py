@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xds_server.signals.refusals import (
+from xds_server.signals.passive.refusals import (
     FADED_SECONDS,
     MANY_CLIENTS,
     MOST_CASES,
@@ -15,7 +15,7 @@ from xds_server.signals.refusals import (
     Refusals,
     _Case,
 )
-from xds_server.signals.served import Finished
+from xds_server.signals.passive.served import Finished
 
 A, B, C, D = ENDS = tuple(f"10.0.0.{n}:80" for n in range(4))
 TICK = 0.25

@@ -21,9 +21,9 @@ from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
 from tests.envoy.fickle import Deaf
 from xds_server.http1.client import FetchError
-from xds_server.signals import scraper as scraper_module
-from xds_server.signals.fetch import PageFetcher
-from xds_server.signals.scraper import Scraper, phase
+from xds_server.signals.scrape import scraper as scraper_module
+from xds_server.signals.scrape.fetch import PageFetcher
+from xds_server.signals.scrape.scraper import Scraper, phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

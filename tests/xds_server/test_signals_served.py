@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fleet.settings import SignalSettings
-from xds_server.signals.lenient import BLAMING, Lenient
+from xds_server.signals.passive.lenient import BLAMING, Lenient
+from xds_server.signals.passive.served import Finished, ServedWindows
 from xds_server.signals.rows import sources
-from xds_server.signals.served import Finished, ServedWindows
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 

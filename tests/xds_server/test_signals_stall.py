@@ -8,7 +8,7 @@ from math import inf, isnan, nan
 import numpy as np
 import pytest
 
-from xds_server.signals.stall import (
+from xds_server.signals.passive.stall import (
     BLIND_FACTOR,
     HALF_OPEN_FACTOR,
     SLOW_FACTOR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xds_server.signals.trust import FLOOR, HALF_OPEN_SECONDS, Trust
+from xds_server.signals.passive.trust import FLOOR, HALF_OPEN_SECONDS, Trust
 
 TICK = 0.25
 

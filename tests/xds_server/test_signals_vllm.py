@@ -9,8 +9,8 @@ import pytest
 
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings
-from xds_server.signals.reader import TableReader
-from xds_server.signals.vllm import VLLM
+from xds_server.signals.scrape.reader import TableReader
+from xds_server.signals.scrape.vllm import VLLM
 
 PAGE = (Path(__file__).parents[2] / "bench" / "data" / "vllm-metrics.txt").read_bytes()
 COUNTERS = """\

@@ -9,14 +9,14 @@ import pytest
 import yaml
 from google.protobuf import json_format
 
-from cli import bootstrap as verb
 from fleet.endpoint import Locality
 from fleet.envoy_api.config.bootstrap.v3 import bootstrap_pb2
 from fleet.envoy_api.descriptors import POOL
 from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.errors import SettingsError
 from fleet.names import ADS_CLUSTER
-from xds_server.snapshot.bootstrap import bootstrap
+from warmroute.cli import bootstrap as verb
+from xds_server.envoy.bootstrap import bootstrap
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "envoy"
 SHIPPED = {

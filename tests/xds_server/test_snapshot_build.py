@@ -27,7 +27,7 @@ from fleet.names import (
 )
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.consistency import check
 from xds_server.snapshot.snapshot import Snapshot
 

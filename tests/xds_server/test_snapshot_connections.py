@@ -11,8 +11,8 @@ from fleet.envoy_api.config.cluster.v3 import cluster_pb2
 from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from fleet.names import EXT_PROC_CLUSTER
 from fleet.settings import Settings, parse_settings
-from xds_server.snapshot.bootstrap import bootstrap
-from xds_server.snapshot.clusters import clusters
+from xds_server.envoy.bootstrap import bootstrap
+from xds_server.envoy.clusters import clusters
 
 OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.settings import UpgradeSettings
-from xds_server.snapshot.fallback import all_but
+from xds_server.envoy.fallback import all_but
 
 NAMES = st.text(string.ascii_lowercase + string.digits + "-_.", min_size=1, max_size=12)
 CLOSE = st.text("ab-", min_size=1, max_size=4)

@@ -16,7 +16,7 @@ from fleet.envoy_api.config.endpoint.v3 import endpoint_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from fleet.settings import Settings, parse_settings
 from fleet.settings.membership import membership
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.endpoints import assignments, load_assignments
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import NodeGroup, Resource, Snapshot, SnapshotStore

@@ -14,7 +14,7 @@ from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore
 from xds_server.app import XdsServer
-from xds_server.snapshot.build import build_snapshot
+from xds_server.envoy.build import build_snapshot
 from xds_server.snapshot.groups import group_snapshots
 
 if TYPE_CHECKING:

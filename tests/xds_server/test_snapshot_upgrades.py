@@ -13,9 +13,9 @@ from fleet.envoy_api.extensions.upstreams.http.v3 import http_protocol_options_p
 from fleet.errors import SettingsError
 from fleet.names import EXT_PROC_CLUSTER, HTTP1_SUFFIX, pool_of
 from fleet.settings import parse_settings
+from xds_server.envoy.clusters import clusters
+from xds_server.envoy.routes import NOBODY_MOVED, routes
 from xds_server.http2.ways import Ways
-from xds_server.snapshot.clusters import clusters
-from xds_server.snapshot.routes import NOBODY_MOVED, routes
 
 if TYPE_CHECKING:
     from fleet.settings import Settings

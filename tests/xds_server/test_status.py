@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.store import FleetStore, FleetView, Traffic
+from xds_server.admin.status import StatusViews
 from xds_server.endpoints.listed import Listed
-from xds_server.status import StatusViews
 
 
 def test_in_flight_is_unknown_while_no_worker_tells() -> None:

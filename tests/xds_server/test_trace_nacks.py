@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from fleet.endpoint import Locality
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from xds_server.discovery.client import Client
-from xds_server.trace import TracedNacks
+from xds_server.telemetry.trace import TracedNacks
 
 
 def test_a_refused_content_is_one_span_with_the_reason_however_many_refuse_it() -> None:

@@ -16,8 +16,8 @@ from fleet.endpoint import Locality
 from fleet.load import Load, Signal
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from xds_server.discovery.client import Client
-from xds_server.trace import UpdateTraces
-from xds_server.weigh import WeightChange, WeightUpdate
+from xds_server.telemetry.trace import UpdateTraces
+from xds_server.weights.weigh import WeightChange, WeightUpdate
 
 ONE, TWO = (Client(name, "fleet", Locality()) for name in ("one", "two"))
 LOAD = Load(memory_used_ratio=Signal(0.93, 99.0, "scrape"), in_flight=Signal(3.0, 99.5, "traffic"))

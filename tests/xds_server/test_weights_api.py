@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fleet.admin import ApiError, Query
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 from fleet.load import Load, Signal
+from fleet.service.admin import ApiError, Query
 from fleet.settings import SignalSettings, TopologySettings, WeightSettings
-from xds_server.decisions import WeightDecisions
-from xds_server.override import OverrideBook, OverrideFile
+from xds_server.admin.decisions import WeightDecisions
+from xds_server.admin.weights_api import WeightsApi, WeightSources
 from xds_server.snapshot.snapshot import NodeGroup
-from xds_server.weigh import Weigher
-from xds_server.weights_api import WeightsApi, WeightSources
+from xds_server.state.override import OverrideBook, OverrideFile
+from xds_server.weights.weigh import Weigher
 
 NOW = 1_700_000_000.0
 A, B = "10.0.0.1:80", "10.0.0.2:80"

@@ -15,13 +15,13 @@ from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
 from fleet.settings.load import SettingsError, parse_settings
 from fleet.settings.weights import FaultSettings, SilentZoneSettings, StabiliserSettings
-from xds_server.weigh import Weigher
 from xds_server.weights.columns import Columns
 from xds_server.weights.faults import fault_factors
 from xds_server.weights.health import unhealthy
 from xds_server.weights.peaks import Peaks
 from xds_server.weights.silent_zone import silent_zone
 from xds_server.weights.trusted import Trusted
+from xds_server.weights.weigh import Weigher
 
 if TYPE_CHECKING:
     from collections.abc import Callable

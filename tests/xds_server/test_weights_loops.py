@@ -17,12 +17,12 @@ import pytest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
-from xds_server.weigh import Weigher
+from xds_server.weights.weigh import Weigher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from xds_server.weigh import WeightUpdate
+    from xds_server.weights.weigh import WeightUpdate
 
 TICK = 0.25
 SCRAPE_TICKS = 4

@@ -10,10 +10,10 @@ import pytest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, StabiliserSettings, WeightSettings
-from xds_server.weigh import Weigher
+from xds_server.weights.weigh import Weigher
 
 if TYPE_CHECKING:
-    from xds_server.weigh import WeightUpdate
+    from xds_server.weights.weigh import WeightUpdate
 
 SIGNALS = SignalSettings()
 TICK = 0.25

@@ -9,7 +9,7 @@ import pytest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
-from xds_server.weigh import Weigher
+from xds_server.weights.weigh import Weigher
 
 POOLS = Membership(
     (

@@ -12,9 +12,9 @@ import pytest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, StabiliserSettings, WeightSettings
-from xds_server.weigh import Weigher, WeightUpdate
 from xds_server.weights.columns import Columns
 from xds_server.weights.health import unhealthy
+from xds_server.weights.weigh import Weigher, WeightUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.binding import prepare
-from fleet.directories import make_directories
-from xds_server.snapshot.whole_file import read_whole, write_whole
+from fleet.service.binding import prepare
+from fleet.service.directories import make_directories
+from xds_server.state.whole_file import read_whole, write_whole
 
 
 def test_a_link_beside_the_file_is_not_written_through(tmp_path: Path) -> None:

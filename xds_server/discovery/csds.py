@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.errors import PeerError
-from fleet.turns import Turns
+from fleet.service.turns import Turns
 from xds_server.discovery.client import MAX_TEXT
 from xds_server.discovery.status import status_of
 

@@ -26,7 +26,7 @@ from fleet.names import (
     TYPE_LISTENER,
     TYPE_ROUTE,
 )
-from fleet.turns import Turns
+from fleet.service.turns import Turns
 from xds_server.discovery.admission import Admission
 from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.budget import NameBudget

@@ -12,7 +12,7 @@ from fleet.names import TYPE_LISTENER, TYPE_ROUTE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleet.turns import Turns
+    from fleet.service.turns import Turns
     from xds_server.discovery.admission import Admission
     from xds_server.discovery.plan import Response
     from xds_server.discovery.status import Record

@@ -16,8 +16,8 @@ from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.readiness import Readiness
 from xds_server.endpoints.source import KeeperMetrics
 from xds_server.endpoints.special import brought_back
-from xds_server.engine_tls import plaintext
-from xds_server.signals.reach import Reach
+from xds_server.signals.passive.reach import Reach
+from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings, PoolSettings, Settings
     from xds_server.endpoints.factory import Factory
-    from xds_server.engine_tls import EngineTls
-    from xds_server.signals.served import Finished
+    from xds_server.signals.passive.served import Finished
+    from xds_server.tls.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ import msgspec
 
 from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import Verdict
-from xds_server.engine_tls import plaintext
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.turn import Portions, Turn
-from xds_server.signals.auto import kind_of
-from xds_server.signals.engines import ENGINES
-from xds_server.signals.fetch import at_own_port
+from xds_server.signals.scrape.auto import kind_of
+from xds_server.signals.scrape.engines import ENGINES
+from xds_server.signals.scrape.fetch import at_own_port
+from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
-    from xds_server.engine_tls import EngineTls
+    from xds_server.tls.engine_tls import EngineTls
 
     Heard = Callable[[str, Verdict], bool]
     """Takes address and verdict; returns whether to go on probing."""

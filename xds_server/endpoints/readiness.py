@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from xds_server.endpoints.gate import Verdict
-from xds_server.signals.reach import BEGUN_LATER_SECONDS
+from xds_server.signals.passive.reach import BEGUN_LATER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -17,7 +17,7 @@ from xds_server.http1.special import special
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from xds_server.engine_tls import Dial
+    from xds_server.tls.engine_tls import Dial
 
 FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large", "protocol"]
 

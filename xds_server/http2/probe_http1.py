@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.endpoint import address_of
 
 if TYPE_CHECKING:
-    from xds_server.engine_tls import Dial
+    from xds_server.tls.engine_tls import Dial
 
 _BEGIN: Final = b"HTTP/1."
 _MAY_BE_THE_PROTOCOL: Final = frozenset((b"400", b"403", b"421", b"426", b"501", b"505"))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import Counter, Gauge
 
 from fleet.settings.address import split_host_port
-from xds_server.engine_tls import plaintext
 from xds_server.http2.probe import speaks_http2
 from xds_server.http2.probe_http1 import speaks_http1
 from xds_server.http2.standing import Http2Standings, Seen
 from xds_server.http2.ways import Ways
+from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Membership
     from fleet.settings import PoolSettings, Settings
-    from xds_server.engine_tls import EngineTls
     from xds_server.http2.standing import Question
-    from xds_server.signals.served import Finished
+    from xds_server.signals.passive.served import Finished
+    from xds_server.tls.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)
 

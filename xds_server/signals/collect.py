@@ -30,13 +30,13 @@ from xds_server.signals.joined import (
     page_of,
     with_faded,
 )
-from xds_server.signals.owed import Spread
-from xds_server.signals.refusals import Refusals
+from xds_server.signals.passive.owed import Spread
+from xds_server.signals.passive.refusals import Refusals
+from xds_server.signals.passive.served import ServedWindows
+from xds_server.signals.passive.stall import HALF_OPEN_FACTOR, Seen, StallDetector, Timing
+from xds_server.signals.passive.trust import Trust
 from xds_server.signals.rows import relaid, sources
-from xds_server.signals.served import ServedWindows
-from xds_server.signals.stall import HALF_OPEN_FACTOR, Seen, StallDetector, Timing
 from xds_server.signals.traffic import TrafficColumns
-from xds_server.signals.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from fleet.load import Signal
     from fleet.settings import SignalSettings
     from fleet.store import Traffic
-    from xds_server.signals.lenient import Lenient
+    from xds_server.signals.passive.lenient import Lenient
+    from xds_server.signals.passive.served import Finished, Recent
     from xds_server.signals.rows import BoolArray, FloatArray, IntArray
-    from xds_server.signals.served import Finished, Recent
 
 NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
 REFRESH_SECONDS: Final = 1.0

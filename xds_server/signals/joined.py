@@ -19,8 +19,8 @@ from xds_server.signals.decay import FADING_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from xds_server.signals.passive.served import ServedColumns
     from xds_server.signals.rows import BoolArray, FloatArray
-    from xds_server.signals.served import ServedColumns
     from xds_server.signals.traffic import TrafficColumns
 
 UNKNOWN: Final = Load()

@@ -1,0 +1,227 @@
+"""The fleet as picks see it: pools that follow the newest view, and who of them is warm."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from ext_proc.pick import LoadColumns, PoolState
+from fleet.memory import memory_that_counts
+from fleet.pick_table import ROW_OF, PickTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from ext_proc.director.traffic import TrafficCounter
+    from ext_proc.prefix.column import DepthColumn
+    from ext_proc.prefix.warmth import Warmth
+    from fleet.endpoint import Membership
+    from fleet.settings import Settings
+    from fleet.store import FleetView
+
+RESTARTED_BELOW: Final = 0.5
+"""An engine whose counters fell below this share of what they were has begun anew."""
+_MEMORY, _GPU_MEMORY = ROW_OF["memory_used_ratio"], ROW_OF["gpu_memory_used_ratio"]
+
+
+class ViewSource(Protocol):
+    """Whatever knows the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
+
+    @property
+    def view(self) -> FleetView | None:
+        """The newest view; None until the first full sync."""
+        ...
+
+
+class Restarts:
+    """Tells which engines have lost their caches because their process ended: their counters fell.
+
+    An engine that refused connections and is there again has restarted too. Both come with the loads.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, bool]] = {}
+
+    def seen(
+        self, addresses: Iterable[str], progress: NDArray[np.float64], reachable: NDArray[np.float64]
+    ) -> list[str]:
+        """Take over one tick's signals, NaN where unknown; return who has restarted since the last."""
+        restarted = []
+        held = self._seen
+        for address, total, answers in zip(addresses, progress.tolist(), reachable.tolist(), strict=True):
+            before, was_away = held.get(address, (0.0, False))
+            away = was_away if isnan(answers) else answers == 0
+            if (was_away and not away) or total < RESTARTED_BELOW * before:
+                restarted.append(address)
+            known = before if isnan(total) else total
+            if (known, away) != (before, was_away):
+                held[address] = (known, away)
+        return restarted
+
+    def keep(self, addresses: Iterable[str]) -> None:
+        """Forget those that are not among these."""
+        kept = set(addresses)
+        self._seen = {address: seen for address, seen in self._seen.items() if address in kept}
+
+    def forget(self, address: str) -> None:
+        """Compare an engine no more with what it was."""
+        self._seen.pop(address, None)
+
+
+class Pools:
+    """Follows a source of views. Single-threaded."""
+
+    def __init__(
+        self,
+        source: ViewSource,
+        settings: Settings,
+        warmth: Warmth,
+        traffic: TrafficCounter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._warmth = warmth
+        self._traffic = traffic
+        self._clock = clock
+        self._pools: dict[str, PoolState] = {}
+        self._pool_of: dict[str, PoolState] = {}
+        self._columns: dict[str, DepthColumn] = {}
+        self._membership: Membership | None = None
+        self._view: FleetView | None = None
+        self._table: PickTable | None = None
+        self._refreshed_at = 0.0
+        self._index_limits: dict[str, int] = {}
+        self._restarts = Restarts()
+
+    def follow(self) -> bool:
+        """Take over a new view; False as long as there is none. Cheap when nothing is new."""
+        view = self._source.view
+        if view is None:
+            return False
+        now = self._clock()
+        stale_after = self._settings.signals.stale_after_seconds
+        # A view that nobody replaces any more ages: its signals become unknown one by one.
+        if view is self._view and now - self._refreshed_at < stale_after / 2:
+            return True
+        if view.membership is not self._membership:
+            self._take_membership(view.membership, now)
+        if view is not self._view or self._table is None:
+            self._table = view.table or PickTable.of(view.membership.addresses, view.loads)
+        signals = self._table.fresh(now, stale_after)
+        kv, gpu = signals[_MEMORY], signals[_GPU_MEMORY]
+        signals[_MEMORY] = memory_that_counts(self._settings.weights.memory, kv, gpu)
+        self._take_loads(view, signals, now)
+        self._view, self._refreshed_at = view, now
+        return True
+
+    def find(self, cluster: str, model: str | None) -> PoolState | None:
+        """Return the route's cluster, else the one pool that names the model, else the only pool."""
+        if cluster:
+            return self._pools.get(cluster)
+        if len(self._pools) == 1:
+            return next(iter(self._pools.values()))
+        naming = [pool for pool in self._pools.values() if pool.shape.names(model)]
+        return naming[0] if len(naming) == 1 else None
+
+    def column(self, pool: PoolState) -> DepthColumn:
+        """Return what looks up who of a pool is warm."""
+        return self._columns[pool.shape.name]
+
+    def __iter__(self) -> Iterator[PoolState]:
+        return iter(self._pools.values())
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._pool_of
+
+    @property
+    def addresses(self) -> Iterable[str]:
+        """Every endpoint."""
+        return self._pool_of.keys()
+
+    def note_in_flight(self, address: str) -> None:
+        """Take over how many requests are in flight to an endpoint."""
+        pool = self._pool_of.get(address)
+        if pool is not None:
+            pool.backlog.set_in_flight(address, self._traffic.in_flight(address), self._clock())
+
+    def put_off_trial(self, address: str) -> None:
+        """Try an endpoint later that has just refused a request."""
+        pool = self._pool_of.get(address)
+        if pool is not None:
+            pool.put_off_trial(address, self._clock())
+
+    def emptied(self, address: str) -> None:
+        """Hear that an engine has dropped its cache; how much fits into it stays."""
+        if address in self._pool_of:
+            self._warmth.forget(address)
+            if (limit := self._index_limits.get(address)) is not None:
+                self._warmth.resize(address, limit)
+
+    def reconfigure(self, settings: Settings, warmth: Warmth) -> None:
+        """Take over changed settings, and another memory of who is warm if it is another one."""
+        self._settings = settings
+        if warmth is not self._warmth:
+            self._warmth = warmth
+            self._membership = None
+        self._index_limits.clear()
+        self._view = None
+
+    def _take_loads(self, view: FleetView, signals: NDArray[np.float64], now: float) -> None:
+        pick, begin = self._settings.ext_proc.pick, 0
+        shared = bool(self._settings.ext_proc.shared.url.get_secret_value())
+        for pool in self._pools.values():
+            end = begin + len(pool.shape.addresses)
+            columns = LoadColumns.of(
+                pool.shape, signals[:, begin:end], view.weights, view.in_flight_elsewhere, view.overridden
+            )
+            pool.refresh(columns, pick, now, shared=shared)
+            begin = end
+        addresses = view.membership.addresses
+        progress, reachable = signals[ROW_OF["progress_total"]], signals[ROW_OF["reachable"]]
+        for address in self._restarts.seen(addresses, progress, reachable):
+            self._warmth.forget(address)
+            self._pool_of[address].forget(address)
+            self._index_limits.pop(address, None)
+        self._resize_index(addresses, signals[ROW_OF["kv_capacity_tokens"]])
+        for address in self._warmth.expire(now):
+            self._restarts.forget(address)
+            self._index_limits.pop(address, None)
+
+    def _take_membership(self, membership: Membership, now: float) -> None:
+        members = membership.by_address.keys()
+        for address in members - self._pool_of.keys():
+            # Who has been away may have been forgotten, its size included.
+            self._index_limits.pop(address, None)
+        self._warmth.keep(members, now)
+        # Who may return with its warmth may have restarted while it was away.
+        self._restarts.keep(members | self._warmth.leaving)
+        self._traffic.keep(members)
+        in_flight = self._traffic.in_flight
+        pools: dict[str, PoolState] = {}
+        for pool in membership.pools:
+            held = self._pools.get(pool.name) or PoolState(pool)
+            pools[pool.name] = held if held.pool == pool else held.moved_to(pool, in_flight)
+        self._pools = pools
+        self._pool_of = {address: pool for pool in pools.values() for address in pool.shape.addresses}
+        self._columns = {
+            pool.shape.name: self._warmth.column(pool.shape.addresses) for pool in pools.values()
+        }
+        self._membership = membership
+        for address in self._pool_of:
+            self.note_in_flight(address)
+
+    def _resize_index(self, addresses: tuple[str, ...], capacities: NDArray[np.float64]) -> None:
+        """Give each endpoint as many blocks as its KV cache holds, as far as that is known."""
+        pick, most = self._settings.ext_proc.pick, self._settings.limits.index_blocks_per_endpoint
+        blocks = np.clip(capacities * (pick.cost.bytes_per_token / pick.block_bytes), 1, most)
+        for address, fitting in zip(addresses, blocks.tolist(), strict=True):
+            held = self._index_limits.get(address)
+            limit = min(held or most, most) if isnan(fitting) else int(fitting)
+            if held != limit:
+                self._warmth.resize(address, limit)
+                self._index_limits[address] = limit

@@ -1,0 +1,1 @@
+"""The ext_proc protocol: messages, modes, replies, the endpoint picker protocol."""

@@ -1,0 +1,1 @@
+"""GPUs as the agent reads them: values, faults and their wire format."""

@@ -1,0 +1,135 @@
+"""From a GPU's faults to its health score. Pure: faults and the time in, a score out.
+
+A transient fault limits for `transient_seconds`, one that isolates does so for `isolated_seconds`, and one
+that drains does so until its log is cleared. The log is cleared when the GPU agent starts anew, or when the
+GPU, or its driver, was away and answers again, or asks for no recovery any more; what the GPU then still says
+of itself (its states) counts at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from fleet.gpu.fault_table import (
+    CUDA_CODES,
+    CUDA_ERRORS,
+    CUDA_NAMES,
+    STATE_RULES,
+    UNKNOWN_CLASS,
+    XIDS,
+    FaultClass,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleet.settings.weights import FaultSettings
+
+FaultKind = Literal["xid", "cuda", "state"]
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = ("xid", "cuda", "state")
+MAX_REMEMBERED: Final = 64
+"""Different faults of one GPU; past it the one seen longest ago is forgotten."""
+
+
+class FaultEvent(NamedTuple):
+    """A fault of one GPU, however often it came."""
+
+    kind: FaultKind
+    code: str
+    """The XID's number, the CUDA error's number, or the name of a state."""
+    at: float
+    """When it came last, in seconds on the holder's monotonic clock."""
+    times: int = 1
+
+
+class Health(NamedTuple):
+    """What a GPU's faults amount to."""
+
+    score: float
+    """1.0 fine, 0.9 limited, 0.4 isolated, 0.0 drained."""
+    cause: FaultEvent | None = None
+    """The worst fault; None when fine."""
+    until: float | None = None
+    """When the score may be another one without a new fault; None: not by itself."""
+
+
+def cuda_code(text: str) -> int | None:
+    """The number of a CUDA error given by name or by number; None for neither."""
+    if text in CUDA_CODES:
+        return CUDA_CODES[text]
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
+
+
+def classify(kind: FaultKind, code: str) -> FaultClass:
+    """The class of a fault; of one that is not in the table, `UNKNOWN_CLASS`."""
+    if kind == "state":
+        return STATE_RULES[code][0] if code in STATE_RULES else UNKNOWN_CLASS
+    number = cuda_code(code)
+    rule = None if number is None else (XIDS if kind == "xid" else CUDA_ERRORS).get(number)
+    return UNKNOWN_CLASS if rule is None else rule.fault_class
+
+
+def describe(kind: FaultKind, code: str) -> str:
+    """A fault for people."""
+    if kind == "state":
+        return STATE_RULES[code][1] if code in STATE_RULES else code
+    number = cuda_code(code)
+    rule = None if number is None else (XIDS if kind == "xid" else CUDA_ERRORS).get(number)
+    meaning = "not in the table" if rule is None else rule.meaning
+    name = (
+        f"XID {code}" if kind == "xid" else CUDA_NAMES.get(-1 if number is None else number, f"CUDA {code}")
+    )
+    return f"{name}: {meaning}"
+
+
+def health(events: Iterable[FaultEvent], now: float, settings: FaultSettings) -> Health:
+    """Rate a GPU by the worst of its faults that still count."""
+    worst, cause, until = FaultClass.FINE, None, None
+    for event in events:
+        found = classify(event.kind, event.code)
+        ends = _ends(event, found, settings)
+        if found is FaultClass.FINE or (ends is not None and ends <= now):
+            continue
+        if ends is not None:
+            until = ends if until is None else min(until, ends)
+        if found.value < worst.value:
+            worst, cause = found, event
+    return Health(worst.value, cause, until)
+
+
+def health_score(events: Iterable[FaultEvent], now: float, settings: FaultSettings) -> float:
+    """Only the score of `health`."""
+    return health(events, now, settings).score
+
+
+def _ends(event: FaultEvent, found: FaultClass, settings: FaultSettings) -> float | None:
+    """When a fault stops to count; None for never."""
+    if found is FaultClass.DRAINED:
+        return None
+    if found is FaultClass.ISOLATED:
+        return event.at + settings.isolated_seconds
+    return event.at + settings.transient_seconds
+
+
+class FaultLog:
+    """The faults of one GPU, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._events: dict[tuple[FaultKind, str], FaultEvent] = {}
+
+    def note(self, kind: FaultKind, code: str, now: float) -> None:
+        """Take a fault that has just come."""
+        before = self._events.pop((kind, code), None)
+        times = 1 if before is None else before.times + 1
+        # The order of the dict is that of the last time seen.
+        self._events[kind, code] = FaultEvent(kind, code, now, times)
+        if len(self._events) > MAX_REMEMBERED:
+            del self._events[next(iter(self._events))]
+
+    def clear(self) -> None:
+        """Forget all: the GPU was reset, or its driver restarted."""
+        self._events.clear()
+
+    def events(self) -> tuple[FaultEvent, ...]:
+        """What is remembered, the newest last."""
+        return tuple(self._events.values())

@@ -1,0 +1,1 @@
+"""What both services share to run: servers, admin, TLS, telemetry, watched files."""

@@ -1,0 +1,284 @@
+"""The admin HTTP server: health, readiness, /metrics, each service's status as JSON, and the few changes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
+from prometheus_client.registry import Collector
+
+from fleet.errors import WarmrouteError
+from fleet.service.admin_access import OPEN_PATHS, Access
+from fleet.service.http_server import HttpServer, body_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from prometheus_client import CollectorRegistry, Metric
+
+    from fleet.service.gate import Gate
+    from fleet.service.tls import Held
+
+    View = Callable[[], Any]
+    """Returns a JSON value, or an awaitable of one."""
+    QueryView = Callable[["Query"], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
+    Action = Callable[[Any], Any]
+    """Takes a JSON value; may return an awaitable."""
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+DEFAULT_LIMIT: Final = 20
+MAX_LIMIT: Final = 1000
+_PORTION: Final = 200
+"""Entries of a view's list that are written in a pass of the loop; those of an iterator are made then too."""
+_MAX_WORD_CHARS: Final = 256
+
+
+class ApiError(WarmrouteError):
+    """A request asks for what cannot be; `path` names the parameter or field."""
+
+    def __init__(self, text: str, *, path: str = "", status: int = 400) -> None:
+        super().__init__(text)
+        self.text = text
+        self.path = path
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a question is about; empty words ask for everything."""
+
+    endpoint: str = ""
+    request: str = ""
+    limit: int = DEFAULT_LIMIT
+
+    @classmethod
+    def of(cls, params: Mapping[str, str]) -> Query:
+        """Read a URL's parameters.
+
+        Raises:
+            ApiError: one is unknown, too long, or no number.
+        """
+        for name, value in params.items():
+            if name not in ("endpoint", "request", "limit"):
+                raise ApiError("unknown; allowed: endpoint, request, limit", path=name)
+            if len(value) > _MAX_WORD_CHARS:
+                raise ApiError(f"longer than {_MAX_WORD_CHARS} characters", path=name)
+        text = params.get("limit", str(DEFAULT_LIMIT))
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+            raise ApiError(f"{text!r}; allowed: 1 to {MAX_LIMIT}", path="limit")
+        return cls(params.get("endpoint", ""), params.get("request", ""), int(text))
+
+
+class AdminServer:
+    """Serves one TCP address; the empty address serves nothing."""
+
+    def __init__(
+        self,
+        address: str,
+        registry: CollectorRegistry,
+        ready: Callable[[], bool],
+        views: Mapping[str, View],
+        *,
+        queries: Mapping[str, Sequence[QueryView]] | None = None,
+        actions: Mapping[str, Action] | None = None,
+        access: Access | None = None,
+        tls: Held | None = None,
+        field: str = "admin.address",
+        gate: Gate | None = None,
+    ) -> None:
+        """`field` is the setting that `address` comes from.
+
+        `queries` are views that take parameters, merged where a path has several; `actions` take POST.
+        Without `tls` it speaks plaintext. `gate` checks the names in clients' certificates.
+        """
+        self._address = address
+        self._registry = registry
+        self._ready = ready
+        self._access = access or Access(address)
+        self._shown = "" if tls is None else " with TLS"
+        self._gate = gate
+        self._faults = Counter(
+            "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
+        )
+        application = self._application(views, queries or {}, actions or {})
+        self._server = HttpServer(address, application, field=field, tls=tls)
+
+    def _application(
+        self,
+        views: Mapping[str, View],
+        queries: Mapping[str, Sequence[QueryView]],
+        actions: Mapping[str, Action],
+    ) -> web.Application:
+        application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
+        router = application.router
+        router.add_get("/healthz", self._healthz)
+        router.add_get("/readyz", self._readyz)
+        router.add_get("/metrics", self._metrics)
+        for path, view in views.items():
+            router.add_get(path, _view_handler(view))
+        for path, held in queries.items():
+            router.add_get(path, _query_handler(held))
+        for path, action in actions.items():
+            router.add_post(path, _action_handler(action))
+        listed = sorted({*views, *queries, *(f"POST {path}" for path in actions)})
+        router.add_get("/", _text_handler("\n".join(["/healthz", "/readyz", "/metrics", *listed, ""])))
+        return application
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            SettingsError: the address cannot be bound.
+        """
+        if not self._address:
+            return
+        await self._server.start()
+        logger.info("admin listens on %s%s", self._address, self._shown)
+
+    async def stop(self) -> None:
+        """Close the listener and its connections."""
+        await self._server.stop()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer, and end connections whose certificates are no longer in force: the next one asks anew."""
+        response = await self._answer(request, handler)
+        shown = request.get_extra_info("ssl_object")
+        if shown is not None and getattr(shown.context, "retired", False):
+            response.force_close()
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse whom the rules refuse, and tell every failure as JSON."""
+        refused = self._refused_names(request) or self._access.refusal(
+            request.method, request.path, request.headers
+        )
+        if refused is not None:
+            headers = {"www-authenticate": "Bearer"} if refused[0] == 401 else None
+            return _error(refused[0], refused[1], headers=headers)
+        try:
+            return await handler(request)
+        except ApiError as error:
+            return _error(error.status, error.text, error.path)
+        except web.HTTPException as error:
+            allow = error.headers.get("allow")
+            return _error(error.status, error.reason, headers={"allow": allow} if allow else None)
+        except Exception:  # the edge of a request: a fault of ours ends this one, and never the service
+            self._faults.inc()
+            logger.exception("an admin request failed")
+            return _error(500, "internal error")
+
+    def _refused_names(self, request: web.Request) -> tuple[int, str] | None:
+        """Status and text for whoever shows no operator's name; health is for all who may connect."""
+        if self._gate is None or request.path in OPEN_PATHS:
+            return None
+        shown = request.get_extra_info("ssl_object")
+        certificate = None if shown is None else shown.getpeercert(binary_form=True)
+        names = self._gate.names(certificate or b"")
+        why = self._gate.refuses(names, "admin", ("operators",), request.remote or "")
+        return None if why is None else (403, why)
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        ready = self._ready()
+        return web.Response(text="ready\n" if ready else "not ready\n", status=200 if ready else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        parts = []
+        for family in list(self._registry.collect()):
+            parts.append(generate_latest(_Family(family)))
+            await asyncio.sleep(0)
+        return web.Response(body=b"".join(parts), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _text_handler(text: str) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    return handle
+
+
+def _view_handler(view: View) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        value = view()
+        return await _long_json(await value if inspect.isawaitable(value) else value)
+
+    return handle
+
+
+def _query_handler(views: Sequence[QueryView]) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        query = Query.of(request.query)
+        merged: dict[str, Any] = {}
+        for view in views:
+            told = view(query)
+            merged.update(await told if inspect.isawaitable(told) else told)
+        return await _long_json(merged)
+
+    return handle
+
+
+def _action_handler(action: Action) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            body = msgspec.json.decode(await body_of(request) or b"{}")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"not JSON: {error}") from error
+        answer = action(body)
+        return _json(await answer if inspect.isawaitable(answer) else answer)
+
+    return handle
+
+
+class _Family(Collector):
+    """One family of metrics, to be written by itself."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        """Return it."""
+        return (self._family,)
+
+
+async def _long_json(told: Any) -> web.Response:
+    """Write a view whose lists are long some entries at a time: others wait for no more than those."""
+    if not isinstance(told, dict):
+        return _json(told)
+    parts = list[bytes]()
+    for name, value in told.items():
+        parts.append(b"%b%b:" % (b"," if parts else b"{", msgspec.json.encode(name)))
+        if not isinstance(value, (list, Iterator)):
+            parts.append(msgspec.json.encode(value))
+            continue
+        entries, begin = iter(value), b"["
+        while portion := list(islice(entries, _PORTION)):
+            parts += begin, msgspec.json.encode(portion)[1:-1]
+            begin = b","
+            await asyncio.sleep(0)
+        parts.append(b"]" if begin == b"," else b"[]")
+    return web.Response(body=b"".join(parts or [b"{"]) + b"}", content_type="application/json")
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json", status=status)
+
+
+def _error(status: int, text: str, path: str = "", headers: Mapping[str, str] | None = None) -> web.Response:
+    response = _json({"error": text, **({"path": path} if path else {})}, status)
+    if headers:
+        response.headers.update(headers)
+    return response

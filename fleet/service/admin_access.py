@@ -1,0 +1,162 @@
+"""Who may use the admin server: the bearer of a token; on loopback without one, programs but no web pages.
+
+A page in a browser on the same host can reach loopback too. Three things keep it out: a request that says it
+comes from another site is refused, a change must be JSON (which another site may not send unasked), and the
+name in `Host` must be an address, a name of this host or one in the server's certificate (or another name
+could be made to point here).
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+
+from fleet.cause import cause_of
+from fleet.errors import SettingsError
+from fleet.service.roles import PeerNames
+from fleet.settings.address import is_local, split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from fleet.service.tls import Held
+
+logger = logging.getLogger(__name__)
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""For health checks that know no token."""
+_MAX_TOKEN_BYTES: Final = 4096
+_SCHEME: Final = "bearer "
+_HERE: Final = ("none", "same-origin")
+"""Of Sec-Fetch-Site: typed into the address line, or the admin server's own page."""
+
+
+class TokenFile:
+    """The token in a file, read anew when the file changes: secrets are rotated."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it.
+
+        Raises:
+            SettingsError: it cannot be read, is empty, or is too long.
+        """
+        self._path = path
+        self._signature = _signature(path)
+        self._token = _token(path)
+
+    @property
+    def token(self) -> bytes:
+        """The token now; while a changed file cannot be used, the one before."""
+        signature = _signature(self._path)
+        if signature != self._signature:
+            self._signature = signature
+            try:
+                self._token = _token(self._path)
+            except SettingsError as error:
+                logger.warning("the admin token from before stays in force: %s", error)
+        return self._token
+
+
+class Access:
+    """The rules for one admin address."""
+
+    def __init__(self, address: str, token: TokenFile | None = None, tls: Held | None = None) -> None:
+        """`tls` is what the server shows: clients may call it by the names in there, too."""
+        self._token = token
+        self._tls = tls
+        self._local = not address or is_local(address)
+        own = {"localhost", socket.gethostname().lower()}
+        if address:
+            own.add(split_host_port(address)[0].lower())
+        self._names = frozenset(own)
+
+    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Status and text for a request that is refused, else None. `headers` ignores case."""
+        if path in OPEN_PATHS and method in ("GET", "HEAD"):
+            return None
+        if (refused := self._foreign(headers)) is not None:
+            return refused
+        if self._token is not None:
+            if not _bears(headers.get("authorization", ""), self._token.token):
+                return 401, "`authorization: Bearer TOKEN` with the token of admin.token_file is needed"
+        elif not self._local:
+            return 403, "beyond loopback a token is needed: admin.token_file"
+        elif (refused := self.web_page(headers)) is not None:
+            return refused
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and kind != "application/json":
+            return 415, "content-type must be application/json"
+        return None
+
+    def web_page(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Status and text for what a page in a browser on this host may have sent, else None."""
+        if (refused := self._foreign(headers)) is not None:
+            return refused
+        if not self._own(headers.get("host", "")):
+            return (
+                403,
+                "the name in `host` is none of this host's: use its address, or a name in its certificate",
+            )
+        return None
+
+    def _foreign(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Refuse what a browser sends for a page of another site."""
+        if headers.get("sec-fetch-site", "none") not in _HERE:
+            return 403, "requests from other sites' pages are refused"
+        origin = headers.get("origin", "")
+        if origin and origin.partition("://")[2] != headers.get("host", ""):
+            return 403, "requests from other sites' pages are refused"
+        return None
+
+    def _own(self, host: str) -> bool:
+        before, _, port = host.rpartition(":")
+        name = (before if port.isdigit() else host).strip("[]").lower()
+        if not name or name in self._names:
+            return True  # A browser always says which.
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._certified()
+        return True
+
+    def _certified(self) -> frozenset[str]:
+        """Names that no other site can have: a browser has seen the certificate for them."""
+        if self._tls is None:
+            return frozenset()
+        leaf = x509.load_pem_x509_certificate(self._tls.material.certificate)
+        return frozenset(name.lower() for name in PeerNames.of(leaf).dns)
+
+
+def _bears(authorization: str, token: bytes) -> bool:
+    if not authorization.lower().startswith(_SCHEME):
+        return False
+    given = authorization[len(_SCHEME) :].strip().encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(given, token)
+
+
+def _signature(path: Path) -> tuple[int, int] | None:
+    try:
+        held = path.stat()
+    except OSError:
+        return None
+    return held.st_mtime_ns, held.st_size
+
+
+def _token(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            token = file.read(_MAX_TOKEN_BYTES + 1).strip()
+    except OSError as error:
+        allowed = "a file that this user may read, with the token"
+        raise SettingsError([f"admin.token_file: {cause_of(error)}; allowed: {allowed}"]) from error
+    if not token or len(token) > _MAX_TOKEN_BYTES:
+        raise SettingsError(
+            [f"admin.token_file: {path}; allowed: a file that holds a token of 1 to {_MAX_TOKEN_BYTES} bytes"]
+        )
+    return token

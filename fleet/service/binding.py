@@ -1,0 +1,147 @@
+"""Addresses to listen on: an address that cannot be bound names its setting, the cause and the next step."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleet.cause import cause_of
+from fleet.errors import SettingsError
+from fleet.service.directories import make_directories
+from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNIX: Final = "unix:"
+_TAKEN: Final = "another process listens there"
+_NO_NAME: Final = "no such host name is known here"
+
+
+def cannot_listen(field: str, address: str, why: str) -> SettingsError:
+    """Return the error for an address of the settings, or of an option, that cannot be bound."""
+    allowed = "a socket in a directory that this user may write to" if _is_unix(address) else "a free address"
+    step = f"set another {field}: {allowed}"
+    if why == _TAKEN:
+        step = f"stop it, or set another {field}"
+    elif why == _NO_NAME:
+        step = "mend the name, or set an address of this host"
+    return SettingsError([f"{field}: {address!r}: {why}; {step}"])
+
+
+def why_not_bound(error: OSError) -> str:
+    """Return why the system refuses to bind a TCP address."""
+    if error.errno == errno.EADDRINUSE:
+        return _TAKEN
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this host has no such address"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "this user may not use this port (permission denied)"
+    return cause_of(error)
+
+
+def prepare(field: str, address: str) -> None:
+    """Make the directory of a Unix socket, and see whether an address can be bound.
+
+    gRPC tells no cause when it cannot, and it would take another process' Unix socket away, now by binding
+    and again at its own end.
+
+    Raises:
+        SettingsError: it cannot be.
+    """
+    with _naming(field, address):
+        if _is_unix(address):
+            make_directories(_path(address).parent)
+        _look(address)
+
+
+def check(field: str, address: str) -> None:
+    """See whether an address can be bound here, and change nothing.
+
+    One that is taken passes: the service itself may run.
+
+    Raises:
+        SettingsError: it cannot be.
+    """
+    with _naming(field, address), contextlib.suppress(_TakenError):
+        _look(address)
+
+
+class _UnusableError(Exception):
+    """The text says why."""
+
+
+class _TakenError(_UnusableError):
+    """Another process listens there."""
+
+
+@contextlib.contextmanager
+def _naming(field: str, address: str) -> Iterator[None]:
+    """Turn what makes an address unusable into an error that names its setting."""
+    try:
+        yield
+    except _TakenError:
+        raise cannot_listen(field, address, _TAKEN) from None
+    except _UnusableError as error:
+        raise cannot_listen(field, address, str(error)) from None
+    except OSError as error:
+        raise cannot_listen(field, address, cause_of(error)) from error
+
+
+def _is_unix(address: str) -> bool:
+    return address.startswith(_UNIX)
+
+
+def _path(address: str) -> Path:
+    return Path(address.removeprefix(_UNIX))
+
+
+def _look(address: str) -> None:
+    if _is_unix(address):
+        _try_to_connect(_path(address))
+    else:
+        _try_to_bind(*split_host_port(address))
+
+
+def _try_to_bind(host: str, port: int) -> None:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise _UnusableError(_NO_NAME) from error
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            kind_of_error = _TakenError if error.errno == errno.EADDRINUSE else _UnusableError
+            raise kind_of_error(why_not_bound(error)) from error
+
+
+def _try_to_connect(path: Path) -> None:
+    """See whether a socket can be made, in directories that are there or can be made, and whether one is."""
+    directory = path.parent
+    there = next(parent for parent in path.parents if parent.exists())
+    if not there.is_dir():
+        raise _UnusableError(f"{there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise _UnusableError(f"{directory}: permission denied")
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise _UnusableError(f"{path} exists and is not a socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            pass  # Somebody listens and is behind with accepting.
+        except PermissionError:
+            raise _UnusableError("another user's socket is there (permission denied)") from None
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+    raise _TakenError(_TAKEN)

@@ -1,0 +1,214 @@
+"""Whether the certificates and the token on this host do what the settings want of them.
+
+What cannot be read here is not judged: it is told where the files are put to use.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+
+from fleet.errors import SettingsError
+from fleet.service.admin_access import TokenFile
+from fleet.service.roles import PeerNames, has_role
+from fleet.settings.role_check import Finding, asking_services, keys_by_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fleet.settings import PeerTlsSettings, Settings
+
+LEAST_TOKEN_CHARS: Final = 16
+_SERVICES: Final = ("xds", "ext_proc", "control", "admin")
+_DIALLED_BY: Final = (("xds", "envoy"), ("ext_proc", "envoy"), ("control", "workers"))
+"""Our services, and the section that says which name their clients ask for."""
+_SIDES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
+_USAGES: Final = {"server": "serverAuth", "client": "clientAuth"}
+
+
+def host_findings(settings: Settings) -> tuple[Finding, ...]:
+    """Say what of this host's files cannot do its part, or does more than it should."""
+    return (
+        *_usages(settings),
+        *_server_names(settings),
+        *_authorities(settings),
+        *_workers(settings),
+        *_envoys(settings),
+        *_fetching(settings),
+        *_token(settings),
+    )
+
+
+def _own(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """Path, file and side of each certificate that this host shows, or that Envoys show for it."""
+    for service in _SERVICES:
+        section = getattr(settings.tls, service)
+        if section is not None:
+            yield f"tls.{service}.certificate_file", section.certificate_file, "server"
+    for i, listener in enumerate(settings.listeners):
+        if listener.tls is not None:
+            yield f"listeners[{i}].tls.certificate_file", listener.tls.certificate_file, "server"
+    for i, pool in enumerate(settings.pools):
+        if pool.tls is not None and pool.tls.certificate_file is not None:
+            yield f"pools[{i}].tls.certificate_file", pool.tls.certificate_file, "client"
+    if settings.tls.workers is not None:
+        yield "tls.workers.certificate_file", settings.tls.workers.certificate_file, "client"
+
+
+def _usages(settings: Settings) -> Iterator[Finding]:
+    for path, file, side in _own(settings):
+        chain = _chain(file)
+        if chain and not _usable(chain[0], side):
+            yield Finding(
+                f"{path}: {file!r} is not for the {side}'s side of a connection, so peers refuse it; allowed:"
+                f" the extended key usage {_USAGES[side]}",
+                grave=True,
+            )
+
+
+def _server_names(settings: Settings) -> Iterator[Finding]:
+    """Names that clients of ours ask for and certificates of our services lack."""
+    for service, client in _DIALLED_BY:
+        section, peer = getattr(settings.tls, service), getattr(settings.tls, client)
+        chain = () if section is None or peer is None else _chain(section.certificate_file)
+        if not chain:
+            continue
+        names = PeerNames.of(chain[0])
+        if not _carries(names, peer.server_name):
+            yield Finding(
+                f"tls.{client}.server_name: {peer.server_name!r} is not in the certificate of tls.{service},"
+                f" which shows {names}, so nobody connects there; allowed: one of its DNS names",
+                grave=True,
+            )
+
+
+def _authorities(settings: Settings) -> Iterator[Finding]:
+    """Authorities of clients that have signed our own certificate too."""
+    for service, authority in asking_services(settings).items():
+        if _signed(_chain(getattr(settings.tls, service).certificate_file), _chain(authority)):
+            field = f"tls.{service}.client_ca_file"
+            yield Finding(
+                f"{field}: {authority!r} has signed the certificate of tls.{service} too, so a service's"
+                " certificate may let its holder in; allowed: an authority that signs clients only",
+                grave=False,
+            )
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    """What keeps workers apart from `control.address`."""
+    peer, control = settings.tls.workers, settings.tls.control
+    if peer is None or control is None:
+        return
+    chain, field = _chain(peer.certificate_file), "tls.workers.certificate_file"
+    authorities = () if control.client_ca_file is None else _chain(control.client_ca_file)
+    if chain and authorities and not _signed(chain, authorities):
+        yield Finding(
+            f"{field}: {peer.certificate_file!r} is not signed by tls.control.client_ca_file, which lets no"
+            " worker in; allowed: a certificate of that authority",
+            grave=True,
+        )
+    yield from _without_role(settings, field, peer, "workers", control.client_ca_file, grave=True)
+    served, trusted = _chain(control.certificate_file), _chain(peer.ca_file)
+    if served and trusted and not _signed(served, trusted):
+        yield Finding(
+            f"tls.workers.ca_file: {peer.ca_file!r} has not signed tls.control.certificate_file, so no worker"
+            " connects; allowed: the authority that has",
+            grave=True,
+        )
+
+
+def _envoys(settings: Settings) -> Iterator[Finding]:
+    """Only told: these are paths on Envoys' hosts, and another file may have the path here."""
+    peer, xds = settings.tls.envoy, settings.tls.xds
+    if peer is None or xds is None:
+        return
+    yield from _without_role(
+        settings, "tls.envoy.certificate_file", peer, "envoys", xds.client_ca_file, grave=False
+    )
+
+
+def _without_role(
+    settings: Settings, field: str, peer: PeerTlsSettings, role: str, authority: str | None, *, grave: bool
+) -> Iterator[Finding]:
+    chain, roles = _chain(peer.certificate_file), settings.tls.roles
+    if not chain or roles is None or authority is None:
+        return
+    names = PeerNames.of(chain[0])
+    if not has_role(names, (role,), roles):  # type: ignore[arg-type]
+        yield Finding(
+            f"{field}: {peer.certificate_file!r} shows {names}, so its holder is refused; allowed: a name in"
+            f" tls.roles.{role}, where one of these may be added",
+            grave,
+        )
+
+
+def _fetching(settings: Settings) -> Iterator[Finding]:
+    """Certificates of others than Envoys that the settings take for an Envoy's."""
+    if not keys_by_certificate(settings) or settings.tls.roles is None:
+        return
+    authorities = _chain(asking_services(settings)["xds"])
+    for path, file, _ in _own(settings):
+        chain = _chain(file)
+        if not chain or not _usable(chain[0], "client") or not _signed(chain, authorities):
+            continue
+        names = PeerNames.of(chain[0])
+        if has_role(names, ("envoys",), settings.tls.roles):
+            yield Finding(
+                f"{path}: {file!r} shows {names}, which tls.roles.envoys matches, so its holder may fetch the"
+                " keys of listeners and pools; allowed: a name that is in no role, or in its own only",
+                grave=True,
+            )
+
+
+def _token(settings: Settings) -> Iterator[Finding]:
+    if not settings.admin.token_file:
+        return
+    try:
+        token = TokenFile(Path(settings.admin.token_file)).token
+    except SettingsError:
+        return
+    if len(token) < LEAST_TOKEN_CHARS:
+        yield Finding(
+            f"admin.token_file: a token of {len(token)} characters can be guessed; allowed:"
+            f" {LEAST_TOKEN_CHARS} or more, as `openssl rand -hex 32` makes them",
+            grave=True,
+        )
+
+
+def _chain(file: str) -> tuple[x509.Certificate, ...]:
+    try:
+        return tuple(x509.load_pem_x509_certificates(Path(file).read_bytes()))
+    except (OSError, ValueError):
+        return ()
+
+
+def _usable(leaf: x509.Certificate, side: str) -> bool:
+    try:
+        usages = set(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except (x509.ExtensionNotFound, ValueError):
+        return True
+    wanted: set[ObjectIdentifier] = {_SIDES[side], ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+    return not usages.isdisjoint(wanted)
+
+
+def _carries(names: PeerNames, asked: str) -> bool:
+    asked = asked.lower()
+    wide = f"*.{asked.partition('.')[2]}"
+    return any(name.lower() in (asked, wide) for name in names.dns)
+
+
+def _signed(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
+    """Whether one of the authorities has signed a certificate of the chain, or is one of it."""
+    return any(entry == authority or _by(entry, authority) for entry in chain for authority in authorities)
+
+
+def _by(entry: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        entry.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True

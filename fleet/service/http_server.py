@@ -1,0 +1,284 @@
+"""An HTTP server whose connections are bounded in number and in time.
+
+Whoever opens connections and says nothing, or half of a request, takes descriptors and memory before any
+token is asked for. So a connection without a request in work has a time for its next one, and over the most
+connections the one that has waited longest makes room for the newcomer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from fleet.service.binding import cannot_listen, why_not_bound
+from fleet.service.credentials import http_server
+from fleet.service.descriptors import http_connections
+from fleet.service.http_connection import Connection
+from fleet.settings.address import split_host_port
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from fleet.service.tls import Held
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+logger = logging.getLogger(__name__)
+
+HEAD_SECONDS: Final = 10.0
+"""From a connection's beginning to the end of its first request's head, the TLS handshake included."""
+IDLE_SECONDS: Final = 75.0
+"""From a request's handling to the end of the next one's head: longer than scrapers pause."""
+REQUEST_SECONDS: Final = 30.0
+"""For handling a request, its body included."""
+_SHUTDOWN_SECONDS: Final = 1.0
+_BACKLOG_CONNECTIONS: Final = 1024
+_MOST_HEADERS: Final = 48
+_MOST_PAUSE_SECONDS: Final = 0.02
+"""Between two requests, after one that took long."""
+_MALFORMED_LOG_SECONDS: Final = 60.0
+"""Between two lines about malformed requests."""
+_SHOWN_CHARS: Final = 200
+_AGAIN_SECONDS: Final = 0.1
+"""After a connection that could not be accepted."""
+
+
+class _RequestLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log of one server: peers' malformed requests make one line a minute, and no tracebacks."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(logger)
+        self._address = address
+        self._malformed = 0
+        """Since the last line."""
+        self._quiet_until = float("-inf")
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        """Log a fault of ours; count what is a peer's."""
+        if not isinstance(exc_info, HttpProcessingError):
+            super().exception(msg, *args, exc_info=exc_info, **more)
+            return
+        self._malformed += 1
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            why = exc_info.message[:_SHOWN_CHARS]
+            logger.warning(
+                "%d malformed requests to %s since the last such line, the newest: %r",
+                self._malformed,
+                self._address,
+                why,
+            )
+            self._malformed, self._quiet_until = 0, now + _MALFORMED_LOG_SECONDS
+
+
+async def body_of(request: web.Request) -> bytes:
+    """Return a request's whole body.
+
+    Raises:
+        web.HTTPException: the peer has left, or sent what is no body: that is no fault of ours.
+    """
+    try:
+        return await request.read()
+    except ConnectionError as error:
+        raise web.HTTPBadRequest(reason="the connection ended within the body") from error
+    except web.RequestPayloadError as error:
+        raise web.HTTPBadRequest(reason="the body cannot be read") from error
+
+
+class HttpServer:
+    """Serves an application on one TCP address."""
+
+    def __init__(
+        self, address: str, application: web.Application, *, field: str, tls: Held | None = None
+    ) -> None:
+        """`field` is the setting or option that `address` comes from; without `tls` it speaks plaintext."""
+        self._address = address
+        self._field = field
+        self._tls = tls
+        application.middlewares.insert(0, self._timed)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+            # The time of a connection is measured here.
+            keepalive_timeout=2 * IDLE_SECONDS,
+            max_headers=_MOST_HEADERS,
+            logger=_RequestLog(address),
+        )
+        self._most = 0
+        self._waiting: dict[Connection, asyncio.TimerHandle] = {}
+        """Connections without a request in work, and what ends them; who waits longest stands first."""
+        self._working: set[Connection] = set()
+        self._turns = asyncio.Lock()
+        self._pause_seconds = 0.0
+        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
+        self._accepting: list[asyncio.Task[None]] = []
+        self._sockets: list[socket.socket] = []
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            SettingsError: the address cannot be bound; nothing is left behind.
+        """
+        host, port = split_host_port(self._address)
+        self._most = http_connections()
+        context = None if self._tls is None else http_server(self._tls)
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        for family, kind, protocol, _, place in await loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            self._sockets.append(listening := socket.socket(family, kind, protocol))
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                listening.bind(place)
+            except OSError as error:
+                await self.stop()
+                raise cannot_listen(self._field, self._address, why_not_bound(error)) from error
+            listening.listen(_BACKLOG_CONNECTIONS)
+        self._accepting = [asyncio.create_task(self._accept(each, context)) for each in self._sockets]
+
+    async def stop(self) -> None:
+        """Close the listener and its connections."""
+        for task in self._accepting:
+            task.cancel()
+        for task in self._accepting:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for listening in self._sockets:
+            listening.close()
+        await self._runner.cleanup()
+        for connection in (*self._waiting, *self._working):
+            connection.end()
+            self.forget(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Take note that a connection has ended."""
+        self._working.discard(connection)
+        if (timer := self._waiting.pop(connection, None)) is not None:
+            timer.cancel()
+        if connection.transport is not None:
+            self._by_transport.pop(connection.transport, None)
+
+    def opened(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
+        """Take note that a connection can be read."""
+        self._by_transport[transport] = connection
+
+    async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
+        loop, in_trouble = asyncio.get_running_loop(), False
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # The peer has left again, or there are no descriptors.
+                if not in_trouble:
+                    logger.error("connections to %s cannot be accepted: %s", self._address, error)
+                in_trouble = True
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            in_trouble = False
+            self._welcome(sock, context)
+            # Whoever made room is closed in the loop's next pass: accepting must not run ahead of it.
+            await asyncio.sleep(0)
+
+    def _welcome(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        server = self._runner.server
+        if len(self._waiting) + len(self._working) >= self._most and self._waiting:
+            oldest = next(iter(self._waiting))
+            self.forget(oldest)
+            oldest.end()
+        if server is None or len(self._waiting) + len(self._working) >= self._most:
+            sock.close()
+            return
+        sock.setblocking(False)
+        connection = Connection(self, sock, server())
+        self._wait(connection, HEAD_SECONDS)
+        connection.opening = asyncio.create_task(self._open(connection, sock, context))
+
+    async def _open(
+        self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
+    ) -> None:
+        """Shake hands, where there is TLS."""
+        patience = None if context is None else HEAD_SECONDS
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, sock, ssl=context, ssl_handshake_timeout=patience
+            )
+        except OSError as error:
+            logger.debug("a connection to %s came to nothing: %s", self._address, error)
+            self.forget(connection)
+            sock.close()
+
+    def _wait(self, connection: Connection, seconds: float) -> None:
+        """Give a connection so long for its next request's head."""
+        self._working.discard(connection)
+        loop = asyncio.get_running_loop()
+        self._waiting[connection] = loop.call_later(seconds, self._over, connection)
+
+    def _over(self, connection: Connection) -> None:
+        self.forget(connection)
+        connection.end()
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Keep the connection from being ended for its silence while a request is handled.
+
+        It ends after a request with a body: what follows would be read as a head before the answer is out.
+        """
+        connection = None if request.transport is None else self._by_transport.get(request.transport)
+        if connection is not None and (timer := self._waiting.pop(connection, None)) is not None:
+            timer.cancel()
+            self._working.add(connection)
+        try:
+            if request.body_exists and request.content_length is None:
+                response: web.StreamResponse = web.Response(
+                    status=411, text="a body needs a content-length\n"
+                )
+            else:
+                if connection is not None:
+                    connection.begin(request.content_length or 0)
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    response = await self._in_turn(request, handler)
+        except TimeoutError:
+            response = web.Response(status=408, text="the request took too long\n")
+        except web.HTTPException as answer:
+            if request.body_exists:
+                answer.force_close()
+            raise
+        finally:
+            if connection is not None:
+                connection.over()
+            if connection in self._working:
+                self._wait(connection, IDLE_SECONDS)
+        if request.body_exists:
+            response.force_close()
+        return response
+
+    async def _in_turn(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Begin one request in a pass of the loop, and after one that took long leave the loop to others.
+
+        Pages take milliseconds to make: all connections' at once would keep the loop from picks.
+        """
+        async with self._turns:
+            pause, self._pause_seconds = self._pause_seconds, 0.0
+            await asyncio.sleep(pause)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await handler(request)
+        finally:
+            took = min(loop.time() - began, _MOST_PAUSE_SECONDS)
+            self._pause_seconds = max(self._pause_seconds, took)

@@ -1,0 +1,244 @@
+"""A service's life: bind, become ready, drain on SIGTERM, stop. Shared by both services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import uvloop
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from fleet.service.allocator import give_back_at_rest, share_one_heap
+from fleet.service.binding import cannot_listen, prepare
+from fleet.service.descriptors import grpc_connections, raise_limit
+from fleet.service.health import Health
+from fleet.service.opening import Openings
+from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+
+    from fleet.service.gate import GrpcGate
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
+_COLLECT_AFTER: Final = (2000, 10, 20)
+"""New objects before the youngest are looked at, and how often before the older ones are. Higher numbers keep
+large messages longer that hang on a cycle; Python's own look at everything several times a second in a flood
+of small messages."""
+SOCKET_MODE: Final = 0o660
+"""Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
+_UNREAD_BYTES: Final = 65_536
+"""Of a call, beside the message that is read: gRPC's own 4 MiB would be filled by whoever is not read."""
+_IDLE_SECONDS: Final = 300.0
+"""A connection without a call ends after so long. Peers open another one when they have something to say."""
+HANDSHAKE_SECONDS: Final = 5.0
+"""For TLS and the first HTTP/2 frames of a connection to a gRPC server; gRPC's own default is two minutes."""
+
+
+def server_options(
+    connections: ConnectionSettings | None = None, receive_bytes: int = MAX_MESSAGE_BYTES
+) -> Sequence[tuple[str, int]]:
+    """Options of our gRPC servers; no message of more than `receive_bytes` is taken.
+
+    How many streams a connection carries is for clients to say: Envoy opens another one for more, but other
+    proxies would let requests wait.
+    """
+    held = connections or ConnectionSettings()
+    return (
+        ("grpc.max_receive_message_length", receive_bytes),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
+        ("grpc.max_connection_idle_ms", round(1000 * _IDLE_SECONDS)),
+        ("grpc.so_reuseport", 0),
+        # It lets peers send megabytes of the next message before the last one is dealt with.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
+        # A half-dead peer is noticed within these two times.
+        ("grpc.keepalive_time_ms", round(1000 * held.ping_seconds)),
+        ("grpc.keepalive_timeout_ms", round(1000 * held.ping_timeout_seconds)),
+        # Without it a minute passes all the same: gRPC waits for the longer of the two.
+        ("grpc.http2.ping_timeout_ms", round(1000 * held.ping_timeout_seconds)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # Envoys ping quiet streams every few seconds; by default that ends in "too many pings".
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", round(1000 * PERMITTED_PING_SECONDS)),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.max_pings_without_data", 0),
+    )
+
+
+SERVER_OPTIONS: Final = server_options()
+
+PING_SECONDS: Final = 10.0
+"""Between the pings of our gRPC clients, unless the server permits only fewer."""
+_PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
+PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
+"""Initial metadata by which our servers tell clients of ours the shortest pause between pings."""
+
+
+def permitted_ping_seconds(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
+    """Read it; None where the server does not tell, or tells no number."""
+    told = next((value for key, value in metadata if key == _PERMITTED_PING_KEY), "")
+    return int(told) / 1000 if isinstance(told, str) and told.isascii() and told.isdigit() else None
+
+
+def channel_options(ping_seconds: float = PING_SECONDS) -> Sequence[tuple[str, int]]:
+    """Options of our gRPC clients."""
+    return (
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+    )
+
+
+class GrpcServer:
+    """A grpc.aio server on one address, with the gRPC health service (`Check` and `Watch`)."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        connections: ConnectionSettings | None = None,
+        *,
+        services: Sequence[str] = (),
+        alive: str = "",
+        credentials: grpc.ServerCredentials | None = None,
+        receive_bytes: int = MAX_MESSAGE_BYTES,
+        gate: GrpcGate | None = None,
+        apart: Collection[str] = (),
+    ) -> None:
+        """`name` is the section of the settings whose `address` it is.
+
+        Of all methods the first message is bounded in time, but of services that are `apart`.
+
+        `services` are names that are as ready as the server (named ""); `alive` serves from the start.
+
+        Without `credentials` it speaks plaintext. `gate` checks the names in clients' certificates.
+        """
+        self.name = name
+        self.address = address
+        self._services = ("", *services)
+        self._alive = alive
+        self._credentials = credentials
+        self.gate = gate
+        most = ("grpc.max_allowed_incoming_connections", grpc_connections())
+        renewal = () if gate is None else gate.options
+        self.server = grpc.aio.server(
+            options=(*server_options(connections, receive_bytes), most, *renewal),
+            interceptors=[*([] if gate is None else [gate]), Openings(apart)],
+        )
+        self._health = Health()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+
+    async def start(self) -> None:
+        """Bind and serve, not ready yet.
+
+        Raises:
+            SettingsError: the address cannot be bound.
+        """
+        field = f"{self.name}.address"
+        prepare(field, self.address)
+        await self.set_ready(ready=False)
+        try:
+            with _sockets_for_the_group():
+                if self._credentials is None:
+                    self.server.add_insecure_port(self.address)
+                else:
+                    self.server.add_secure_port(self.address, self._credentials)
+        except RuntimeError as error:
+            # Only a started server can be stopped, and one that is not leaves a task behind.
+            await self.server.start()
+            await self.server.stop(None)
+            raise cannot_listen(field, self.address, str(error)) from error
+        await self.server.start()
+        logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._credentials else "")
+
+    async def set_ready(self, *, ready: bool) -> None:
+        """Tell health checkers whether to send new work here."""
+        kinds = health_pb2.HealthCheckResponse
+        for service in self._services:
+            await self._health.set(service, kinds.SERVING if ready else kinds.NOT_SERVING)
+        if self._alive:
+            await self._health.set(self._alive, kinds.SERVING)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new streams and end the open ones after `grace_seconds`."""
+        await self.server.stop(grace_seconds)
+
+
+@contextlib.contextmanager
+def _sockets_for_the_group() -> Iterator[None]:
+    """Give Unix sockets that are bound meanwhile `SOCKET_MODE`, from their first moment."""
+    before = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+class StopSignals:
+    """SIGTERM and SIGINT ask for a drain, once; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._requested = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._requested.is_set():
+            logger.warning("second %s: leaving without draining", number.name)
+            logging.shutdown()
+            os._exit(128 + number)
+        logger.info("%s: draining", number.name)
+        self._requested.set()
+
+    @property
+    def requested(self) -> bool:
+        """Whether a drain has been asked for."""
+        return self._requested.is_set()
+
+    async def wait(self) -> None:
+        """Return when a drain is asked for."""
+        await self._requested.wait()
+
+
+def rest_collector() -> None:
+    """Spare the garbage collector what a service holds once it has started.
+
+    A full collection of all that stops the loop for a tenth of a second, and a peer that sends many small
+    messages could cause one after the other.
+    """
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run a service's main coroutine on uvloop and return its exit status."""
+    raise_limit()
+    share_one_heap()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_thrifty(main))
+
+
+async def _thrifty(main: Coroutine[Any, Any, int]) -> int:
+    giving_back = asyncio.create_task(give_back_at_rest(), name="free memory")
+    try:
+        return await main
+    finally:
+        giving_back.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await giving_back

@@ -1,0 +1,1 @@
+"""Certificates, servers and clients for tests and benches."""

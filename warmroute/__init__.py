@@ -1,0 +1,1 @@
+"""The command `warmroute` and what it brings: demo, doctor, GPU agent, simulated engine."""

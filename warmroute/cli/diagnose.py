@@ -1,0 +1,157 @@
+"""`warmroute diagnose`: what is the matter with each pool and endpoint, with its evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fleet.service.serving import run as run_loop
+from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
+from warmroute.cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, envoys_away, kept_out
+from warmroute.cli.view.tls import tls_arguments, tls_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+PATH: Final = "/api/v1/diagnosis"
+_ADVICE: Final = {"not_ready": "Its probe does not pass, so it is not let in."}
+"""By cause of those that get no new requests; the other causes are somebody's will."""
+_START_ONE: Final = "start one with what `warmroute bootstrap` prints, or see its log"
+_FIGURES: Final = 4
+"""Shown beside a cause; `--json` has all."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.epilog = "Exit status: 0 all is healthy, 1 something is named, 2 there is no answer."
+    parser.add_argument("what", nargs="?", metavar="ADDRESS_OR_POOL", help="default: everything")
+    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
+    tls_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask once and print; returns 0 when all that was asked for is healthy, else 1.
+
+    Raises:
+        AdminError: there is no answer, or nothing of what was asked for; the command ends with 2.
+    """
+    return run_loop(_diagnose(args))
+
+
+async def _diagnose(args: argparse.Namespace) -> int:
+    documents = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
+    told, status = documents[PATH], documents.get(STATUS, {})
+    listed = documents.get(ENDPOINTS, {}).get("endpoints", [])
+    whole = with_kept_out(told, listed, drained_until(documents.get(WEIGHTS)))
+    pools, endpoints = _chosen(whole, args.what)
+    alone = envoys_away(status) if args.what is None else ""
+    if args.json:
+        shown = {"pools": pools, "endpoints": endpoints, "clients": status.get("clients")}
+        print(json.dumps(shown, allow_nan=False))
+    else:
+        print("\n".join([*lines(pools, endpoints), *(("", f"{alone}: {_START_ONE}") if alone else ())]))
+    return 0 if not alone and all(entry["healthy"] for entry in (*pools, *endpoints)) else 1
+
+
+async def _ask(client: AdminClient) -> dict[str, Any]:
+    """Return the diagnosis, and what else the server has of endpoints, weights and status, by path."""
+    async with client:
+        documents = await client.documents(PATH, (ENDPOINTS, WEIGHTS, STATUS))
+    told = documents[PATH]
+    if not isinstance(told, dict) or not {"observed", "pools", "endpoints"} <= told.keys():
+        raise AdminError(f"{client.url}{PATH} answers with something else: is this Warmroute?")
+    if not told["observed"]:
+        raise AdminError(f"{client.url} has not observed anything yet")
+    return documents
+
+
+def with_kept_out(
+    told: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], until: Mapping[str, str]
+) -> dict[str, Any]:
+    """Add those that get no new requests: nothing is observed of them, or they serve as nobody else is in.
+
+    `until` has the ends of drains by address.
+    """
+    endpoints = {entry["address"]: entry for entry in told["endpoints"]}
+    pools = {
+        entry["pool"]: {**entry, "endpoints": dict(entry.get("endpoints") or {})} for entry in told["pools"]
+    }
+    for entry in listed:
+        observed, out = endpoints.get(entry["address"]), kept_out(entry, until)
+        if out is None or (observed is not None and observed["cause"] == "down"):
+            continue
+        cause, why = out
+        endpoints[entry["address"]] = {
+            "pool": entry["pool"],
+            "address": entry["address"],
+            "cause": cause,
+            "healthy": cause not in _ADVICE,
+            "why": why,
+            "evidence": {} if observed is None else observed["evidence"],
+            "estimates": [] if observed is None else observed["estimates"],
+            "advice": _ADVICE.get(cause, "Nothing to mend."),
+            "missing": [],
+        }
+        if entry["pool"] in pools:
+            counts = pools[entry["pool"]]["endpoints"]
+            counts[cause] = counts.get(cause, 0) + 1
+            if observed is not None:
+                counts[observed["cause"]] -= 1
+    return {**told, "pools": list(pools.values()), "endpoints": list(endpoints.values())}
+
+
+def _chosen(told: Mapping[str, Any], what: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the pools and endpoints asked for: all, a pool with its endpoints, or one endpoint."""
+    pools, endpoints = list(told["pools"]), list(told["endpoints"])
+    if what is None:
+        return pools, endpoints
+    pools = [entry for entry in pools if entry["pool"] == what]
+    endpoints = [entry for entry in endpoints if what in (entry["pool"], entry["address"])]
+    if not pools and not endpoints:
+        raise AdminError(f"no pool or endpoint is called {what}")
+    return pools, endpoints
+
+
+def lines(pools: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the table, then an advice for each cause that is not healthy."""
+    rows = [("pool / endpoint", "cause", "evidence")]
+    names = [entry["pool"] for entry in pools] or sorted({entry["pool"] for entry in endpoints})
+    for name in names:
+        rows += [
+            (f"{name} (pool)", entry["cause"], _pool_evidence(entry))
+            for entry in pools
+            if entry["pool"] == name
+        ]
+        rows += [
+            (f"  {entry['address']}", entry["cause"], _evidence(entry))
+            for entry in endpoints
+            if entry["pool"] == name
+        ]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    table = [f"{where:{widths[0]}}  {cause:{widths[1]}}  {why}".rstrip() for where, cause, why in rows]
+    named = [entry for entry in (*endpoints, *pools) if not entry["healthy"]]
+    advice = dict.fromkeys(f"{entry['cause']}: {entry['advice']}" for entry in named)
+    return [*table, *(("", *advice) if advice else ())]
+
+
+def _pool_evidence(entry: Mapping[str, Any]) -> str:
+    """Say how many endpoints have which cause before the pool's own figures."""
+    counts = entry.get("endpoints") or {}
+    most = sorted(counts.items(), key=lambda item: -item[1])
+    told = ", ".join(f"{count} {cause}" for cause, count in most if count)
+    return "; ".join(part for part in (told, _evidence(entry)) if part)
+
+
+def _evidence(entry: Mapping[str, Any]) -> str:
+    """Say why in words where the entry has them, otherwise what is missing, or the first figures."""
+    if "why" in entry:
+        return str(entry["why"])
+    if entry["cause"] == "unknown":
+        return f"not known: {', '.join(entry['missing'])}"
+    estimates = entry.get("estimates", ())
+    shown = list(entry["evidence"].items())[:_FIGURES]
+    return ", ".join(f"{name}{' ~' if name in estimates else ' '}{value:.4g}" for name, value in shown)

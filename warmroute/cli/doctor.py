@@ -1,0 +1,177 @@
+"""`warmroute doctor`: what in an Envoy's configuration will hurt LLM traffic, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fleet.service.serving import run as run_loop
+from fleet.settings import load_settings
+from warmroute.cli.view.envoy_admin import (
+    CLUSTERS_PATH,
+    CONFIG_PATH,
+    DEFAULT_ADMIN,
+    STATS_PATH,
+    ask,
+    document,
+)
+from warmroute.doctor.context import DEFAULT_LONGEST_PROMPT_BYTES, Context
+from warmroute.doctor.errors import DoctorError
+from warmroute.doctor.finding import Finding, Severity
+from warmroute.doctor.proxies import PROXIES
+from warmroute.doctor.report import data, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PROXY: Final = "envoy"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.epilog = (
+        "Exit status: 0 nothing is found, 1 something at least as bad as --fail-on is, 2 there is nothing "
+        "to read. docs/doctor.md lists the rules."
+    )
+    parser.add_argument("--admin", metavar="URL", help=f"a running Envoy's admin; default: {DEFAULT_ADMIN}")
+    parser.add_argument(
+        "--config-dump",
+        type=Path,
+        metavar="FILE",
+        help="instead of asking: /config_dump?include_eds, or a bootstrap, as JSON or YAML",
+    )
+    parser.add_argument("--clusters", type=Path, metavar="FILE", help="/clusters?format=json")
+    parser.add_argument("--stats", type=Path, metavar="FILE", help="/stats?format=json")
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="warmroute.yaml: only routes to its pools count; default: all routes",
+    )
+    parser.add_argument(
+        "--longest-prompt-bytes",
+        type=_bytes,
+        default=DEFAULT_LONGEST_PROMPT_BYTES,
+        metavar="N",
+        help="the longest request body that must pass; default: %(default)s",
+    )
+    parser.add_argument(
+        "--p99-seconds",
+        type=_seconds,
+        metavar="X",
+        help="P99 of whole answers; default: what Envoy has seen",
+    )
+    parser.add_argument(
+        "--ping-permit",
+        type=_permit,
+        action="append",
+        default=[],
+        metavar="CLUSTER=SECONDS",
+        help="how often the gRPC server behind a cluster permits HTTP/2 pings",
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=[level.word for level in Severity],
+        default=Severity.WARNING.word,
+        help="the mildest finding that makes the exit status 1; default: %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine and print; returns 0 or 1 as the epilog says.
+
+    Raises:
+        DoctorError: there is nothing to read; the command ends with 2.
+    """
+    return run_loop(_doctor(args))
+
+
+async def _doctor(args: argparse.Namespace) -> int:
+    proxy = PROXIES[PROXY]
+    held = await _documents(args)
+    try:
+        facts = proxy.read(*held.values())
+    except DoctorError as error:
+        raise _named(error, args) from error
+    context = _context(args)
+    findings = proxy.examine(facts, context)
+    _print(findings, proxy.looked_at(facts, context), as_json=args.json)
+    worst = max((finding.severity for finding in findings), default=None)
+    return int(worst is not None and worst >= Severity.of(args.fail_on))
+
+
+def _print(findings: Sequence[Finding], looked_at: Mapping[str, int], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(data(PROXY, findings, looked_at), allow_nan=False))
+    else:
+        titles = {name: rule.title for name, rule in PROXIES[PROXY].rules.items()}
+        print("\n".join(lines(findings, titles, looked_at)))
+
+
+async def _documents(args: argparse.Namespace) -> dict[str, Any]:
+    """Read configuration, states and statistics: from files where these are named, else from Envoy.
+
+    Next to a configuration from a file, nobody is asked for the others unless `--admin` says whom.
+    """
+    files = _files(args)
+    held: dict[str, Any] = {
+        path: await asyncio.to_thread(document, file) for path, file in files.items() if file is not None
+    }
+    if args.admin or args.config_dump is None:
+        wanted = [path for path in files if path not in held]
+        answers = await ask(args.admin or DEFAULT_ADMIN, wanted)
+        held |= dict(zip(wanted, answers, strict=True))
+    return {path: held.get(path) for path in files}
+
+
+def _files(args: argparse.Namespace) -> dict[str, Path | None]:
+    return {CONFIG_PATH: args.config_dump, CLUSTERS_PATH: args.clusters, STATS_PATH: args.stats}
+
+
+def _named(error: DoctorError, args: argparse.Namespace) -> DoctorError:
+    """Say where the document comes from that an error is about."""
+    if not error.document:
+        return error
+    path = {"configuration": CONFIG_PATH, "clusters": CLUSTERS_PATH, "stats": STATS_PATH}[error.document]
+    source = _files(args)[path] or f"{args.admin or DEFAULT_ADMIN} {path}"
+    return DoctorError(f"{source}: {error}")
+
+
+def _context(args: argparse.Namespace) -> Context:
+    pools = None
+    if args.settings is not None:
+        pools = frozenset(pool.name for pool in load_settings(args.settings).pools)
+    return Context(
+        longest_prompt_bytes=args.longest_prompt_bytes,
+        p99_seconds=args.p99_seconds,
+        pools=pools,
+        ping_permits=dict(args.ping_permit),
+    )
+
+
+def _bytes(text: str) -> int:
+    if text.isdecimal() and len(text) < 20 and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError("allowed: a whole number above 0")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if isfinite(value) and value > 0:
+        return value
+    raise argparse.ArgumentTypeError("allowed: a number above 0")
+
+
+def _permit(text: str) -> tuple[str, float]:
+    cluster, _, permitted = text.rpartition("=")
+    if not cluster:
+        raise argparse.ArgumentTypeError("allowed: CLUSTER=SECONDS")
+    return cluster, _seconds(permitted)

@@ -1,0 +1,78 @@
+"""`warmroute ext-proc`: ext_proc workers that follow an xds_server, one or several processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleet.settings import load_settings
+from fleet.settings.replicas import MOST_WORKERS, worker_address, worker_admin_address
+from warmroute.cli.service import run_service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleet.settings import Settings
+
+_GRACE_SECONDS: Final = 5.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("settings", type=Path, help="the settings file, warmroute.yaml")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="processes, in place of ext_proc.workers; xds_server must be told the same number",
+    )
+    # How a parent starts its workers.
+    parser.add_argument("--worker", type=int, metavar="NUMBER", help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM."""
+    # Imported late: a worker needs nothing of what its parent does.
+    from warmroute.cli.workers import WORKERS_VARIABLE, run_workers  # noqa: PLC0415
+
+    environ = dict(os.environ)
+    if args.workers is not None:
+        environ[WORKERS_VARIABLE] = str(args.workers)
+    settings = load_settings(args.settings, environ)
+    if args.worker is not None:
+        return _run_worker(args.settings, settings, args.worker)
+    if settings.ext_proc.workers > 1:
+        return run_workers(args.settings, settings)
+    return run_service(args.settings, settings, "ext-proc")
+
+
+def _run_worker(path: Path, settings: Settings, number: int) -> int:
+    from warmroute.cli.tie import end_with_parent  # noqa: PLC0415 - as above
+
+    end_with_parent(sys.stdin.fileno(), settings.limits.drain_seconds + _GRACE_SECONDS)
+    return run_service(path, settings, "ext-proc", placed(settings, number))
+
+
+def placed(started: Settings, number: int) -> Callable[[Settings], Settings]:
+    """Return what puts worker `number` at its own addresses, in settings that begin with the same ones."""
+    address, admin = started.ext_proc.address, started.admin.ext_proc_address
+    own = worker_address(address, number), worker_admin_address(admin, number)
+
+    def place(settings: Settings) -> Settings:
+        ext_proc, shown = settings.ext_proc, settings.admin
+        if ext_proc.address == address:
+            ext_proc = ext_proc.model_copy(update={"address": own[0]})
+        if shown.ext_proc_address == admin:
+            shown = shown.model_copy(update={"ext_proc_address": own[1]})
+        return settings.model_copy(update={"ext_proc": ext_proc, "admin": shown})
+
+    return place
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_WORKERS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed: 1 to {MOST_WORKERS}")

@@ -1,0 +1,82 @@
+"""What a form of the service needs of its host beyond good settings: files, addresses, and one process."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from fleet.errors import SettingsError
+from fleet.service import binding
+from fleet.service.admin_access import TokenFile
+from fleet.service.credentials import Dialler, hold_server
+from fleet.service.tls import Certificates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fleet.settings import Settings
+
+Role = Literal["serve", "xds", "ext-proc"]
+ROLES: Final[tuple[Role, ...]] = ("serve", "xds", "ext-proc")
+_SERVICES: Final = {
+    "serve": ("xds", "ext_proc", "admin"),
+    "xds": ("xds", "control", "admin"),
+    "ext-proc": ("ext_proc", "admin"),
+}
+
+
+def obstacles(settings: Settings, role: Role) -> Iterator[str]:
+    """Tell what would end the role at its start on this host, but for addresses that are taken."""
+    if role == "serve" and (told := several_workers(settings)):
+        yield told
+    for needed in _needs(settings, role):
+        try:
+            needed()
+        except SettingsError as error:
+            yield from error.problems
+
+
+def admin_address(settings: Settings, role: Role) -> tuple[str, str]:
+    """Return setting and value of the address of the role's admin server."""
+    if role == "ext-proc":
+        return "admin.ext_proc_address", settings.admin.ext_proc_address
+    return "admin.address", settings.admin.address
+
+
+def addresses(settings: Settings, role: Role) -> list[tuple[str, str]]:
+    """Return setting and value of each address that the role listens on."""
+    bound = [admin_address(settings, role)]
+    if role in {"serve", "xds"}:
+        bound.append(("xds.address", settings.xds.address))
+    if role == "xds":
+        bound.append(("control.address", settings.control.address))
+    if role in {"serve", "ext-proc"}:
+        bound.append(("ext_proc.address", settings.ext_proc.address))
+    return [(field, address) for field, address in bound if address]
+
+
+def several_workers(settings: Settings) -> str:
+    """Return why `serve` does not take these settings; empty where it does."""
+    count = settings.ext_proc.workers
+    if count == 1:
+        return ""
+    return f"ext_proc.workers: {count}; allowed: 1, as `serve` is one process: use `xds` and `ext-proc`"
+
+
+def _needs(settings: Settings, role: Role) -> Iterator[Callable[[], object]]:
+    """What the role binds, and what each part reads when it is made."""
+    for field, address in addresses(settings, role):
+        yield partial(binding.check, field, address)
+    certificates, token = Certificates(), settings.admin.token_file
+    if token and admin_address(settings, role)[1]:
+        yield partial(TokenFile, Path(token))
+    for service in _SERVICES[role]:
+        yield partial(hold_server, certificates, settings, service)
+    if role == "ext-proc":
+        shown = settings.tls.workers if settings.tls.control is not None else None
+        yield partial(Dialler.of, settings.control.address, shown, "tls.workers", certificates)
+    else:
+        from xds_server.tls.secrets import Secrets  # noqa: PLC0415 - workers need nothing of xds_server
+
+        yield partial(Secrets, certificates, settings)

@@ -1,0 +1,112 @@
+"""The command `warmroute`: one file a verb, imported only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from fleet.errors import SettingsError, WarmrouteError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Verb(Protocol):
+    """What a verb's module holds."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit status."""
+
+
+VERBS: Final = {
+    "serve": ("warmroute.cli.serve", "run xds_server and ext_proc in one process (the sidecar form)"),
+    "xds": ("warmroute.cli.xds", "run xds_server alone: signals, weights, discovery"),
+    "ext-proc": ("warmroute.cli.ext_proc", "run ext_proc workers that follow an xds_server"),
+    "check": ("warmroute.cli.check", "check a settings file and do nothing else"),
+    "bootstrap": (
+        "warmroute.cli.bootstrap",
+        "print an Envoy bootstrap that knows only its node and where ADS is",
+    ),
+    "gpu-agent": (
+        "warmroute.cli.gpu_agent",
+        "tell of this host's GPUs: a Prometheus page, and reports to xds_server",
+    ),
+    "engine": ("warmroute.cli.engine", "run a simulated engine that stands in for vLLM"),
+    "top": ("warmroute.cli.top", "show endpoints, weights and health, live or once"),
+    "explain": (
+        "warmroute.cli.explain",
+        "say why an endpoint has its weight, or why a request went where it went",
+    ),
+    "weight": ("warmroute.cli.weight", "give an endpoint a share of all traffic by hand, for a time"),
+    "drain": (
+        "warmroute.cli.drain",
+        "send an endpoint no new requests, for a time; what it has begun goes on",
+    ),
+    "diagnose": (
+        "warmroute.cli.diagnose",
+        "name what is the matter with each pool and endpoint, with its evidence",
+    ),
+    "doctor": (
+        "warmroute.cli.doctor",
+        "name what in an Envoy's configuration will hurt LLM traffic, with the fix",
+    ),
+    "sla": ("warmroute.cli.sla", "print what follows from an SLA: Envoy's numbers, and why"),
+    "demo": ("warmroute.cli.demo", "run the whole thing on loopback and compare it with Envoy alone"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the verb that the arguments name."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="warmroute", description="LLM load balancing for Envoy: warm picks, honest weights."
+    )
+    parser.add_argument("--version", action="version", version=f"warmroute {version('warmroute')}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    chosen = parser
+    for name, (module, text) in VERBS.items():
+        subparser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == _verb_in(given):
+            cast("Verb", importlib.import_module(module)).arguments(subparser)
+            chosen = subparser
+    args, unknown = parser.parse_known_args(given)
+    if unknown:
+        chosen.error(f"{args.verb} has no {' '.join(unknown)}; allowed: what `{chosen.prog} --help` lists")
+    module = VERBS[args.verb][0]
+    try:
+        return cast("Verb", importlib.import_module(module)).run(args)
+    except (WarmrouteError, OSError) as error:
+        print(f"warmroute {args.verb}: {_told(error, args)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _told(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:
+    """Say where in the settings file a problem is that came up when they were put to use."""
+    # Imported late, as the verbs are.
+    if isinstance(error, OSError):
+        from fleet.cause import cause_of  # noqa: PLC0415
+
+        return cause_of(error)
+    path = getattr(args, "settings", None)
+    if not isinstance(error, SettingsError) or not isinstance(path, Path):
+        return str(error)
+    from fleet.settings import located  # noqa: PLC0415
+
+    return str(located(path, error))
+
+
+def _verb_in(arguments: Sequence[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""What `warmroute weight` and `warmroute drain` have in common: an override of a weight, for a time."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from fleet.service.serving import run as run_loop
+from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, read_token
+from warmroute.cli.view.tls import tls_arguments, tls_of
+
+UPDATE_WEIGHTS: Final = "/api/v1/update_weights"
+LONGEST: Final = "24h"
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_NEGATIVE: Final = re.compile(r"-\d")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare whose weight it is and who is asked."""
+    # Otherwise `-5m` is taken for an option, and only its lack is told.
+    parser._negative_number_matcher = _NEGATIVE
+    parser.add_argument("endpoint", metavar="ENDPOINT", help="host:port, as `warmroute top` shows it")
+    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
+    tls_arguments(parser)
+
+
+def duration(text: str) -> float:
+    """Read seconds: `90s`, `10m`, `1.5h`, `1d`; above 0 and at most a day."""
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0.0 < seconds <= _SECONDS["d"]:
+        allowed = f"a number with s, m, h or d, such as 10m, above 0 and at most {LONGEST}"
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
+    return seconds
+
+
+def override(args: argparse.Namespace, weight: int | None, seconds: float | None) -> dict[str, Any]:
+    """Set a weight, drain (0) or clear (None); return all weights, as the server tells them then.
+
+    Raises:
+        AdminError: the server refuses or does not answer.
+    """
+    body: dict[str, Any] = {"weights": {args.endpoint: weight}}
+    if seconds is not None:
+        body["expires_seconds"] = seconds
+    answer: dict[str, Any] = {}
+
+    async def post() -> int:
+        async with AdminClient(args.admin, read_token(args.token_file), tls_of(args)) as client:
+            answer.update(await client.post(UPDATE_WEIGHTS, body))
+        return 0
+
+    run_loop(post())
+    return answer
+
+
+def kept(answer: dict[str, Any]) -> str:
+    """Say whether a restart ends it."""
+    return (
+        "" if answer.get("kept_over_restart") else ", or until xds_server restarts: it has no xds.state_path"
+    )
+
+
+def now_of(answer: dict[str, Any], endpoint: str) -> str:
+    """Say what weight an endpoint has now."""
+    entry = answer.get("weights", {}).get(endpoint)
+    if entry is None or entry.get("weight") is None:
+        return f"{endpoint} has no weight yet"
+    share = entry.get("share")
+    part = "" if share is None else f", {share:.1%} of pool {entry.get('pool')}"
+    return f"{endpoint} has weight {entry['weight']:,}{part}"

@@ -1,0 +1,282 @@
+"""Says in words why an endpoint has its weight, or why a request went where it went.
+
+The documents are those of `/api/v1/decisions`. A few fields make the sentences; all others follow by their
+names, so that nothing that a newer server tells is lost. Null is told as unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from warmroute.cli.view.model import ENDPOINTS, WEIGHTS, brief, drained_until, kept_out, number, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_INDENT: Final = "  "
+_DEEPEST: Final = 6
+_MOST_PICKS: Final = 5
+_MOST_CHANGES: Final = 5
+_UNITS: Final = (
+    ("_seconds_ago", "s ago"), ("_tokens_per_second", "tokens/s"), ("_per_second", "/s"), ("_seconds", "s"),
+    ("_bytes", "bytes"), ("_celsius", "°C"), ("_tokens", "tokens"),
+)  # fmt: skip
+_SHARES: Final = ("_ratio", "_share")
+_TOLD_OF_PICK: Final = frozenset(
+    ("at", "request", "pool", "reason", "endpoint", "fallbacks", "matched_share",
+     "expected_seconds", "considered")
+)  # fmt: skip
+_TOLD_OF_WEIGHT: Final = frozenset(
+    ("address", "endpoint", "pool", "weight", "share", "reason", "signals", "load")
+)
+_TOLD_OF_CHANGE: Final = _TOLD_OF_WEIGHT | {"at", "before"}
+_MOST_PEERS: Final = 8
+_INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
+"""What the strategies of weights go by."""
+_TERMS: Final = ("wait_seconds", "cold_seconds", "penalty_seconds")
+_PRICE: Final = "+ price and weights_seconds"
+_CALLED: Final = {"pick_seconds": "decided in"}
+_NOTHING_IF_NULL: Final = frozenset({"override", "overridden_until"})
+
+
+def explained(document: Any, columns: int | None = None) -> list[str]:
+    """Return lines; none when the document says nothing about what was asked.
+
+    Tables wider than `columns` stand below each other in parts; None: as wide as they are.
+    """
+    if not isinstance(document, dict):
+        return []
+    lines: list[str] = []
+    rest = dict(document)
+    until, peers = rest.pop("overridden_until", None), _objects(rest.pop("peers", None))
+    verdicts = _objects(rest.pop("verdict", None))
+    if isinstance(out := rest.pop("kept_out", None), dict):
+        beside_it = [] if verdicts else _table("of its pool", peers, out.get("address"), columns)
+        lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *beside_it, ""]
+    for entry in verdicts:
+        lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address"), columns), ""]
+    for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
+        lines += [*_change(entry, newest=at == 0), ""]
+    for entry in _objects(rest.pop("picks", None))[:_MOST_PICKS]:
+        lines += [*_pick(entry, columns), ""]
+    for name, value in rest.items():
+        if isinstance(value, dict | list) and value:
+            lines += [*_tree(name, value, 0), ""]
+    return [printable(line) for line in lines[:-1]]
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list, of a mapping by address, or the one object itself."""
+    if isinstance(value, dict):
+        by_address = {key: held for key, held in value.items() if ":" in key and isinstance(held, dict)}
+        if by_address and len(by_address) == len(value):
+            return [{"address": key, **held} for key, held in by_address.items()]
+        return [value] if value else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the endpoints and weights, by path, tell of an endpoint beside the decisions.
+
+    Its pool's endpoints with what the formulas go by, itself first and then the heaviest; until when an
+    operator's override lasts; why it gets no new requests.
+    """
+    listed = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
+    own = next((entry for entry in listed if entry.get("address") == address), None)
+    if own is None:
+        return {}
+    weights = documents.get(WEIGHTS, {}).get("weights", {})
+    pool = [entry for entry in listed if entry.get("pool") == own.get("pool")]
+    pool.sort(key=lambda entry: (entry is not own, -(number(entry.get("weight")) or 0.0)))
+    told: dict[str, Any] = {"overridden_until": weights.get(address, {}).get("overridden_until")}
+    ends = drained_until(documents.get(WEIGHTS))
+    if (out := kept_out(own, ends)) is not None:
+        told["kept_out"] = {"address": address, "pool": own.get("pool"), "why": _in_words(*out)}
+    if len(pool) > 1:
+        told["peers"] = [
+            _peer(entry, weights.get(entry.get("address"), {}), kept_out(entry, ends))
+            for entry in pool[:_MOST_PEERS]
+        ]
+    return told
+
+
+def _peer(
+    entry: Mapping[str, Any], verdict: Mapping[str, Any], out: tuple[str, str] | None
+) -> dict[str, Any]:
+    """Return its row; one that is not weighed has no weight, which is known."""
+    load = entry.get("load") or {}
+    none = None if out is None or verdict else "none"
+    return {
+        "address": entry.get("address"),
+        "weight": none or entry.get("weight"),
+        "share": none or verdict.get("share"),
+        "score": none or verdict.get("score"),
+        **{name: load.get(name) for name in _INPUTS},
+        "reason": verdict.get("reason") or (out and brief(_in_words(*out))),
+    }
+
+
+def _in_words(cause: str, why: str) -> str:
+    return f"{cause} {why}" if cause == "drained" else f"{cause.replace('_', ' ')}: {why}"
+
+
+def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[str]:
+    address, pool = entry.get("address") or entry.get("endpoint"), entry.get("pool")
+    weight, share = number(entry.get("weight")), number(entry.get("share"))
+    sentence = f"{address}{f' (pool {pool})' if pool else ''} "
+    sentence += "gets no new requests" if weight is None else f"has weight {weight:,.0f}"
+    if share is not None:
+        sentence += f", {share:.1%} of its pool"
+    sentence += f": {entry['reason']}" if entry.get("reason") else ""
+    yield f"{sentence}, until {overridden_until}" if overridden_until else sentence
+    yield from _signals(entry.get("signals") or entry.get("load"))
+    for name, value in entry.items():
+        if name not in _TOLD_OF_WEIGHT and value != {} and not (value is None and name in _NOTHING_IF_NULL):
+            yield from _tree(name, value, 1)
+
+
+def _change(entry: Mapping[str, Any], *, newest: bool) -> Iterator[str]:
+    """One change of a weight; with all that it came from only for the newest."""
+    before, weight = number(entry.get("before")), number(entry.get("weight"))
+    moved = " -> ".join("none" if value is None else f"{value:,.0f}" for value in (before, weight))
+    at = f"{entry['at']}  " if entry.get("at") else ""
+    yield f"{at}weight of {entry.get('address')} {moved}: {entry.get('reason') or 'no reason told'}"
+    if not newest:
+        return
+    yield from _signals(entry.get("signals") or entry.get("load"))
+    for name, value in entry.items():
+        if name not in _TOLD_OF_CHANGE and value is not None and value != {}:
+            yield from _tree(name, value, 1)
+
+
+def _signals(told: Any) -> Iterator[str]:
+    """One line a signal: value, age, source; those that are unknown in one line at the end."""
+    if isinstance(told, list):
+        told = {str(entry.get("name")): entry for entry in told if isinstance(entry, dict)}
+    if not isinstance(told, dict) or not told:
+        return
+    known = {name: value for name, value in told.items() if number(value) is not None}
+    yield f"{_INDENT}signals"
+    width = max((len(_plain(name)) for name in known), default=0)
+    for name, value in known.items():
+        line = f"{_INDENT * 2}{_plain(name):<{width}}  {_quantity(name, number(value))}"
+        if isinstance(value, dict):
+            age, source = number(value.get("age_seconds")), value.get("source")
+            line += f", {age:.1f} s old" if age is not None else ""
+            line += f", from {source}" if source else ""
+        yield line
+    if unknown := [_plain(name) for name in told if name not in known]:
+        yield f"{_INDENT * 2}unknown: {', '.join(unknown)}"
+
+
+def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
+    who = f"request {entry['request']}" if entry.get("request") else "a request"
+    pool, reason, chosen = entry.get("pool"), entry.get("reason"), entry.get("endpoint")
+    at = f"{entry['at']}  " if entry.get("at") else ""
+    if chosen:
+        yield f"{at}{who}{f' to pool {pool}' if pool else ''} was sent to {chosen}: {reason}"
+    else:
+        yield f"{at}{who}{f' to pool {pool}' if pool else ''} went by weights, without a pick: {reason}"
+    if chosen and (matched := number(entry.get("matched_share"))) is not None:
+        yield f"{_INDENT}{matched:.0%} of its prompt was warm there"
+    if (expected := number(entry.get("expected_seconds"))) is not None:
+        yield f"{_INDENT}expected time to the first token: {_quantity('_seconds', expected)}"
+    if isinstance(fallbacks := entry.get("fallbacks"), list) and fallbacks:
+        yield f"{_INDENT}for retries: {', '.join(map(str, fallbacks))}"
+    considered = [_in_terms(told) for told in _objects(entry.get("considered"))]
+    yield from _table("compared", considered, chosen, columns)
+    if any(_PRICE in told for told in considered):
+        yield f"{_INDENT}the lowest cost wins; {_plain(_PRICE)[2:]}: of cold work, load, session"
+    for name, value in entry.items():
+        if name not in _TOLD_OF_PICK and value is not None:
+            yield from _tree(name, value, 1)
+
+
+def _in_terms(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A compared endpoint with the terms of its cost, which add up, in seconds."""
+    cost = number(entry.get("cost"))
+    terms = [number(entry.get(name)) for name in _TERMS]
+    known = [term for term in terms if term is not None]
+    if cost is None or len(known) < len(terms):
+        return dict(entry)
+    told = {"address": entry.get("address"), "cost_seconds": cost}
+    told |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(_TERMS)}
+    told[_PRICE] = cost - sum(known)
+    return told | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
+
+
+def _table(
+    title: str, entries: Sequence[Mapping[str, Any]], chosen: Any, columns: int | None
+) -> Iterator[str]:
+    """Endpoints below each other, the one in question with a star, in parts that have room."""
+    if not entries:
+        return
+    names = [name for name in dict.fromkeys(key for entry in entries for key in entry) if name != "address"]
+    rows = [[title, *(_plain(name) for name in names)]]
+    rows += [
+        [
+            f"{entry.get('address')}{' *' if entry.get('address') == chosen else ''}",
+            *(_quantity(name, entry.get(name)) for name in names),
+        ]
+        for entry in entries
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for part in _parts(widths, columns):
+        for row in rows:
+            yield _INDENT + "  ".join(row[at].ljust(widths[at]) for at in part).rstrip()
+
+
+def _parts(widths: Sequence[int], columns: int | None) -> Iterator[list[int]]:
+    """Which columns stand side by side: in each part the first one, and as many others as have room."""
+    part = [0]
+    for at in range(1, len(widths)):
+        taken = len(_INDENT) + sum(widths[other] + 2 for other in part) + widths[at]
+        if columns is not None and taken > columns and len(part) > 1:
+            yield part
+            part = [0]
+        part.append(at)
+    yield part
+
+
+def _tree(name: str, value: Any, depth: int) -> Iterator[str]:
+    """Any value below its name."""
+    indent = _INDENT * depth
+    if depth >= _DEEPEST:
+        yield f"{indent}{_plain(name)}: ..."
+    elif isinstance(value, dict):
+        yield f"{indent}{_plain(name)}"
+        for key, held in value.items():
+            yield from _tree(str(key), held, depth + 1)
+    elif isinstance(value, list) and any(isinstance(held, dict | list) for held in value):
+        yield f"{indent}{_plain(name)}"
+        for at, held in enumerate(value):
+            yield from _tree(str(at + 1), held, depth + 1)
+    elif isinstance(value, list):
+        yield f"{indent}{_plain(name)}: {', '.join(map(str, value)) or 'none'}"
+    else:
+        yield f"{indent}{_plain(name)}: {_quantity(name, value)}"
+
+
+def _plain(name: str) -> str:
+    """A field's name as words, without the unit that stands behind the value."""
+    if name in _CALLED:
+        return _CALLED[name]
+    for suffix, _ in _UNITS:
+        name = name.removesuffix(suffix)
+    return name.strip("_").replace("_", " ")
+
+
+def _quantity(name: str, value: Any) -> str:
+    """A value with the unit that its name tells."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    figure = number(value)
+    if figure is None or isinstance(value, dict):
+        return str(value)
+    if name.endswith(_SHARES) or name == "share":
+        return f"{figure:.1%}"
+    text = f"{figure:,.0f}" if figure == int(figure) and abs(figure) < 1e15 else f"{figure:.4g}"
+    unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
+    return f"{text} {unit}".rstrip()

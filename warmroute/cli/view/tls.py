@@ -1,0 +1,73 @@
+"""How the verbs that ask an admin server speak TLS to it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleet.cause import cause_of
+from fleet.errors import SettingsError
+from fleet.service.tls_files import Files, check
+from warmroute.cli.view.client import AdminError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+DEFAULT_NAME: Final = "warmroute"
+"""As `server_name` of the settings has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminTls:
+    """Whom to trust, what to show, and another name than the URL's that the server's certificate carries."""
+
+    context: ssl.SSLContext
+    server_name: str | None = None
+    shows_certificate: bool = False
+
+
+def tls_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments for an admin server with `tls.admin`."""
+    for name, text in (
+        ("ca", "who signs the admin server's certificate, in PEM; default: whom the system trusts"),
+        ("certificate", "certificate to show, where the server has a client_ca_file"),
+        ("key", "its key"),
+    ):
+        parser.add_argument(f"--admin-{name}", type=Path, metavar="FILE", help=text)
+    parser.add_argument(
+        "--admin-name",
+        metavar="NAME",
+        help=f"name in the server's certificate; default: {DEFAULT_NAME} with --admin-ca, or the URL's host",
+    )
+
+
+def tls_of(args: argparse.Namespace) -> AdminTls | None:
+    """Read what the arguments name; None: they say nothing of TLS.
+
+    Raises:
+        AdminError: the files cannot be used.
+    """
+    if (args.admin_certificate is None) != (args.admin_key is None):
+        raise AdminError("--admin-certificate and --admin-key go together")
+    if not any((args.admin_ca, args.admin_certificate, args.admin_name)):
+        return None
+    files = Files(
+        None if args.admin_certificate is None else str(args.admin_certificate),
+        None if args.admin_key is None else str(args.admin_key),
+        None if args.admin_ca is None else str(args.admin_ca),
+        flags="--admin",
+    )
+    try:
+        check("", files)
+        context = ssl.create_default_context(cafile=files.ca_file)
+        if files.certificate_file is not None:
+            context.load_cert_chain(files.certificate_file, files.key_file)
+    except SettingsError as error:
+        raise AdminError("; ".join(error.problems)) from error
+    except OSError as error:
+        raise AdminError(f"--admin-ca, --admin-certificate, --admin-key: {cause_of(error)}") from error
+    name = args.admin_name or (DEFAULT_NAME if args.admin_ca is not None else None)
+    return AdminTls(context, name, files.certificate_file is not None)

@@ -1,0 +1,58 @@
+"""`warmroute weight`: give an endpoint a share of all traffic by hand, for a time."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from fleet.errors import WarmrouteError
+from warmroute.cli import overriding
+
+if TYPE_CHECKING:
+    import argparse
+
+_MOST: Final = 10_000
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    overriding.arguments(parser)
+    parser.add_argument(
+        "weight",
+        nargs="?",
+        metavar="N",
+        help="a whole number from 1 to 10000; beside it, computed weights average 1000",
+    )
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=overriding.duration,
+        metavar="TIME",
+        help=f"how long it holds, required with N: such as 10m, at most {overriding.LONGEST}",
+    )
+    parser.add_argument("--clear", action="store_true", help="let the weight be computed again")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set or clear it, and say what the weight is now.
+
+    Raises:
+        WarmrouteError: the arguments do not go together, or the server refuses.
+    """
+    if args.clear:
+        if args.weight is not None or args.seconds is not None:
+            raise WarmrouteError("--clear goes without N and --for")
+        answer = overriding.override(args, None, None)
+        print(f"{overriding.now_of(answer, args.endpoint)}, which is computed again")
+        return 0
+    if args.weight is None or args.seconds is None:
+        raise WarmrouteError("name a weight and how long it holds, such as 100 --for 10m, or --clear")
+    weight = int(args.weight) if _WHOLE.fullmatch(args.weight) else 0
+    if not 1 <= weight <= _MOST:
+        drain = "warmroute drain sends it nothing new, --clear lets its weight be computed again"
+        raise WarmrouteError(f"N {args.weight!r}; allowed: a whole number from 1 to {_MOST}; {drain}")
+    answer = overriding.override(args, weight, args.seconds)
+    until = answer.get("weights", {}).get(args.endpoint, {}).get("overridden_until")
+    print(f"{overriding.now_of(answer, args.endpoint)}, until {until}{overriding.kept(answer)}")
+    return 0

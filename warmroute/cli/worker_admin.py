@@ -1,0 +1,142 @@
+"""What a parent asks its workers' admin servers: who is ready, and which picks they remember."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from prometheus_client import Gauge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.service.admin import Query
+    from fleet.service.admin_access import TokenFile
+    from fleet.service.tls import Held, Material
+
+_LOOK_SECONDS: Final = 0.25
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
+_OK: Final = 200
+_BOTH_SECONDS: Final = 10.0
+"""Several times what it takes each process to see new files."""
+_TROUBLES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
+
+
+class Pins:
+    """Workers' certificate is our own, whatever name they are reached by and whoever signed it.
+
+    Parent and workers see new files at moments of their own, so for a while the one before is good too.
+    """
+
+    def __init__(self, held: Held, clock: Callable[[], float] = time.monotonic) -> None:
+        self._held = held
+        self._clock = clock
+        self._material = held.material
+        self._newest = _fingerprint(held.material)
+        self._before: aiohttp.Fingerprint | None = None
+        self._until = 0.0
+
+    def now(self) -> tuple[aiohttp.Fingerprint, ...]:
+        """Those that are good, newest first: the same objects, as connections are kept by them."""
+        material = self._held.material
+        if material is not self._material:
+            self._before, self._until = self._newest, self._clock() + _BOTH_SECONDS
+            self._material, self._newest = material, _fingerprint(material)
+        if self._before is None or self._clock() >= self._until:
+            return (self._newest,)
+        return (self._newest, self._before)
+
+
+def _fingerprint(material: Material) -> aiohttp.Fingerprint:
+    leaf = x509.load_pem_x509_certificate(material.certificate)
+    return aiohttp.Fingerprint(leaf.fingerprint(hashes.SHA256()))
+
+
+class WorkerAdmins:
+    """`ready` tells of each worker whether it answers that it is. Without admin addresses nobody is."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        token: TokenFile | None,
+        registry: CollectorRegistry,
+        tls: Held | None = None,
+    ) -> None:
+        self._pins = None if tls is None else Pins(tls)
+        self._addresses = tuple(addresses)
+        self._token = token
+        self.ready = [False] * len(self._addresses)
+        gauge = Gauge(
+            "warmroute_worker_processes_ready", "ext_proc workers that are ready", registry=registry
+        )
+        gauge.set_function(lambda: sum(self.ready))
+        self._session: aiohttp.ClientSession | None = None
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as self._session:
+            while any(self._addresses):
+                self.ready = list(await asyncio.gather(*map(self._is_ready, self._addresses)))
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def forget(self, number: int) -> None:
+        """Take a worker for not ready until it is asked again: its process has ended."""
+        self.ready[number] = False
+
+    async def decisions(self, query: Query) -> Mapping[str, Any]:
+        """Join the picks that the workers remember, newest first; who does not answer tells nothing."""
+        told = await asyncio.gather(*(self._picks(number, query) for number in range(len(self._addresses))))
+        picks = sorted(
+            (pick for part in told for pick in part), key=lambda pick: str(pick["at"]), reverse=True
+        )
+        return {"picks": picks[: query.limit]}
+
+    @property
+    def _scheme(self) -> str:
+        return "http" if self._pins is None else "https"
+
+    async def _get(self, url: str, **more: Any) -> tuple[int, bytes]:
+        """Return status and body.
+
+        Raises:
+            aiohttp.ClientError: there is no answer, or it is from somebody else.
+            TimeoutError: nor is there one in time.
+        """
+        assert self._session is not None
+        *others, last = (True,) if self._pins is None else self._pins.now()
+        for pin in others:
+            with contextlib.suppress(aiohttp.ServerFingerprintMismatch):
+                async with self._session.get(url, ssl=pin, allow_redirects=False, **more) as response:
+                    return response.status, await response.read()
+        async with self._session.get(url, ssl=last, allow_redirects=False, **more) as response:
+            return response.status, await response.read()
+
+    async def _is_ready(self, address: str) -> bool:
+        try:
+            status, _ = await self._get(f"{self._scheme}://{address}/readyz")
+        except _TROUBLES:
+            return False
+        return status == _OK
+
+    async def _picks(self, number: int, query: Query) -> list[dict[str, Any]]:
+        if self._session is None:
+            return []
+        params = {"limit": str(query.limit)}
+        params |= {"endpoint": query.endpoint} if query.endpoint else {}
+        params |= {"request": query.request} if query.request else {}
+        headers = {"authorization": f"Bearer {self._token.token.decode('latin-1')}"} if self._token else {}
+        url = f"{self._scheme}://{self._addresses[number]}/api/v1/decisions"
+        try:
+            status, body = await self._get(url, params=params, headers=headers)
+            told = msgspec.json.decode(body) if status == _OK else {}
+        except _TROUBLES:
+            return []
+        return [{**pick, "worker": number} for pick in told.get("picks", ())]

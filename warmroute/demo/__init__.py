@@ -1,0 +1,1 @@
+"""A deployment on loopback, its load, and the demo that compares."""

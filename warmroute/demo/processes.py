@@ -1,0 +1,173 @@
+"""Child processes that end with their parent, whatever ends the parent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import uvloop
+
+from fleet.errors import WarmrouteError
+from warmroute.demo.tether import tethered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+_POLL_SECONDS: Final = 0.02
+_TAIL_LINES: Final = 15
+
+
+class BenchError(WarmrouteError):
+    """A part of the bench did not start or went away; the text says which and what it last said."""
+
+
+class Child:
+    """One process in a session of its own, its output in a file."""
+
+    def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
+        self.name = name
+        self.argv = tuple(argv)
+        self.log = directory / f"{name}.log"
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                tethered(list(self.argv)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    async def wait_for(self, ready: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Return when `ready` says so.
+
+        Raises:
+            BenchError: the process ended before, or `seconds` have passed.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while not ready():
+                    if not self.running:
+                        raise BenchError(f"{self.name} ended at its start:\n{self.tail()}")
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise BenchError(f"{self.name} is not ready after {seconds:g} s:\n{self.tail()}") from None
+
+    async def wait_for_end(self, seconds: float = 10.0) -> None:
+        """Return when the process has ended.
+
+        Raises:
+            TimeoutError: `seconds` have passed.
+        """
+        async with asyncio.timeout(seconds):
+            while self.running:  # noqa: ASYNC110 (a process has no event)
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def line_after(self, start: str) -> str | None:
+        """Return the rest of the first whole line that begins with `start`; None while there is none."""
+        lines = self.log.read_text(errors="replace").splitlines(keepends=True)
+        whole = (line.strip() for line in lines if line.startswith(start) and line.endswith("\n"))
+        return next((line.removeprefix(start) for line in whole), None)
+
+    def tail(self) -> str:
+        """Return the last lines of the output."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children; one that has ended is left alone."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """End the process: ask first, then insist."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await self.wait_for_end(grace_seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once and reap it."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a bench; SIGTERM and a closed terminal end it as Ctrl-C does, with everything that it started.
+
+    Raises:
+        KeyboardInterrupt: one of the three came, and all is stopped.
+    """
+
+    async def stoppable() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        return await main
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(stoppable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def warmroute(*arguments: str) -> list[str]:
+    """The command line of a verb, run by this interpreter."""
+    return [sys.executable, "-m", "warmroute.cli.main", *arguments]
+
+
+_given: set[int] = set()
+_drawn: Final = random.SystemRandom()
+"""Nobody's seed makes two callers draw the same."""
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many loopback ports in a row that nothing listens on, and nobody was given.
+
+    They lie below those that the kernel gives to connections, which would take one of them sooner or later.
+
+    Raises:
+        BenchError: none were found.
+    """
+    for _ in range(100):
+        first = _drawn.randrange(20_000, 32_000)
+        ports = range(first, first + count)
+        if not _given.isdisjoint(ports):
+            continue
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in ports:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            _given.update(ports)
+            return first
+    raise BenchError(f"no {count} free ports in a row")
+
+
+def free_port() -> int:
+    """Return a loopback port that nothing listens on now, and that no connection will take."""
+    return free_ports(1)

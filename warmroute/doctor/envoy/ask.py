@@ -1,0 +1,108 @@
+"""Questions that several rules ask of the facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fleet.names import METADATA_NAMESPACE, UPSTREAM_HEADERS, pool_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warmroute.doctor.context import Context
+    from warmroute.doctor.envoy.facts import Cluster, ExtProc, Facts, Filter, Passage
+
+_ENOUGH_REQUESTS: Final = 100
+"""Fewer have no P99; connections too."""
+
+
+def ways(facts: Facts, context: Context) -> Iterator[Passage]:
+    """Every way to engines."""
+    for passage in facts.passages:
+        named = context.pools is None or pool_of(passage.route.cluster) in context.pools
+        if named or passage.route.cluster_header:
+            yield passage
+
+
+def bodies(facts: Facts, context: Context) -> Iterator[Passage]:
+    """Every way of ordinary requests to engines."""
+    return (passage for passage in ways(facts, context) if not passage.upgrade)
+
+
+def to_clusters(facts: Facts, context: Context) -> Iterator[tuple[Passage, Cluster]]:
+    """Every way of ordinary requests with the cluster that it leads to, where that is known."""
+    for passage in bodies(facts, context):
+        if cluster := facts.clusters.get(passage.route.cluster):
+            yield passage, cluster
+
+
+def pools(facts: Facts, context: Context) -> Iterator[Cluster]:
+    """The clusters of engines."""
+    named = dict.fromkeys(passage.route.cluster for passage in ways(facts, context))
+    return (facts.clusters[name] for name in named if name in facts.clusters)
+
+
+def looked_at(facts: Facts, context: Context) -> dict[str, int]:
+    """How much there is to look at: of routes those to engines."""
+    return {
+        "listeners": len({manager.listener for manager in facts.managers}),
+        "routes": len({passage.route.where for passage in ways(facts, context)}),
+        "clusters": len(facts.clusters),
+    }
+
+
+def processors(facts: Facts, context: Context) -> Iterator[tuple[Passage, Filter, ExtProc]]:
+    """Every external processor that ordinary requests wait for."""
+    for passage in bodies(facts, context):
+        for _, held, ext_proc in passage.processors:
+            yield passage, held, ext_proc
+
+
+def processor_clusters(facts: Facts, context: Context) -> Iterator[Cluster]:
+    """The clusters through which external processors are reached."""
+    named = [ext_proc.cluster for passage in ways(facts, context) for _, _, ext_proc in passage.processors]
+    return (facts.clusters[name] for name in dict.fromkeys(named) if name in facts.clusters)
+
+
+def p99_seconds(facts: Facts, context: Context, cluster: str) -> float | None:
+    """P99 of whole answers: as the operator said, else as this Envoy has seen; None if nobody knows."""
+    if context.p99_seconds is not None:
+        return context.p99_seconds
+    if facts.stats.of(f"cluster.{stat_name(cluster)}.upstream_rq_total") < _ENOUGH_REQUESTS:
+        return None
+    told = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_rq_time")
+    return None if told is None else told / 1000
+
+
+def connect_p99_seconds(facts: Facts, cluster: str) -> float | None:
+    """P99 of the time to connect, TLS handshake included, as this Envoy has seen it; None if it has not."""
+    if counted(facts, cluster, "upstream_cx_total") < _ENOUGH_REQUESTS:
+        return None
+    told = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_cx_connect_ms")
+    return None if told is None else told / 1000
+
+
+def counted(facts: Facts, cluster: str, *names: str) -> float:
+    """The sum of a cluster's counters."""
+    return sum(facts.stats.of(f"cluster.{stat_name(cluster)}.{name}") for name in names)
+
+
+def stat_name(cluster: str) -> str:
+    """Return how Envoy spells a cluster in its statistics."""
+    return cluster.replace(":", "_")
+
+
+def is_ours(passage: Passage) -> bool:
+    """Whether Warmroute has a hand in this way."""
+    told = any(METADATA_NAMESPACE in ext_proc.receives for _, _, ext_proc in passage.processors)
+    return told or bool(passage.route.adds & UPSTREAM_HEADERS.keys())
+
+
+def seconds(value: float) -> str:
+    """A time for people: `15 s`, `250 ms`."""
+    return f"{value:g} s" if value >= 1 or value == 0 else f"{value * 1000:g} ms"
+
+
+def size(value: int) -> str:
+    """A number of bytes for people, exact."""
+    return f"{value:,} bytes"

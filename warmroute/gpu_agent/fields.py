@@ -1,0 +1,268 @@
+"""One GPU's fields over pynvml: an error makes its own field unknown and no other one.
+
+Names and units are those of nvidia-ml-py's `pynvml.py`: power in mW, memory in bytes, utilisation in percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fleet.gpu.reading import RECOVERY_ACTIONS, MigSlice, NvLink, PeerLink, RemappedRows, clocks_reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Value = TypeVar("Value")
+
+LINK_OF_LEVEL: Final = ((10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS"))
+"""NVML_TOPOLOGY_* up to the number, in the terms of `nvidia-smi topo -m`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as a session of NVML knows it."""
+
+    handle: Any
+    uuid: str
+    index: int
+    bus_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What hardly ever changes, and takes many calls."""
+
+    name: str | None
+    nvlinks: tuple[NvLink, ...] | None
+    peers: tuple[PeerLink, ...] | None
+
+
+class Fields:
+    """Reads fields of GPUs and counts what cannot be read."""
+
+    def __init__(self, nvml: Any, count: Callable[[str, str], None]) -> None:
+        self._nvml = nvml
+        self._count = count
+        self._ends_session = frozenset(
+            (
+                nvml.NVML_ERROR_UNINITIALIZED,
+                nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+                nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+                nvml.NVML_ERROR_GPU_IS_LOST,
+                nvml.NVML_ERROR_GPU_NOT_FOUND,
+            )
+        )
+        self.answered = 0
+        """Fields read since the last `begin`."""
+        self.failed = 0
+        """Fields since then that failed, apart from those that are not supported."""
+        self.reset_required = False
+
+    def begin(self) -> None:
+        """Start counting for another GPU."""
+        self.answered = self.failed = 0
+        self.reset_required = False
+
+    def read(self, field: str, call: Callable[[], Value]) -> Value | None:
+        """Read one field; None when NVML does not tell it.
+
+        Raises:
+            NVMLError: the GPU or the driver is gone.
+        """
+        try:
+            value = call()
+        except self._nvml.NVMLError as error:
+            if error.value in self._ends_session:
+                raise
+            self._count(field, type(error).__name__.removeprefix("NVMLError_"))
+            self.reset_required |= error.value == self._nvml.NVML_ERROR_RESET_REQUIRED
+            unsupported = (self._nvml.NVML_ERROR_NOT_SUPPORTED, self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            self.failed += error.value not in unsupported
+            return None
+        except AttributeError:  # a module that is older than this reader
+            self._count(field, "NotInModule")
+            return None
+        self.answered += 1
+        return value
+
+    def scaled(self, field: str, call: Callable[[], int], unit: float) -> float | None:
+        """A number in units of `unit`."""
+        value = self.read(field, call)
+        return None if value is None else value * unit
+
+    def memory(self, handle: Any) -> tuple[int | None, int | None]:
+        """Bytes used and in all; what the driver reserves counts as used."""
+        found = self.read("memory", lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
+        return (None, None) if found is None or not found.total else (int(found.used), int(found.total))
+
+    def temperature(self, handle: Any) -> float | None:
+        """Of the chip, in degrees Celsius."""
+        nvml = self._nvml
+
+        def call() -> int:
+            try:
+                value: int = nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU)
+            except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
+                # An older driver.
+                value = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+            return value
+
+        return self.scaled("temperature", call, 1.0)
+
+    def clocks(self, handle: Any) -> frozenset[str] | None:
+        """Why the clocks are what they are."""
+        nvml = self._nvml
+
+        def call() -> int:
+            try:
+                mask: int = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+            except nvml.NVMLError_FunctionNotFound:  # an older driver
+                mask = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+            return mask
+
+        found = self.read("clocks_event_reasons", call)
+        return None if found is None else clocks_reasons(found)
+
+    def ecc(self, handle: Any, kind: int, field: str) -> int | None:
+        """Memory errors of a kind since the driver was loaded."""
+        nvml = self._nvml
+        return self.read(
+            field, lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
+        )
+
+    def remapped_rows(self, handle: Any) -> RemappedRows | None:
+        """Rows put aside for spare ones."""
+        found = self.read("remapped_rows", lambda: self._nvml.nvmlDeviceGetRemappedRows(handle))
+        if found is None:
+            return None
+        correctable, uncorrectable, pending, failed = found
+        return RemappedRows(correctable, uncorrectable, bool(pending), bool(failed))
+
+    def retirement_pending(self, handle: Any) -> bool | None:
+        """Whether a page waits for a reset to be retired (GPUs before Ampere)."""
+        found = self.read(
+            "retirement_pending", lambda: self._nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)
+        )
+        return None if found is None else found == self._nvml.NVML_FEATURE_ENABLED
+
+    def recovery_action(self, handle: Any) -> str | None:
+        """What the driver wants done about the GPU."""
+        nvml = self._nvml
+
+        def call() -> int:
+            field = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+            if field.nvmlReturn != nvml.NVML_SUCCESS:
+                raise nvml.NVMLError(field.nvmlReturn)
+            return int(field.value.uiVal)
+
+        found = self.read("recovery_action", call)
+        if self.reset_required:
+            return "gpu_reset"
+        return None if found is None else RECOVERY_ACTIONS.get(found, f"action_{found}")
+
+    def mig(self, handle: Any) -> tuple[bool | None, tuple[MigSlice, ...]]:
+        """Whether the GPU is cut into slices, and these."""
+        nvml = self._nvml
+        mode = self.read("mig_mode", lambda: nvml.nvmlDeviceGetMigMode(handle))
+        if mode is None:
+            return None, ()
+        if mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return False, ()
+        most = self.read("mig_devices", lambda: int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0
+        return True, tuple(
+            found for number in range(most) if (found := self._slice(handle, number)) is not None
+        )
+
+    def _slice(self, handle: Any, number: int) -> MigSlice | None:
+        nvml = self._nvml
+
+        def call() -> Any:
+            try:
+                return nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+            except nvml.NVMLError_NotFound:  # a place that no slice takes
+                return None
+
+        mig = self.read("mig_device", call)
+        if mig is None:
+            return None
+        uuid = self.read("mig_uuid", lambda: text(nvml.nvmlDeviceGetUUID(mig)))
+        if uuid is None:
+            return None
+        used, total = self.memory(mig)
+        return MigSlice(
+            uuid,
+            self.read("mig_instance", lambda: int(nvml.nvmlDeviceGetGpuInstanceId(mig))),
+            self.read("mig_name", lambda: text(nvml.nvmlDeviceGetName(mig))),
+            used,
+            total,
+        )
+
+    def surroundings(self, device: Device, others: Mapping[str, Device]) -> Surroundings:
+        """Name, NVLinks, and the way to each other GPU (`others`: by UUID)."""
+        return Surroundings(
+            self.read("name", lambda: text(self._nvml.nvmlDeviceGetName(device.handle))),
+            self._nvlinks(device, {other.bus_id: uuid for uuid, other in others.items()}),
+            self._peers(device, others),
+        )
+
+    def _nvlinks(self, device: Device, by_bus: Mapping[str, str]) -> tuple[NvLink, ...] | None:
+        nvml, links = self._nvml, []
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                state = nvml.nvmlDeviceGetNvLinkState(device.handle, link)
+            except (nvml.NVMLError_InvalidArgument, nvml.NVMLError_NotSupported):
+                break  # the GPU has no more links
+            except nvml.NVMLError as error:
+                self.read("nvlink", raising(error))
+                return None
+            active = state == nvml.NVML_FEATURE_ENABLED
+            peer = self._nvlink_peer(device.handle, link, by_bus) if active else None
+            links.append(NvLink(link, active, peer))
+        return tuple(links)
+
+    def _nvlink_peer(self, handle: Any, link: int, by_bus: Mapping[str, str]) -> str | None:
+        nvml = self._nvml
+        kind = self.read("nvlink_peer", lambda: nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link))
+        if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            return "switch"
+        found = self.read("nvlink_peer", lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link))
+        return None if found is None else by_bus.get(bus_id(found))
+
+    def _peers(self, device: Device, others: Mapping[str, Device]) -> tuple[PeerLink, ...] | None:
+        found = []
+        for uuid, other in others.items():
+            if uuid != device.uuid and (link := self._link(device.handle, other.handle)) is not None:
+                found.append(PeerLink(uuid, link))
+        return tuple(found)
+
+    def _link(self, one: Any, other: Any) -> str | None:
+        nvml = self._nvml
+        p2p = self.read(
+            "p2p", lambda: nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        )
+        if p2p == nvml.NVML_P2P_STATUS_OK:
+            return "NVLINK"
+        level = self.read("topology", lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(one, other))
+        if level is None:
+            return None
+        return next((link for most, link in LINK_OF_LEVEL if level <= most), None)
+
+
+def bus_id(info: Any) -> str:
+    """The PCI address out of NVML's structure, spelt alike for a GPU and for a link's other end."""
+    return text(info.busId).lower()
+
+
+def text(told: Any) -> str:
+    """What NVML tells as text: some versions of its module return bytes."""
+    return told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    """A call that fails with an error that has come already, for `Fields.read`."""
+
+    def call() -> None:
+        raise error
+
+    return call

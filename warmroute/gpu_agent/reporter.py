@@ -1,0 +1,106 @@
+"""Streams readings to xds_server: the newest one, after each answer. A broken stream is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from fleet.gpu.codec import encode_report
+from fleet.service.credentials import Dialler
+from fleet.service.unheard import told, why_unheard
+from fleet.wire import gpu_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warmroute.gpu_agent.metrics import AgentMetrics
+    from warmroute.gpu_agent.sampler import Sampler
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS: Final = 0.2
+MAX_BACKOFF_SECONDS: Final = 5.0
+_TLS: Final = {
+    "options": "--control-ca, --control-certificate and --control-key",
+    "authority": "--control-ca",
+    "name": "--control-name",
+}
+TRIES_IN_VAIN: Final = 5
+"""After so many in a row, some seconds, xds_server is missed."""
+ANSWER_SECONDS: Final = 10.0
+"""An xds_server that has not answered a report for so long is taken as gone."""
+
+
+class Reporter:
+    """Keeps one xds_server told, for ever. At most one report is on its way."""
+
+    def __init__(
+        self,
+        address: str,
+        node: str,
+        sampler: Sampler,
+        metrics: AgentMetrics,
+        clock: Callable[[], float],
+        answer_seconds: float = ANSWER_SECONDS,
+        dialler: Dialler | None = None,
+    ) -> None:
+        self._address = address
+        self._dialler = dialler or Dialler(address)
+        self._node = node
+        self._sampler = sampler
+        self._metrics = metrics
+        self._clock = clock
+        self._in_vain = 0
+        """Streams in a row that took nothing."""
+        self._answer_seconds = answer_seconds
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        backoff = FIRST_BACKOFF_SECONDS
+        while True:
+            async with self._dialler.open() as channel:
+                stub = gpu_pb2_grpc.GpuReportsStub(channel)
+                while not self._dialler.stale:
+                    heard = await self._stream(stub)
+                    self._metrics.connected.set(0)
+                    self._metrics.breaks.inc()
+                    backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                    await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+
+    async def _stream(self, stub: gpu_pb2_grpc.GpuReportsStub) -> bool:
+        """Report on one stream to its end; returns whether any report was taken."""
+        heard, newest = False, None
+        call = stub.Report()
+        try:
+            while True:
+                newest = await self._sampler.newer(newest)
+                async with asyncio.timeout(self._answer_seconds):
+                    await call.write(encode_report(self._node, newest, self._clock()))
+                    if await call.read() is grpc.aio.EOF:
+                        return heard
+                if not heard:
+                    logger.info("xds_server at %s takes reports of %s", self._address, self._node)
+                    self._metrics.connected.set(1)
+                heard = True
+                self._metrics.reports.inc()
+        except grpc.aio.AioRpcError as error:
+            self._broken(error, heard=heard)
+        except (asyncio.InvalidStateError, TimeoutError) as error:
+            # The first: the call ended between two of its operations.
+            self._broken(error, heard=heard)
+        finally:
+            call.cancel()
+        return heard
+
+    def _broken(self, error: BaseException, *, heard: bool) -> None:
+        """Log the end of a stream; of those that took nothing, once when there were several in a row."""
+        self._in_vain = 0 if heard else self._in_vain + 1
+        if heard:
+            logger.warning("reports to xds_server at %s broke (%s)", self._address, told(error))
+        elif self._in_vain == TRIES_IN_VAIN:
+            at = f"--control {self._address}"
+            logger.warning("%s", why_unheard(error, at, tls=self._dialler.speaks_tls, **_TLS))

@@ -1,0 +1,298 @@
+"""The engine model: continuous batching with chunked prefill over a prefix cache, in any time.
+
+Pure: time comes in as an argument, in seconds on the caller's clock, and never goes back. The same calls
+give the same results. The scheduler follows vLLM's: running requests first, then the waiting ones in order of
+arrival; one token budget a step for prefill chunks and decodes; when blocks run out the youngest running
+request is preempted and computed again later. A request is admitted once its whole prompt could have blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from warmroute.simulator.cache import BlockCache
+from warmroute.simulator.fits import pairs
+from warmroute.simulator.request import (
+    Counters,
+    EngineConfig,
+    Event,
+    EventKind,
+    Handle,
+    Request,
+    RequestTooLongError,
+    State,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "Counters",
+    "EngineConfig",
+    "EngineModel",
+    "Event",
+    "EventKind",
+    "Handle",
+    "Request",
+    "RequestTooLongError",
+    "State",
+]
+
+OUT_OF_MEMORY_RATIO: Final = 0.97
+"""What the use of the cache reads at least while allocations fail."""
+
+
+class _Step(NamedTuple):
+    ends_at: float
+    seconds: float
+    work: list[tuple[Handle, int]]
+    prefill_tokens: int
+    decodes: int
+    milestone: bool
+
+
+class EngineModel:
+    """One engine replica. `on_step(seconds, prefill_tokens, decodes)` hears of each step when it ends."""
+
+    def __init__(
+        self, config: EngineConfig, on_step: Callable[[float, int, int], None] | None = None
+    ) -> None:
+        self.config = config
+        self.cache = BlockCache(config.num_blocks)
+        self.counters = Counters()
+        self.slowdown = 1.0
+        """Factor on the duration of the steps that start from now on."""
+        self._on_step = on_step
+        self._random = Random(config.seed)
+        self._waiting: deque[Handle] = deque()
+        self._running: list[Handle] = []
+        self._step: _Step | None = None
+        self._last_end_at = 0.0
+        self._events: list[Event] = []
+
+    @property
+    def running(self) -> int:
+        """Requests in the batch."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._waiting)
+
+    @property
+    def kv_used_ratio(self) -> float:
+        """Share of blocks in use by running requests, 0 to 1: warm idle blocks read as room."""
+        ratio = self.cache.used / self.config.num_blocks
+        return max(ratio, OUT_OF_MEMORY_RATIO) if self.cache.failing else ratio
+
+    def submit(self, request: Request, now: float) -> Handle:
+        """Queue a request; RequestTooLongError if it could never run, ValueError if it has no tokens."""
+        if request.prompt_tokens < 1 or request.output_tokens < 1:
+            raise ValueError("a request has at least one prompt token and one output token")
+        total = request.prompt_tokens + request.output_tokens
+        if total > self.config.limit_tokens:
+            raise RequestTooLongError(f"{total} tokens; the engine takes {self.config.limit_tokens}")
+        self._run_until(now)
+        handle = Handle(request, arrived_at=now)
+        self.counters.submitted_requests += 1
+        self._waiting.append(handle)
+        self._start_step(now)
+        return handle
+
+    def abort(self, handle: Handle, now: float) -> None:
+        """End a request early and free its blocks. Does nothing to one that has ended."""
+        self._run_until(now)
+        if handle.state is State.WAITING:
+            self._waiting.remove(handle)
+        elif handle.state is State.RUNNING:
+            self._running.remove(handle)
+            self._release(handle)
+        else:
+            return
+        handle.state = State.ABORTED
+        handle.finished_at = now
+        self.counters.aborted_requests += 1
+        self._start_step(now)
+
+    def next_event_at(self) -> float | None:
+        """When the step under way ends; None when nothing is under way."""
+        return None if self._step is None else self._step.ends_at
+
+    def next_milestone_at(self) -> float | None:
+        """When the next first token or end is due, as steps go now; before it there are only more tokens."""
+        step = self._step
+        if step is None or step.milestone or self._waiting or not self._running:
+            return self.next_event_at()
+        left = min(handle.request.output_tokens - handle.emitted for handle in self._running)
+        return step.ends_at + (left - 1) * step.seconds
+
+    def advance(self, now: float) -> list[Event]:
+        """Run up to `now` and return what happened since the last call, each with its own time."""
+        self._run_until(now)
+        if self.config.report_tokens:
+            for handle in self._running:
+                self._report(handle, self._last_end_at)
+        events, self._events = self._events, []
+        return events
+
+    def set_failing(self, *, failing: bool, now: float) -> None:
+        """Let every allocation of blocks fail, or heal that."""
+        self._run_until(now)
+        self.cache.failing = failing
+        self._start_step(now)
+
+    def reset_cache(self, now: float) -> None:
+        """Forget the warm blocks that no running request uses."""
+        self._run_until(now)
+        self.cache.drop_idle()
+
+    def _run_until(self, now: float) -> None:
+        while self._step is not None and self._step.ends_at <= now:
+            ended = self._step
+            self._step = None
+            self._finish_step(ended)
+            self._start_step(ended.ends_at)
+
+    def _start_step(self, at: float) -> None:
+        if self._step is not None or not (self._running or self._waiting):
+            return
+        work: list[tuple[Handle, int]] = []
+        budget = self._schedule_running(work)
+        if budget >= 0:
+            self._schedule_waiting(work, budget, at)
+        if work:
+            self._step = self._timed(work, at)
+
+    def _schedule_running(self, work: list[tuple[Handle, int]]) -> int:
+        """Return the budget left, or -1 when someone was preempted: then nobody new is admitted."""
+        budget = self.config.max_batched_tokens
+        preempted, index, running = False, 0, self._running
+        while index < len(running) and budget > 0:
+            handle = running[index]
+            tokens = handle.request.prompt_tokens + handle.emitted - handle.computed
+            if tokens > budget:
+                tokens = budget
+            if not self._grow(handle, handle.computed + tokens):
+                # The victim is the youngest, at last the handle itself; it has no work in this step yet.
+                self._preempt(running.pop())
+                preempted = True
+                continue
+            work.append((handle, tokens))
+            budget -= tokens
+            index += 1
+        return -1 if preempted else budget
+
+    def _schedule_waiting(self, work: list[tuple[Handle, int]], budget: int, at: float) -> None:
+        config, cache = self.config, self.cache
+        while self._waiting and budget > 0 and len(self._running) < config.max_num_seqs:
+            handle = self._waiting[0]
+            request, total = handle.request, handle.request.prompt_tokens + handle.emitted
+            # The last token is always computed: it yields the next one.
+            matched = cache.match(request.chain, (total - 1) // config.block_tokens)
+            if not cache.admit(request.chain, matched, -(-total // config.block_tokens) - matched):
+                return
+            self._waiting.popleft()
+            self._running.append(handle)
+            handle.state = State.RUNNING
+            handle.named = matched
+            handle.computed = matched * config.block_tokens
+            if handle.scheduled_at is None:
+                handle.scheduled_at = at
+                handle.cached_tokens = handle.computed
+                self.counters.prefix_queries += request.prompt_tokens
+                self.counters.prefix_hits += handle.computed
+            tokens = min(total - handle.computed, budget)
+            if not self._grow(handle, handle.computed + tokens):
+                raise AssertionError("admission reserved these blocks")
+            work.append((handle, tokens))
+            budget -= tokens
+
+    def _grow(self, handle: Handle, tokens: int) -> bool:
+        """Give the request blocks for `tokens` tokens in all, and name those that are full by then."""
+        block_tokens = self.config.block_tokens
+        lacking = -(-tokens // block_tokens) - handle.named - handle.unnamed
+        if lacking <= 0:
+            return True
+        if not self.cache.take(lacking):
+            return False
+        handle.unnamed += lacking
+        self._name_full(handle, tokens)
+        return True
+
+    def _name_full(self, handle: Handle, tokens: int) -> None:
+        chain = handle.request.chain
+        for index in range(handle.named, min(tokens // self.config.block_tokens, len(chain))):
+            self.cache.name(chain[index])
+            handle.named += 1
+            handle.unnamed -= 1
+
+    def _release(self, handle: Handle) -> None:
+        self._name_full(handle, handle.computed)
+        self.cache.release(handle.request.chain[: handle.named], handle.unnamed)
+        handle.named = handle.unnamed = handle.computed = 0
+
+    def _preempt(self, handle: Handle) -> None:
+        self._release(handle)
+        handle.state = State.WAITING
+        handle.preemptions += 1
+        self.counters.preempted_requests += 1
+        self._waiting.appendleft(handle)
+
+    def _timed(self, work: list[tuple[Handle, int]], at: float) -> _Step:
+        kv_tokens = prefill_tokens = attention = decodes = 0
+        milestone = False
+        for handle, tokens in work:
+            computed, emitted = handle.computed, handle.emitted
+            if emitted and tokens == 1:
+                decodes += 1
+                kv_tokens += computed
+                milestone = milestone or emitted + 1 == handle.request.output_tokens
+            else:
+                prefill_tokens += tokens
+                attention += pairs(computed, tokens)
+                milestone = True
+        seconds = self.config.timing.step(len(work), kv_tokens, prefill_tokens, attention) * self.slowdown
+        if self.config.jitter_ratio:
+            seconds *= 1 + self.config.jitter_ratio * self._random.uniform(-1, 1)
+        return _Step(at + seconds, seconds, work, prefill_tokens, decodes, milestone)
+
+    def _finish_step(self, step: _Step) -> None:
+        at = self._last_end_at = step.ends_at
+        for handle, tokens in step.work:
+            if handle.state is not State.RUNNING:
+                continue  # aborted meanwhile
+            request = handle.request
+            handle.computed += tokens
+            if handle.computed < request.prompt_tokens + handle.emitted:
+                continue
+            handle.emitted += 1
+            self.counters.generated += 1
+            if handle.first_token_at is None:
+                handle.first_token_at = at
+                handle.reported = 1
+                self.counters.prompt += request.prompt_tokens
+                self.counters.prompt_cached += handle.cached_tokens
+                self._events.append(Event(EventKind.FIRST_TOKEN, handle, at, 1))
+            if handle.emitted == request.output_tokens:
+                self._finish(handle, at)
+        if self._on_step is not None:
+            self._on_step(step.seconds, step.prefill_tokens, step.decodes)
+
+    def _finish(self, handle: Handle, at: float) -> None:
+        self._running.remove(handle)
+        self._release(handle)
+        handle.state = State.FINISHED
+        handle.finished_at = at
+        self.counters.finished_requests += 1
+        if self.config.report_tokens:
+            self._report(handle, at)
+        self._events.append(Event(EventKind.FINISHED, handle, at, 0))
+
+    def _report(self, handle: Handle, at: float) -> None:
+        fresh = handle.emitted - handle.reported
+        if fresh:
+            handle.reported = handle.emitted
+            self._events.append(Event(EventKind.TOKENS, handle, at, fresh))

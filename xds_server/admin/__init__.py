@@ -1,0 +1,1 @@
+"""What operators read and set by HTTP."""

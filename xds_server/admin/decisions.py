@@ -1,0 +1,106 @@
+"""Why a weight is what it is: the newest changes of weights, and each endpoint's verdict of now."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleet.load import LOAD_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fleet.load import Load
+    from fleet.service.admin import Query
+    from xds_server.weights.verdict import Verdict
+    from xds_server.weights.weigh import WeightChange, WeightUpdate
+
+
+class _Decision(NamedTuple):
+    at: float
+    """Unix seconds."""
+    version: str
+    """Of the endpoints that carried it, for Envoys without a group."""
+    change: WeightChange
+
+
+class WeightDecisions:
+    """A ring of at most `limit` changes of weights. Single-threaded."""
+
+    def __init__(
+        self, limit: int, wall: Callable[[], float], verdict: Callable[[str], Verdict | None]
+    ) -> None:
+        """`verdict` tells of an endpoint why it weighs what it weighs now."""
+        self._wall = wall
+        self._verdict = verdict
+        self._ring: deque[_Decision] = deque(maxlen=limit)
+
+    def resize(self, limit: int) -> None:
+        """Remember so many from now on; the newest stay."""
+        if limit != self._ring.maxlen:
+            self._ring = deque(self._ring, maxlen=limit)
+
+    def note(self, update: WeightUpdate, version: str) -> None:
+        """Remember a published update."""
+        at = self._wall()
+        self._ring.extend(_Decision(at, version, change) for change in update.changes)
+
+    def view(self, query: Query) -> dict[str, Any]:
+        """Newest changes first, at most `query.limit`, of one endpoint if it is named, and its verdict.
+
+        A question about a request is not about weights.
+        """
+        changes: list[dict[str, Any]] = []
+        for decision in self._matching(query):
+            if len(changes) >= query.limit:
+                break
+            changes.append(_shown(decision))
+        verdict = self._verdict(query.endpoint) if query.endpoint else None
+        return {"weights": changes, "verdict": None if verdict is None else shown_verdict(verdict)}
+
+    def _matching(self, query: Query) -> Iterator[_Decision]:
+        if query.request:
+            return
+        for decision in reversed(self._ring):
+            if not query.endpoint or decision.change.address == query.endpoint:
+                yield decision
+
+
+def shown_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data."""
+    return {
+        "address": verdict.address,
+        "pool": verdict.pool,
+        "weight": verdict.weight,
+        "share": verdict.share,
+        "target_share": verdict.target_share,
+        "score": verdict.score,
+        "factors": dict(verdict.factors),
+        "unhealthy": verdict.unhealthy,
+        "reason": verdict.reason,
+    }
+
+
+def _shown(decision: _Decision) -> dict[str, Any]:
+    change = decision.change
+    return {
+        "at": moment(decision.at),
+        "version": decision.version,
+        "address": change.address,
+        "before": change.old,
+        "weight": change.new,
+        "reason": change.reason,
+        "score": change.score,
+        "factors": dict(change.factors),
+        "signals": _known(change.load),
+    }
+
+
+def moment(at: float) -> str:
+    """Unix seconds for people and programs."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def _known(load: Load) -> dict[str, float]:
+    return {name: held.value for name in LOAD_FIELDS if (held := getattr(load, name)) is not None}

@@ -1,0 +1,117 @@
+"""What operators have of weights, in one piece: traces, remembered decisions, overrides, and their API."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from fleet.names import TYPE_ENDPOINT
+from xds_server.admin.decisions import WeightDecisions
+from xds_server.admin.weights_api import WeightsApi, WeightSources
+from xds_server.state.last_good import state_path
+from xds_server.state.override import OverrideBook, OverrideFile, override_path
+from xds_server.telemetry.request_spans import RequestSpans
+from xds_server.telemetry.trace import UpdateTraces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from opentelemetry.trace import Tracer
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Membership
+    from fleet.load import Load
+    from fleet.service.admin import Query
+    from fleet.settings import Settings
+    from xds_server.discovery.client import Client
+    from xds_server.snapshot.snapshot import SnapshotStore
+    from xds_server.telemetry.trace import TickTimes
+    from xds_server.weights.weigh import Weigher, WeightUpdate
+
+
+class Operators:
+    """Follows the ticks and the streams of one xds_server. Single-threaded."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tracer: Tracer,
+        registry: CollectorRegistry,
+        weigher: Weigher,
+        snapshots: SnapshotStore,
+        *,
+        membership: Callable[[], Membership | None],
+        leaving: Callable[[], Collection[str]],
+        recompute: Callable[[], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`membership` was weighed at the last tick, `leaving` was not; `recompute` is a tick, at once."""
+        self._settings = settings
+        self._snapshots = snapshots
+        self._wall = wall
+        self.traces = UpdateTraces(tracer, registry, self._version_for, max_open=settings.limits.xds_streams)
+        """To be told of what happens on the streams."""
+        self.requests = RequestSpans(tracer, registry)
+        """To be told of finished requests."""
+        self._decisions = WeightDecisions(settings.limits.decisions, wall, weigher.verdict)
+        self._book = OverrideBook()
+        self._file = OverrideFile(self._book, override_path(state_path(settings)))
+        sources = WeightSources(
+            verdicts=weigher.verdicts,
+            membership=membership,
+            leaving=leaving,
+            version=self._version,
+            recompute=recompute,
+            groups=lambda: snapshots.groups,
+            topology=lambda: self._settings.weights.topology,
+        )
+        self._api = WeightsApi(sources, self._book, self._file, wall)
+
+    async def load(self) -> None:
+        """Take over the overrides from before a restart."""
+        await self._file.load(self._wall())
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take over changed settings."""
+        self._settings = settings
+        self._decisions.resize(settings.limits.decisions)
+
+    def overrides(self) -> Mapping[str, int]:
+        """Address to weight of those that an operator has set."""
+        return self._book.active(self._wall())
+
+    def drained(self) -> frozenset[str]:
+        """Who is to get no new requests, by an operator's word."""
+        return self._book.drained(self._wall())
+
+    def tick(self) -> TickTimes:
+        """Begin to measure a tick."""
+        return self.traces.tick()
+
+    def published(
+        self, times: TickTimes, update: WeightUpdate, loads: Mapping[str, Load], now: float
+    ) -> None:
+        """Trace and remember a snapshot just set; to be called for each. `now`: of the loads' clock."""
+        version = self._version() or ""
+        self.traces.published(times, update, version, loads, now)
+        self._decisions.note(update, version)
+
+    def views(self) -> Mapping[str, Callable[[], Any]]:
+        """Path to view."""
+        return self._api.views()
+
+    def queries(self) -> Mapping[str, Callable[[Query], Any]]:
+        """Path to what answers a question."""
+        return {"/api/v1/decisions": self._decisions.view}
+
+    def actions(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Path to what an operator may do."""
+        return self._api.actions()
+
+    def _version(self) -> str | None:
+        snapshot = self._snapshots.snapshot
+        return None if snapshot is None else snapshot.version(TYPE_ENDPOINT)
+
+    def _version_for(self, client: Client) -> str | None:
+        snapshot = self._snapshots.snapshot_for(client)
+        return None if snapshot is None else snapshot.version(TYPE_ENDPOINT)

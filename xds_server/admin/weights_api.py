@@ -1,0 +1,167 @@
+"""What operators see of all weights, and how they recompute or override them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fleet.service.admin import ApiError
+from xds_server.admin.decisions import moment, shown_verdict
+from xds_server.state.override import DRAINED, MAX_OVERRIDES, MAX_SECONDS
+from xds_server.weights.border import MAX_WEIGHT, MIN_WEIGHT
+from xds_server.weights.topology import Places, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from fleet.endpoint import Locality, Membership
+    from fleet.settings import TopologySettings
+    from xds_server.snapshot.snapshot import NodeGroup
+    from xds_server.state.override import OverrideBook, OverrideFile
+    from xds_server.weights.verdict import Verdict
+
+MAX_PLACES: Final = 16
+"""Places of Envoys whose factors are shown."""
+
+
+@dataclass(frozen=True)
+class WeightSources:
+    """Where the facts come from; all of one moment."""
+
+    verdicts: Callable[[], Mapping[str, Verdict]]
+    membership: Callable[[], Membership | None]
+    leaving: Callable[[], Collection[str]]
+    """Addresses that are served to their end and get nothing new."""
+    version: Callable[[], str | None]
+    """Of the endpoints, for Envoys without a group."""
+    recompute: Callable[[], None]
+    """Compute and publish now; raises what a tick raises."""
+    groups: Callable[[], Sequence[NodeGroup]] = tuple
+    """Groups of Envoys with weights of their own."""
+    topology: Callable[[], TopologySettings] | None = None
+
+
+class WeightsApi:
+    """`GET /api/v1/weights` and `POST /api/v1/update_weights`."""
+
+    def __init__(
+        self, sources: WeightSources, book: OverrideBook, file: OverrideFile, wall: Callable[[], float]
+    ) -> None:
+        self._sources = sources
+        self._book = book
+        self._file = file
+        self._wall = wall
+
+    def views(self) -> Mapping[str, Callable[[], Any]]:
+        """Path to view."""
+        return {"/api/v1/weights": self.weights}
+
+    def actions(self) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
+        """Path to what takes a JSON body."""
+        return {"/api/v1/update_weights": self.update}
+
+    def weights(self) -> dict[str, Any]:
+        """Every endpoint with its verdict; overridden ones with the end of that, near ones with factors.
+
+        A drained endpoint is not weighed. Where all others of its pool are drained too, the drain is not in
+        force (false); where no endpoint has the address any more, it is null.
+        """
+        near, leaving = self._factors(), self._sources.leaving()
+        shown: dict[str, Any] = {}
+        for address, verdict in self._sources.verdicts().items():
+            until = self._book.until(address)
+            shown[address] = {
+                **shown_verdict(verdict),
+                "overridden_until": None if until is None else moment(until),
+                "by_place": near.get(address, {}),
+            }
+        drained = [
+            {
+                "endpoint": address,
+                "until": None if (until := self._book.until(address)) is None else moment(until),
+                "in_force": True if address in leaving else False if address in shown else None,
+            }
+            for address in sorted(self._book.drained(self._wall()))
+        ]
+        return {"version": self._sources.version(), "weights": shown, "drained": drained}
+
+    async def update(self, body: Any) -> dict[str, Any]:
+        """Recompute now; with `weights`, override first.
+
+        A number sets, 0 drains, null clears, null for all clears all.
+
+        Raises:
+            ApiError: the body is wrong; nothing has changed.
+        """
+        now = self._wall()
+        overridden = self._book.active(now).keys() | self._book.drained(now)
+        addresses = self._sources.verdicts().keys() | self._book.drained(now)
+        if self._sources.version() is None or not addresses:
+            raise ApiError("no weights are served yet", status=503)
+        if not isinstance(body, dict):
+            raise ApiError("allowed: an object, {} to recompute")
+        for field in body:
+            if field not in ("weights", "expires_seconds"):
+                raise ApiError("unknown; allowed: weights, expires_seconds", path=str(field)[:100])
+        saved: bool | None = None
+        if "weights" in body:
+            weights = _checked(body["weights"], addresses, overridden)
+            sets = {address: weight for address, weight in weights.items() if weight is not None}
+            expires_at = now + _lifetime(body, needed=bool(sets))
+            if len(self._book) + len(sets) > MAX_OVERRIDES:
+                raise ApiError(f"more than {MAX_OVERRIDES} overrides at once", path="weights")
+            self._book.clear(address for address, weight in weights.items() if weight is None)
+            self._book.set(sets, expires_at)
+            saved = await self._file.save()
+        elif "expires_seconds" in body:
+            raise ApiError("allowed only with weights", path="expires_seconds")
+        self._sources.recompute()
+        answer = self.weights()
+        return answer if saved is None else {**answer, "kept_over_restart": saved}
+
+    def _factors(self) -> dict[str, dict[str, float]]:
+        """Address to place to the factor that Envoys there multiply its weight with."""
+        membership, topology = self._sources.membership(), self._sources.topology
+        places = list(dict.fromkeys(group.locality for group in self._sources.groups()))[:MAX_PLACES]
+        if membership is None or topology is None or not places:
+            return {}
+        localities = list(dict.fromkeys(endpoint.locality for endpoint in membership.endpoints))
+        laid_out, computed = Places.of(localities), Topology(topology())
+        rows = {_place(place): computed.factors(place, laid_out).tolist() for place in places}
+        by_locality = {
+            locality: {name: row[index] for name, row in rows.items()}
+            for index, locality in enumerate(localities)
+        }
+        return {endpoint.address: by_locality[endpoint.locality] for endpoint in membership.endpoints}
+
+
+def _checked(weights: Any, addresses: Collection[str], overridden: Collection[str]) -> dict[str, int | None]:
+    """Check `weights`; null stands for clearing everything."""
+    if weights is None:
+        return dict.fromkeys(overridden)
+    if not isinstance(weights, dict):
+        raise ApiError("allowed: an object of address to weight, or null to clear all", path="weights")
+    for address, weight in weights.items():
+        path = f"weights.{str(address)[:100]}"
+        if address not in addresses and not (weight is None and address in overridden):
+            raise ApiError("no endpoint has this address", path=path)
+        if weight is None:
+            continue
+        # A JSON true is an int to Python.
+        if type(weight) is not int or not DRAINED <= weight <= MAX_WEIGHT:
+            allowed = f"{MIN_WEIGHT} to {MAX_WEIGHT}, {DRAINED} to drain it, or null to clear it"
+            raise ApiError(f"allowed: {allowed}", path=path)
+    return dict(weights)
+
+
+def _lifetime(body: Mapping[str, Any], *, needed: bool) -> float:
+    seconds: Any = body.get("expires_seconds")
+    if seconds is None and not needed:
+        return 0.0
+    if type(seconds) not in (int, float) or not 0 < seconds <= MAX_SECONDS:
+        raise ApiError(f"allowed: seconds, above 0 and at most {MAX_SECONDS:g}", path="expires_seconds")
+    return float(seconds)
+
+
+def _place(locality: Locality) -> str:
+    return f"{locality.region}/{locality.zone}/{locality.sub_zone}".rstrip("/")

@@ -1,0 +1,1 @@
+"""The fleet's stream to ext_proc workers."""

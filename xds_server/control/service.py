@@ -1,0 +1,350 @@
+"""The stream to ext_proc workers that run apart: membership and loads down, traffic up.
+
+A stream's life: the worker says hello; it is told the membership, then loads at each change of the
+fleet's view; a changed membership is told before the loads that refer to it. A worker that reads slowly
+gets the newest view only. When its stream ends, its traffic is forgotten.
+
+The others' requests are told between two views, too, soon after they have been reported: by older counts two
+workers send to the same endpoint what one would have spread. So are missed requests, to all: the worker that
+picked takes back what it noted, and the others avoid the endpoint for that prompt.
+
+Membership and loads are the same for all workers, so they are made bytes once a view, whatever the number of
+workers. What differs, the requests of the others, is a small message of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from prometheus_client import Counter, Gauge
+
+from fleet.codec import (
+    decode_traffic,
+    encode_in_flight,
+    encode_loads,
+    encode_membership,
+    encode_missed,
+    traffic_in_parts,
+)
+from fleet.errors import PeerError
+from fleet.pick_table import PickTable
+from fleet.service.serving import PERMITTED_PING
+from fleet.service.turns import Turns
+from fleet.wire import control_pb2
+from xds_server.control.pulse import LEAST_APART_SECONDS, Pulse, apart_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Membership
+    from fleet.store import FleetStore, FleetView, Missed, Traffic
+
+logger = logging.getLogger(__name__)
+
+_SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
+_ENCODED_ANEW_SECONDS: Final = 0.25
+"""Bytes that are older tell ages that are too small."""
+MAX_WORKERS: Final = 512
+"""Streams of workers, those included that have not said who they are."""
+MAX_NAME: Final = 256
+WHOLE_BYTES: Final = 16 * 1024
+"""A message of no more is read at once; a larger one, which can only be a report, in parts."""
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Of all reports that are being read in parts: of 10,000 endpoints they have some 700 KB."""
+MOST_MISSED: Final = 1024
+"""Missed requests that are told at once; of more, the newest."""
+
+
+class Broadcast:
+    """The newest view as bytes, made once for all workers; I/O-free."""
+
+    def __init__(self) -> None:
+        self._membership: tuple[Membership, bytes] | None = None
+        self._view: FleetView | None = None
+        self._told: FleetView | None = None
+        """The view that `serial` counts, with its table."""
+        self._encoded: tuple[int, float, bytes] | None = None
+        self.serial = 0
+        """Rises with each view whose loads differ from those of the one before."""
+
+    def take(self, view: FleetView) -> None:
+        """Look at a view; one that says what the last has said changes nothing."""
+        if view is self._view:
+            return
+        self._view = view
+        table = view.table or PickTable.of(view.membership.addresses, view.loads)
+        if not self._says(view, table):
+            self._told = replace(view, table=table)
+            self.serial += 1
+
+    def membership(self) -> bytes:
+        """Return the membership of the view taken last."""
+        assert self._told is not None
+        membership = self._told.membership
+        if self._membership is None or self._membership[0] is not membership:
+            self._membership = membership, encode_membership(membership).SerializeToString()
+        return self._membership[1]
+
+    def loads(self, now: float) -> bytes:
+        """Return the loads of the view taken last."""
+        assert self._told is not None
+        held = self._encoded
+        if held is None or held[0] != self.serial or now - held[1] > _ENCODED_ANEW_SECONDS:
+            held = self._encoded = self.serial, now, encode_loads(self._told, now).SerializeToString()
+        return held[2]
+
+    def _says(self, view: FleetView, table: PickTable) -> bool:
+        told = self._told
+        return (
+            told is not None
+            and told.table is not None
+            and told.membership is view.membership
+            and told.sampling_ratio_floor == view.sampling_ratio_floor
+            and told.weights == view.weights
+            and told.overridden == view.overridden
+            and told.table.same_as(table)
+        )
+
+
+class MissedLog:
+    """The newest missed requests, which each worker is told once; I/O-free."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._newest: deque[Missed] = deque(maxlen=MOST_MISSED)
+
+    def add(self, missed: Missed) -> None:
+        """Take in one."""
+        self.total += 1
+        self._newest.append(missed)
+
+    def since(self, total: int) -> list[Missed]:
+        """Return those that came after the first `total`, as far as they are kept."""
+        return list(islice(self._newest, max(0, len(self._newest) - (self.total - total)), None))
+
+
+class WorkerStream:
+    """What one worker has been told; I/O-free."""
+
+    def __init__(self, broadcast: Broadcast, log: MissedLog) -> None:
+        self.worker: str | None = None
+        self._broadcast = broadcast
+        self._log = log
+        self._missed = log.total
+        self._membership: Membership | None = None
+        self._serial: int | None = None
+        self._elsewhere: Mapping[str, int] | None = None
+
+    def on_request(self, request: control_pb2.FollowRequest, store: FleetStore) -> None:
+        """Take a hello or a report.
+
+        Raises:
+            PeerError: a report before the hello, a second hello, one without a name or with a long one, or
+                neither.
+        """
+        kind = request.WhichOneof("kind")
+        if kind == "hello" and self.worker is None and 0 < len(request.hello.worker) <= MAX_NAME:
+            self.worker = request.hello.worker
+        elif kind == "report" and self.worker is not None:
+            if store.view is not None:
+                store.report(self.worker, decode_traffic(request.report, store.view.membership))
+        else:
+            raise PeerError(f"unexpected {kind or 'empty message'}")
+
+    def updates(self, view: FleetView, store: FleetStore, now: float) -> list[bytes]:
+        """What the worker must be told of a view: serialised `FleetUpdate`s."""
+        messages = []
+        broadcast = self._broadcast
+        broadcast.take(view)
+        if view.membership is not self._membership:
+            messages.append(broadcast.membership())
+            self._membership = view.membership
+            self._serial = self._elsewhere = None
+        messages += self.in_flight(store)
+        if broadcast.serial != self._serial:
+            messages.append(broadcast.loads(now))
+            self._serial = broadcast.serial
+        return messages
+
+    def in_flight(self, store: FleetStore) -> list[bytes]:
+        """What it must be told of the others' requests, of the endpoints that it has been told."""
+        if self._membership is None:
+            return []
+        before, elsewhere = self._elsewhere or {}, store.in_flight(except_worker=self.worker or "")
+        self._elsewhere = elsewhere
+        if elsewhere == before:
+            return []
+        return [encode_in_flight(elsewhere, self._membership).SerializeToString()]
+
+    def missed(self) -> list[bytes]:
+        """What it must be told of missed requests."""
+        missed, self._missed = self._log.since(self._missed), self._log.total
+        return [encode_missed(missed).SerializeToString()] if missed else []
+
+
+class ControlService:
+    """Serves `FleetControl` from a store."""
+
+    def __init__(
+        self, store: FleetStore, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._broadcast = Broadcast()
+        self._missed = MissedLog()
+        store.on_missed(self._take_missed)
+        self._turns = Turns(time.monotonic)
+        self._open = self._bytes = 0
+        self._streams: set[str] = set()
+        self._reported = Pulse()
+        self._serial = 0
+        self._workers = Gauge("warmroute_workers", "ext_proc workers that follow", registry=registry)
+        self._refused = Counter(
+            "warmroute_worker_protocol_errors_total",
+            "Worker streams ended because of what they sent",
+            registry=registry,
+        )
+        self._faults = Counter(
+            "warmroute_worker_faults_total", "Worker streams ended by a fault of ours", registry=registry
+        )
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server; generated code would serialise for each worker, and read at once."""
+        follow = grpc.stream_stream_rpc_method_handler(self.follow)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Follow": follow}),))
+
+    async def follow(
+        self, request_iterator: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[bytes]:
+        """One worker's stream; yields serialised `FleetUpdate`s."""
+        if self._open >= MAX_WORKERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_WORKERS} workers")
+        self._open += 1
+        try:
+            async for update in self._follow(request_iterator, context):
+                yield update
+        except (PeerError, DecodeError) as error:
+            self._refused.inc()
+            status = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        except Exception:  # the one edge: a fault of ours ends this stream, never the others
+            self._faults.inc()
+            logger.exception("a worker's stream failed")
+            status = grpc.StatusCode.INTERNAL, "internal error"
+        else:
+            return
+        finally:
+            self._open -= 1
+        # Not while the error is there: gRPC would keep it, with the worker's last message, until both are
+        # collected as garbage.
+        await context.abort(*status)
+
+    async def _follow(
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[bytes]:
+        stream = WorkerStream(self._broadcast, self._missed)
+        first = await anext(requests, None)
+        if first is None:
+            return
+        await self._take(stream, first)
+        assert stream.worker is not None
+        await context.send_initial_metadata(PERMITTED_PING)
+        # A worker may be back before its broken stream has ended here: what counts is the stream.
+        self._serial += 1
+        stream.worker = key = f"{stream.worker}#{self._serial}"
+        self._streams.add(key)
+        self._workers.set(len(self._streams))
+        logger.info("worker %s follows", key)
+        reader = asyncio.create_task(self._read(stream, requests))
+        try:
+            async for update in self._updates(stream, reader):
+                yield update
+            await reader
+        finally:
+            # First what must not be left out, whatever the reader ended with.
+            reader.cancel()
+            self._streams.discard(key)
+            self._workers.set(len(self._streams))
+            self._store.forget_worker(key)
+            self._tell_soon()
+            logger.info("worker %s has left", key)
+            await asyncio.gather(reader, return_exceptions=True)
+            del reader  # Its error has this frame.
+
+    async def _updates(self, stream: WorkerStream, reader: asyncio.Task[None]) -> AsyncIterator[bytes]:
+        told, beats = None, 0
+        while not reader.done():
+            view = self._store.view
+            if view is not None and view is not told:
+                told, beats = view, self._reported.beats
+                for update in (*stream.updates(view, self._store, self._clock()), *stream.missed()):
+                    yield update
+                continue
+            change = asyncio.create_task(self._store.changed(told))
+            report = asyncio.create_task(self._reported.beyond(beats))
+            try:
+                await asyncio.wait((change, report, reader), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                change.cancel()
+                report.cancel()
+            if self._reported.beats > beats:
+                beats = self._reported.beats
+                for update in (*stream.in_flight(self._store), *stream.missed()):
+                    yield update
+
+    async def _read(self, stream: WorkerStream, messages: AsyncIterator[bytes]) -> None:
+        async for message in messages:
+            await self._take(stream, message)
+            if len(self._streams) > 1:
+                self._tell_soon()
+
+    async def _take(self, stream: WorkerStream, message: bytes) -> None:
+        """Take a message, by turns.
+
+        Raises:
+            DecodeError: it is none.
+            PeerError: as `WorkerStream.on_request`, or there are too many bytes to be read.
+        """
+        if len(message) <= WHOLE_BYTES:
+            async with self._turns:
+                stream.on_request(control_pb2.FollowRequest.FromString(message), self._store)
+            return
+        view = self._store.view
+        if stream.worker is None or view is None:
+            raise PeerError(f"unexpected message of {len(message)} bytes")
+        if self._bytes + len(message) > MAX_BYTES:
+            raise PeerError(f"a report of {len(message)} bytes; allowed: {MAX_BYTES} of all workers at once")
+        self._bytes += len(message)
+        traffic: list[Traffic] = []
+        parts = traffic_in_parts(message, view.membership)
+        try:
+            while True:
+                async with self._turns:
+                    part = next(parts, None)
+                if part is None:
+                    break
+                traffic += part
+        finally:
+            self._bytes -= len(message)
+        self._store.report(stream.worker, traffic)
+
+    def _take_missed(self, missed: Missed) -> None:
+        """Tell the workers, if there are any, as soon as that is worth it."""
+        if self._streams:
+            self._missed.add(missed)
+            self._reported.hear(LEAST_APART_SECONDS)
+
+    def _tell_soon(self) -> None:
+        """See to it that workers hear of changed counts, without waiting for a tick."""
+        view = self._store.view
+        if view is not None:
+            self._reported.hear(apart_seconds(len(view.membership.addresses), len(self._streams)))

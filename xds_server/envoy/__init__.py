@@ -1,0 +1,1 @@
+"""From settings to Envoy's configuration: clusters, routes, listeners."""

@@ -1,0 +1,33 @@
+"""HTTP/2 options of clusters: pings that the peer permits, and streams that leave room for control frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envoy_data_plane.envoy.config.core.v3 import Http2ProtocolOptions, KeepaliveSettings
+
+from xds_server.envoy.extension import seconds
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
+    from fleet.settings.connections import ConnectionSettings
+
+
+def ext_proc_http2(settings: Settings) -> Http2ProtocolOptions:
+    """How Envoy speaks to ext_proc's workers."""
+    held = settings.connections
+    return Http2ProtocolOptions(
+        max_concurrent_streams=min(held.ext_proc_streams, settings.limits.ext_proc_streams),
+        connection_keepalive=_pings(held, held.ping_seconds),
+    )
+
+
+def engine_http2(held: ConnectionSettings) -> Http2ProtocolOptions:
+    """How Envoy speaks to engines by HTTP/2: pinged only where the settings say that they permit it."""
+    if held.engine_ping_seconds is None:
+        return Http2ProtocolOptions()
+    return Http2ProtocolOptions(connection_keepalive=_pings(held, held.engine_ping_seconds))
+
+
+def _pings(held: ConnectionSettings, interval_seconds: float) -> KeepaliveSettings:
+    return KeepaliveSettings(interval=seconds(interval_seconds), timeout=seconds(held.ping_timeout_seconds))

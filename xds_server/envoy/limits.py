@@ -1,0 +1,230 @@
+"""A pool's limits as Envoy configuration, where its settings have an SLA or health checks; else as ever."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from envoy_data_plane.envoy.config.cluster.v3 import (
+    CircuitBreakers,
+    CircuitBreakersThresholds,
+    CircuitBreakersThresholdsRetryBudget,
+    ClusterCommonLbConfig,
+    OutlierDetection,
+)
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation, HeaderMutationRules
+from envoy_data_plane.envoy.config.core.v3 import HealthCheck, HealthCheckHttpHealthCheck
+from envoy_data_plane.envoy.config.route.v3 import (
+    HedgePolicy,
+    RetryPolicy,
+    RetryPolicyRetryBackOff,
+    RetryPolicyRetryHostPredicate,
+)
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
+    HeaderMutation as HeaderMutationFilter,
+)
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import Mutations
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
+from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher
+from envoy_data_plane.envoy.type.v3 import Int64Range, Percent
+
+from fleet.names import (
+    HEADER_IDEMPOTENCY,
+    METADATA_FIRST_BYTE,
+    METADATA_IDEMPOTENCY,
+    METADATA_NAMESPACE,
+    METADATA_RETRY_ON,
+)
+from fleet.probes import probe
+from fleet.sla import UNSENT, derive
+from xds_server.envoy.extension import overwriting, packed, seconds
+
+if TYPE_CHECKING:
+    from fleet.settings import ListenerSettings, PoolSettings, Settings
+    from fleet.sla import Derived
+
+LIMITS_FILTER: Final = "envoy.filters.http.header_mutation"
+# Past the end of a pick a retry draws by weight until it meets a host that was not tried. A few draws would
+# often meet the one that has just failed, the more so the heavier it is; a draw takes 0.1 microseconds.
+_HOST_SELECTION_ATTEMPTS: Final = 256
+_LEAST_ERROR_HOSTS: Final = 2
+_EVERY_STATUS: Final = (100, 600)
+_PROBE_JITTER_PERCENT: Final = 20
+_OF_A_REFUSAL: Final = "content-type|retry-after"
+
+
+def retry_policy(pool: PoolSettings, settings: Settings) -> RetryPolicy | None:
+    """What is tried again, and after which pauses; None: nothing.
+
+    Nothing here repeats what an engine may have begun. Requests that may be repeated ask for more by
+    themselves, by headers that `filters` makes of ext_proc's metadata; the status codes mean nothing before.
+    """
+    derived = _derived(pool, settings)
+    retry_on, retries = (pool.retry_on, pool.retries) if derived is None else (UNSENT, derived.attempts - 1)
+    if not retries or not retry_on:
+        return None
+    previous_hosts = RetryPolicyRetryHostPredicate(
+        name="envoy.retry_host_predicates.previous_hosts", typed_config=packed(PreviousHostsPredicate())
+    )
+    policy = RetryPolicy(
+        retry_on=retry_on,
+        num_retries=retries,
+        retry_host_predicate=[previous_hosts],
+        host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
+    )
+    if derived is not None:
+        policy.retry_back_off = RetryPolicyRetryBackOff(
+            base_interval=_milliseconds(derived.back_off_ms),
+            max_interval=_milliseconds(derived.most_back_off_ms),
+        )
+        policy.retriable_status_codes = list(derived.retriable_status_codes)
+    return policy
+
+
+def hedge_policy(pool: PoolSettings, settings: Settings) -> HedgePolicy | None:
+    """Ask the next engine beside a late one, never in its place: a time limit must fail nobody."""
+    derived = _derived(pool, settings)
+    return HedgePolicy(hedge_on_per_try_timeout=True) if derived is not None and derived.hedged else None
+
+
+def circuit_breakers(pool: PoolSettings, default: CircuitBreakers) -> CircuitBreakers:
+    """How many requests and retries at once; `default` without an SLA."""
+    derived = derive(pool)
+    if derived is None:
+        return default
+    return CircuitBreakers(
+        thresholds=[
+            CircuitBreakersThresholds(
+                max_connections=derived.most_requests,
+                max_pending_requests=derived.most_requests,
+                max_requests=derived.most_requests,
+                retry_budget=CircuitBreakersThresholdsRetryBudget(
+                    budget_percent=Percent(value=float(derived.retry_percent)),
+                    min_retry_concurrency=derived.retry_concurrency,
+                ),
+            )
+        ]
+    )
+
+
+def outlier_detection(pool: PoolSettings, default: OutlierDetection) -> OutlierDetection:
+    """Who is left alone for a while: as in `default`, and for more errors than the SLA tolerates.
+
+    Only engines' own answers count for these; connections have their own rule in `default`.
+    """
+    if pool.health_check is not None:
+        # A probe of /health says nothing of engines whose answers are errors.
+        default.successful_active_health_check_uneject_host = False
+    derived = derive(pool)
+    if derived is None:
+        return default
+    default.interval = seconds(derived.error_window_seconds)
+    default.consecutive_5xx = derived.consecutive_errors
+    default.enforcing_consecutive_5xx = 100
+    default.failure_percentage_threshold = derived.error_percent
+    default.enforcing_failure_percentage = 100
+    default.failure_percentage_request_volume = derived.error_requests
+    default.failure_percentage_minimum_hosts = _LEAST_ERROR_HOSTS
+    return default
+
+
+def common_lb_config(pool: PoolSettings, default: ClusterCommonLbConfig) -> ClusterCommonLbConfig:
+    """The cap on how many engines may be out by probes; `default` without probes."""
+    held = probe(pool)
+    if held is not None:
+        default.healthy_panic_threshold = Percent(value=held.panic_percent)
+    return default
+
+
+def health_checks(pool: PoolSettings) -> list[HealthCheck]:
+    """Envoy's own probes of the pool's engines; none by default."""
+    held = probe(pool)
+    if held is None:
+        return []
+    interval = seconds(held.interval_seconds)
+    return [
+        HealthCheck(
+            timeout=seconds(held.timeout_seconds),
+            interval=interval,
+            # Its default of 60 s is in force until a cluster has had its first request.
+            no_traffic_interval=interval,
+            # Many Envoys that start together do not probe together for ever.
+            interval_jitter_percent=_PROBE_JITTER_PERCENT,
+            unhealthy_threshold=held.failures,
+            healthy_threshold=held.successes,
+            # An engine's keep-alive may end just when a probe is sent, which would count as a failure.
+            reuse_connection=False,
+            http_health_check=HealthCheckHttpHealthCheck(
+                path=held.path,
+                # Without it one answer other than 200 takes an engine out, whatever the threshold.
+                retriable_statuses=[Int64Range(start=_EVERY_STATUS[0], end=_EVERY_STATUS[1])],
+            ),
+        )
+    ]
+
+
+def leaves_at_once(pool: PoolSettings) -> bool:
+    """Whether an endpoint that leaves EDS must be told to leave in spite of its good probes."""
+    return pool.health_check is not None
+
+
+def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
+    """Between the buffer and the router: what ext_proc says of one request becomes Envoy's own headers.
+
+    A client's key of our name goes. Metadata that is not there adds no header.
+    """
+    if not settings.ext_proc.idempotency.enabled:
+        return []
+    made = [
+        HeaderMutation(remove=HEADER_IDEMPOTENCY),
+        HeaderMutation(append=overwriting(HEADER_IDEMPOTENCY, _metadata(METADATA_IDEMPOTENCY))),
+    ]
+    pool = next(pool for pool in settings.pools if pool.name == listener.pool)
+    derived = _derived(pool, settings)
+    if derived is not None and derived.repeats_keyed:
+        made.append(HeaderMutation(append=overwriting("x-envoy-retry-on", _metadata(METADATA_RETRY_ON))))
+    if derived is not None and derived.hedged:
+        made.append(
+            HeaderMutation(
+                append=overwriting("x-envoy-upstream-rq-per-try-timeout-ms", _metadata(METADATA_FIRST_BYTE))
+            )
+        )
+    return [
+        HttpFilter(
+            name=LIMITS_FILTER,
+            typed_config=packed(HeaderMutationFilter(mutations=Mutations(request_mutations=made))),
+        )
+    ]
+
+
+def refuses_duplicates(settings: Settings) -> bool:
+    """Whether ext_proc may answer in an engine's place, because a request's twin is in flight."""
+    keys = settings.ext_proc.idempotency
+    return keys.enabled and keys.duplicates != "pass"
+
+
+def may_answer(settings: Settings) -> bool:
+    """Whether ext_proc may answer in an engine's place at all."""
+    return refuses_duplicates(settings) or settings.ext_proc.pick.admission.enabled
+
+
+def mutation_rules(settings: Settings, default: HeaderMutationRules) -> HeaderMutationRules:
+    """They hold for the headers of such an answer too, so those of a refusal may be set."""
+    if not may_answer(settings):
+        return default
+    default.allow_expression = RegexMatcher(regex=_OF_A_REFUSAL)
+    return default
+
+
+def _derived(pool: PoolSettings, settings: Settings) -> Derived | None:
+    keys = settings.ext_proc.idempotency
+    return derive(pool, streaming_keys=keys.enabled and keys.streaming)
+
+
+def _metadata(key: str) -> str:
+    return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"
+
+
+def _milliseconds(value: int) -> timedelta:
+    return timedelta(milliseconds=value)

@@ -1,0 +1,146 @@
+"""What gRPC's own xDS client needs besides the pools' clusters: one API listener a pool, and its bootstrap.
+
+A client of `xds:///POOL` asks for the listener `grpc/POOL`, follows its inline routes to the cluster POOL,
+and balances by the last policy of that cluster's list, the only one there that gRPC knows.
+
+Names
+    `grpc/` keeps these listeners apart from Envoys' own, whose names have no slash. They go only to those
+    who ask for them by name: an Envoy takes all listeners, and logs each one of this kind as unusable.
+
+Source: gRFC A27 (resources), A31 and A42 (hash policies, ring_hash), as grpcio 1.85 follows them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from envoy_data_plane.envoy.config.cluster.v3 import LoadBalancingPolicyPolicy
+from envoy_data_plane.envoy.config.listener.v3 import ApiListener, Listener
+from envoy_data_plane.envoy.config.route.v3 import (
+    Route,
+    RouteAction,
+    RouteActionHashPolicy,
+    RouteActionHashPolicyHeader,
+    RouteConfiguration,
+    RouteMatch,
+    VirtualHost,
+)
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpFilter,
+)
+from envoy_data_plane.envoy.extensions.load_balancing_policies.ring_hash.v3 import RingHash
+
+from fleet.endpoint import Locality
+from fleet.names import GRPC_LISTENER_PREFIX, TYPE_LISTENER
+from fleet.settings import ListenerSettings
+from xds_server.envoy.extension import extension, packed
+from xds_server.snapshot.snapshot import Resource
+
+if TYPE_CHECKING:
+    from fleet.settings import PeerTlsSettings, PoolSettings, Settings
+
+_RING_ENTRIES: Final = 4096
+"""What gRPC's clients allow a ring by default. A share of s is then off by about sqrt(s / 4096)."""
+
+
+def api_listeners(settings: Settings) -> list[Resource]:
+    """One API listener a pool, named `grpc/POOL`."""
+    made = [_api_listener(pool, settings) for pool in settings.pools]
+    return [Resource.of(listener.name, TYPE_LISTENER, bytes(listener)) for listener in made]
+
+
+def weighted_policy() -> LoadBalancingPolicyPolicy:
+    """The policy for clients that do not know `override_host`: of those gRPC has, the one with EDS weights.
+
+    gRPC's round_robin ignores the weights of endpoints; its wrr_locality knows only those of localities.
+    """
+    size = _RING_ENTRIES
+    ring = RingHash(minimum_ring_size=size, maximum_ring_size=size)
+    return LoadBalancingPolicyPolicy(
+        typed_extension_config=extension("envoy.load_balancing_policies.ring_hash", ring)
+    )
+
+
+def grpc_bootstrap(
+    *,
+    ads_address: str,
+    node_id: str,
+    node_cluster: str,
+    locality: Locality = Locality(),  # noqa: B008 - frozen
+    tls: PeerTlsSettings | None = None,
+) -> dict[str, Any]:
+    """Build a bootstrap of gRPC as plain data, ready to be JSON: for `GRPC_XDS_BOOTSTRAP`.
+
+    Args:
+        ads_address: xds_server, as `unix:/path` or `host:port`.
+        node_id: this client's own name.
+        node_cluster: what the clients of one use have in common.
+        locality: where this client stands; left out when empty.
+        tls: the files with which to speak TLS; None: plaintext.
+    """
+    node: dict[str, Any] = {"id": node_id, "cluster": node_cluster}
+    if locality != Locality():
+        node["locality"] = {
+            "region": locality.region,
+            "zone": locality.zone,
+            "sub_zone": locality.sub_zone,
+        }
+    server = {
+        "server_uri": ads_address,
+        "channel_creds": [_channel_credentials(tls)],
+        "server_features": ["xds_v3"],
+    }
+    return {
+        "xds_servers": [server],
+        "node": node,
+        "client_default_listener_resource_name_template": f"{GRPC_LISTENER_PREFIX}%s",
+    }
+
+
+def _channel_credentials(tls: PeerTlsSettings | None) -> dict[str, Any]:
+    """Source: gRFC A65, mTLS credentials in the xDS bootstrap file."""
+    if tls is None:
+        return {"type": "insecure"}
+    files = {
+        "certificate_file": tls.certificate_file,
+        "private_key_file": tls.key_file,
+        "ca_certificate_file": tls.ca_file,
+    }
+    return {"type": "tls", "config": files}
+
+
+def _api_listener(pool: PoolSettings, settings: Settings) -> Listener:
+    name = f"{GRPC_LISTENER_PREFIX}{pool.name}"
+    host = VirtualHost(name=pool.name, domains=["*"], routes=[_route(pool, settings)])
+    manager = HttpConnectionManager(
+        stat_prefix=name,
+        # Inline, so that no client of routes but this one ever sees them.
+        route_config=RouteConfiguration(name=name, virtual_hosts=[host]),
+        # gRPC refuses a chain with a filter that it does not know, as ext_proc is.
+        http_filters=[HttpFilter(name="envoy.filters.http.router", typed_config=packed(Router()))],
+    )
+    return Listener(name=name, api_listener=ApiListener(api_listener=packed(manager)))
+
+
+def _route(pool: PoolSettings, settings: Settings) -> Route:
+    """No retries: gRPC itself sends again what no engine has seen, and knows no finer reason than that."""
+    return Route(
+        name="all",
+        match=RouteMatch(prefix="/"),
+        route=RouteAction(
+            cluster=pool.name,
+            # Without such a header the hash is random for each call, which makes shares of weights.
+            hash_policy=[
+                RouteActionHashPolicy(header=RouteActionHashPolicyHeader(header_name=header))
+                for header in _session_headers(pool, settings)
+            ],
+        ),
+    )
+
+
+def _session_headers(pool: PoolSettings, settings: Settings) -> list[str]:
+    """Those of the pool's listeners, so that a session means the same through Envoy and past it."""
+    held = {listener.session_header for listener in settings.listeners if listener.pool == pool.name}
+    return sorted(held) or [str(ListenerSettings.model_fields["session_header"].default)]

@@ -1,0 +1,141 @@
+"""Routes: they decide, from a request's headers, what of it ext_proc gets to read.
+
+In order: paths of upgrades (the headers alone), other upgrades (nothing), JSON of a known and ordinary length
+(the whole body in one message), all else (nothing). What ext_proc does not read goes by weights: every way
+of showing it a part of a body while the rest is on its way stalls or doubles some bodies in Envoy 1.40
+(docs/decisions/0011).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from envoy_data_plane.envoy.config.route.v3 import (
+    HeaderMatcher,
+    Route,
+    RouteAction,
+    RouteActionHashPolicy,
+    RouteActionHashPolicyHeader,
+    RouteConfiguration,
+    RouteMatch,
+    VirtualHost,
+)
+from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
+from envoy_data_plane.envoy.type.v3 import Int64Range
+
+from fleet.names import (
+    HEADER_ATTEMPTS,
+    HEADER_ENDPOINT,
+    HEADER_MATCHED,
+    HEADER_REASON,
+    HEADER_SERVED,
+    METADATA_NAMESPACE,
+    TYPE_ROUTE,
+    UPSTREAM_HEADERS,
+)
+from xds_server.envoy import limits, upgrades
+from xds_server.envoy.extension import overwriting, seconds
+from xds_server.http2.ways import Ways
+from xds_server.snapshot.snapshot import Resource
+
+if TYPE_CHECKING:
+    from envoy_data_plane.envoy.config.core.v3 import HeaderValueOption
+    from envoy_data_plane.google.protobuf import Any
+
+    from fleet.settings import ListenerSettings, PoolSettings, Settings
+
+_JSON: Final = r"(?i)application/json\s*(;.*)?"
+"""One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
+part before it sends the next: buffered, both sides would wait for ever."""
+NOBODY_MOVED: Final = Ways()
+"""As long as nothing is known of engines, their pools' own protocols serve everything."""
+_DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
+
+
+_REQUEST_ID: Final = overwriting("x-request-id", "%REQ(X-REQUEST-ID):256%")
+"""A client finds its request by it in picks, logs and traces. Cut, unlike by Envoy's
+`always_set_request_id_in_response`: a client may send an id longer than it can take back."""
+
+
+def routes(settings: Settings, ways: Ways = NOBODY_MOVED) -> list[Resource]:
+    """One route configuration a listener; it has the listener's name.
+
+    `ways` tells which pools that speak HTTP/2 are spoken to in HTTP/1.1.
+    """
+    pools = {pool.name: pool for pool in settings.pools}
+    made = [
+        _route_configuration(listener, pools[listener.pool], settings, ways)
+        for listener in settings.listeners
+    ]
+    return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
+
+
+def _route_configuration(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways
+) -> RouteConfiguration:
+    host = VirtualHost(
+        name=listener.name,
+        domains=["*"],
+        routes=_routes(listener, pool, settings, ways),
+        request_headers_to_remove=upgrades.removed_headers(settings),
+        request_headers_to_add=[
+            overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
+        ],
+        response_headers_to_add=[_REQUEST_ID, *_decision(listener)],
+    )
+    return RouteConfiguration(name=listener.name, virtual_hosts=[host])
+
+
+def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways) -> list[Route]:
+    action = _action(listener, pool, settings, ways)
+    is_json = [
+        HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
+        HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
+    ]
+    upgrade = HeaderMatcher(name="upgrade", present_match=True)
+    ordinary = HeaderMatcher(
+        name="content-length", range_match=Int64Range(start=0, end=listener.large_body_bytes)
+    )
+    untouched = upgrades.untouched()
+    return [
+        *upgrades.of_upgrades(listener, pool, settings, ways, action),
+        # A filter that waits for a body would wait for ever: an upgrade's body does not end.
+        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, ways, action), untouched),
+        _route("json", [*is_json, ordinary], action, {}),
+        _route("other", [], action, untouched),
+    ]
+
+
+def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters: dict[str, Any]) -> Route:
+    return Route(
+        name=name,
+        match=RouteMatch(prefix="/", headers=headers),
+        route=action,
+        typed_per_filter_config=filters,
+    )
+
+
+def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways) -> RouteAction:
+    session = RouteActionHashPolicyHeader(header_name=listener.session_header)
+    return RouteAction(
+        cluster=upgrades.cluster_of(pool, ways.moved),
+        # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
+        timeout=seconds(0),
+        hash_policy=[RouteActionHashPolicy(header=session)],
+        retry_policy=limits.retry_policy(pool, settings),
+        hedge_policy=limits.hedge_policy(pool, settings),
+    )
+
+
+def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:
+    if not listener.show_decision:
+        return []
+    return [
+        *(overwriting(name, _metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
+        overwriting(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
+        overwriting(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
+    ]
+
+
+def _metadata(key: str) -> str:
+    return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"

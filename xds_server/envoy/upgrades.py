@@ -1,0 +1,293 @@
+"""WebSockets and the HTTP/1.1 fallback as Envoy configuration: docs/upgrades.md has the decision table.
+
+Routes decide all of it, from headers alone, so that it holds whether ext_proc is there or not. That one
+sees the headers of handshakes and of what falls back, names an endpoint, and never sees a frame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation, HeaderMutationRemoveOnMatch
+from envoy_data_plane.envoy.config.core.v3 import (
+    DataSource,
+    HeaderValue,
+    HeaderValueOption,
+    HeaderValueOptionHeaderAppendAction,
+    Http2ProtocolOptions,
+)
+from envoy_data_plane.envoy.config.route.v3 import (
+    DirectResponseAction,
+    HeaderMatcher,
+    RetryPolicy,
+    Route,
+    RouteAction,
+    RouteActionUpgradeConfig,
+    RouteMatch,
+)
+from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import BufferPerRoute
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExtProcOverrides,
+    ExtProcPerRoute,
+    ProcessingMode,
+    ProcessingModeBodySendMode,
+    ProcessingModeHeaderSendMode,
+)
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
+    HeaderMutation as HeaderMutationFilter,
+)
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import (
+    HeaderMutationPerRoute,
+    Mutations,
+)
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
+
+from fleet.names import BUFFER_FILTER, EXT_PROC_FILTER, HEADER_PROTOCOL, HTTP1_SUFFIX, WEBSOCKET_ROUTE
+from xds_server.envoy.extension import overwriting, packed, seconds
+from xds_server.envoy.fallback import all_but
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from envoy_data_plane.google.protobuf import Any
+
+    from fleet.settings import ListenerSettings, PoolSettings, Settings
+    from xds_server.http2.ways import Ways
+
+FALLBACK_FILTER: Final = "warmroute.fallback"
+WEBSOCKET: Final = "websocket"
+
+_KEY: Final = r"[A-Za-z0-9+/]{22}=="
+"""16 bytes in base64, with whatever in the bits that no byte uses. Source: RFC 6455, 4.1 and 4.2.1."""
+_NO_KEYS: Final = (
+    r"\C{0,23}|\C{25,}",
+    r"\C*[^A-Za-z0-9+/=]\C*|\C*=[^=]\C*|\C*===|\C*[^=]=?",
+)
+"""What has another length, and what of 24 bytes is no key. `.` would make larger programs than `\\C`."""
+_KEY_OF_HTTP2: Final = "d2FybXJvdXRlLWhhbmRzaA=="
+"""RFC 8441 has no keys; an engine that is asked in HTTP/1.1 wants one. No secret: it protects caches."""
+_VERSION: Final = "13"
+_NO_VERSIONS: Final = (r"|[^1]\C*|1|1[^3]\C*|13\C+",)
+_HTTP2: Final = "HTTP/2"
+_BAD_REQUEST: Final = 400
+
+
+def http1_cluster(pool: PoolSettings) -> str | None:
+    """The cluster by which a pool's engines are spoken to in HTTP/1.1; None: there is none."""
+    if pool.protocol == "grpc":
+        return None
+    return pool.name if pool.protocol == "http1" else f"{pool.name}{HTTP1_SUFFIX}"
+
+
+def cluster_of(pool: PoolSettings, over_http1: frozenset[str]) -> str:
+    """The cluster of a pool's requests, if those of the named pools go by HTTP/1.1."""
+    return (http1_cluster(pool) if pool.name in over_http1 else None) or pool.name
+
+
+def offered(pool: PoolSettings, settings: Settings) -> bool:
+    """Whether the pool has WebSocket routes."""
+    return bool(settings.upgrades.paths) and http1_cluster(pool) is not None
+
+
+def of_upgrades(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways, action: RouteAction
+) -> list[Route]:
+    """The routes that stand before all others: handshakes, and what else comes on their paths.
+
+    `action` is that of ordinary requests; it is not changed.
+    """
+    if http1_cluster(pool) is None:
+        return []
+    upgraded, plain = cluster_of(pool, ways.upgrades), cluster_of(pool, ways.fallback)
+    made: list[Route] = []
+    for path in settings.upgrades.paths:
+        if settings.upgrades.check_handshakes:
+            made += _refusals(path)
+        made.append(_websocket(path, settings, _with(action, upgraded)))
+        if settings.upgrades.fallback.enabled:
+            made.append(_fallback(path, listener, settings, _with(action, plain)))
+    return made
+
+
+def elsewhere(pool: PoolSettings, settings: Settings, ways: Ways, action: RouteAction) -> RouteAction:
+    """What becomes of upgrades on other paths."""
+    made = _with(action, cluster_of(pool, ways.upgrades))
+    if http1_cluster(pool) is None or settings.upgrades.elsewhere == "refuse":
+        made.upgrade_configs = [RouteActionUpgradeConfig(upgrade_type=WEBSOCKET, enabled=False)]
+    return made
+
+
+def filters(settings: Settings) -> list[HttpFilter]:
+    """The filter that keeps headers back; off except where a route switches it on."""
+    if not (settings.upgrades.paths and settings.upgrades.fallback.enabled):
+        return []
+    return [HttpFilter(name=FALLBACK_FILTER, disabled=True, typed_config=packed(HeaderMutationFilter()))]
+
+
+def early_mutations(settings: Settings) -> list[HeaderMutation]:
+    """Routes cannot ask for a request's protocol: it stands in a header until one is chosen.
+
+    A handshake over HTTP/2 has no key, and one over HTTP/1.1 must have one.
+    """
+    if not _told_protocol(settings):
+        return []
+    return [HeaderMutation(append=overwriting(HEADER_PROTOCOL, "%PROTOCOL%"))]
+
+
+def http2_options(settings: Settings) -> Http2ProtocolOptions | None:
+    """What a listener tells HTTP/2 clients; None: Envoy's defaults."""
+    held = settings.upgrades
+    return Http2ProtocolOptions(allow_connect=True) if held.paths and held.extended_connect else None
+
+
+def removed_headers(settings: Settings) -> list[str]:
+    """Headers that go before an engine is asked."""
+    return [HEADER_PROTOCOL] if _told_protocol(settings) else []
+
+
+def untouched() -> dict[str, Any]:
+    """Neither ext_proc nor the buffer: whoever waits for the body of an upgrade waits for ever."""
+    return {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
+
+
+def _unbuffered() -> Any:
+    return packed(BufferPerRoute(disabled=True))
+
+
+def _told_protocol(settings: Settings) -> bool:
+    held = settings.upgrades
+    return bool(held.paths) and held.check_handshakes and held.extended_connect
+
+
+def _with(action: RouteAction, cluster: str) -> RouteAction:
+    copied = RouteAction.parse(bytes(action))
+    copied.cluster = cluster
+    return copied
+
+
+def _match(path: str, *headers: HeaderMatcher) -> RouteMatch:
+    if path.endswith("/"):
+        return RouteMatch(prefix=path, headers=list(headers))
+    return RouteMatch(path=path, headers=list(headers))
+
+
+def _is_websocket() -> HeaderMatcher:
+    return HeaderMatcher(name="upgrade", string_match=StringMatcher(exact=WEBSOCKET, ignore_case=True))
+
+
+def _not(name: str, matcher: StringMatcher) -> HeaderMatcher:
+    """Absent counts as empty, so it is refused too."""
+    return HeaderMatcher(
+        name=name, string_match=matcher, invert_match=True, treat_missing_header_as_empty=True
+    )
+
+
+def _refusals(path: str) -> Iterator[Route]:
+    version = StringMatcher(exact=_VERSION)
+    for wrong in _wrong("sec-websocket-version", version, _NO_VERSIONS):
+        yield Route(
+            name="websocket-version",
+            match=_match(path, _is_websocket(), wrong),
+            direct_response=_refusal("Sec-WebSocket-Version must be 13"),
+            response_headers_to_add=[overwriting("sec-websocket-version", _VERSION)],
+            typed_per_filter_config=untouched(),
+        )
+    key = StringMatcher(safe_regex=RegexMatcher(regex=_KEY))
+    over_http1 = _not(HEADER_PROTOCOL, StringMatcher(exact=_HTTP2))
+    for wrong in _wrong("sec-websocket-key", key, _NO_KEYS):
+        yield Route(
+            name="websocket-key",
+            match=_match(path, _is_websocket(), wrong, over_http1),
+            direct_response=_refusal("Sec-WebSocket-Key must be 16 bytes in base64"),
+            typed_per_filter_config=untouched(),
+        )
+
+
+def _wrong(name: str, right: StringMatcher, others: tuple[str, ...]) -> Iterator[HeaderMatcher]:
+    """No value is right, or one of several is not.
+
+    Envoy matches each value of a header on its own and is content with one, so that an inverted match says
+    nothing of the others.
+    """
+    yield _not(name, right)
+    for regex in others:
+        yield HeaderMatcher(name=name, string_match=StringMatcher(safe_regex=RegexMatcher(regex=regex)))
+
+
+def _refusal(text: str) -> DirectResponseAction:
+    return DirectResponseAction(
+        status=_BAD_REQUEST, body=DataSource(inline_string=f"malformed WebSocket handshake: {text}\n")
+    )
+
+
+def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
+    held = settings.upgrades
+    # Envoy ends this with the answer to the handshake, so it is no limit of the WebSocket itself.
+    action.timeout = seconds(held.handshake_seconds)
+    action.idle_timeout = seconds(held.idle_seconds)
+    action.upgrade_configs = [RouteActionUpgradeConfig(upgrade_type=WEBSOCKET)]
+    action.hedge_policy = None
+    action.retry_policy = _refused_elsewhere(action.retry_policy, held.retry_statuses)
+    keys = []
+    if held.extended_connect:
+        option = HeaderValueOption(
+            header=HeaderValue(key="sec-websocket-key", value=_KEY_OF_HTTP2),
+            append_action=HeaderValueOptionHeaderAppendAction.ADD_IF_ABSENT,
+        )
+        keys.append(option)
+    return Route(
+        name=WEBSOCKET_ROUTE,
+        match=_match(path, _is_websocket()),
+        route=action,
+        request_headers_to_add=keys,
+        typed_per_filter_config=_headers_only(),
+    )
+
+
+def _refused_elsewhere(policy: RetryPolicy | None, statuses: tuple[int, ...]) -> RetryPolicy | None:
+    """A handshake that is refused has had no effect: the next engine may have WebSockets."""
+    if policy is not None and statuses:
+        policy.retry_on = f"{policy.retry_on},retriable-status-codes"
+        policy.retriable_status_codes = list(statuses)
+    return policy
+
+
+def _fallback(path: str, listener: ListenerSettings, settings: Settings, action: RouteAction) -> Route:
+    kept = settings.upgrades.passing(listener.session_header)
+    removals = [
+        HeaderMutation(
+            remove_on_match=HeaderMutationRemoveOnMatch(
+                key_matcher=StringMatcher(safe_regex=RegexMatcher(regex=regex))
+            )
+        )
+        for regex in all_but(kept)
+    ]
+    per_route = HeaderMutationPerRoute(mutations=Mutations(request_mutations=removals))
+    return Route(
+        name="fallback",
+        match=_match(
+            path,
+            HeaderMatcher(name="upgrade", present_match=True, invert_match=True),
+            # It asks for headers that the fallback would keep from the engine.
+            HeaderMatcher(name=":method", string_match=StringMatcher(exact="OPTIONS"), invert_match=True),
+        ),
+        route=action,
+        typed_per_filter_config={**_headers_only(), FALLBACK_FILTER: packed(per_route)},
+    )
+
+
+def _headers_only() -> dict[str, Any]:
+    """ext_proc is asked by the headers alone; whatever waits for a body is off."""
+    skip, send = ProcessingModeHeaderSendMode.SKIP, ProcessingModeHeaderSendMode.SEND
+    none = ProcessingModeBodySendMode.NONE
+    mode = ProcessingMode(
+        request_header_mode=send,
+        response_header_mode=skip,
+        request_body_mode=none,
+        response_body_mode=none,
+        request_trailer_mode=skip,
+        response_trailer_mode=skip,
+    )
+    asked = ExtProcPerRoute(overrides=ExtProcOverrides(processing_mode=mode))
+    return {EXT_PROC_FILTER: packed(asked), BUFFER_FILTER: _unbuffered()}

@@ -1,1 +1,0 @@
-"""OCSP staples of listeners' certificates, fetched ahead of need and kept on disk."""

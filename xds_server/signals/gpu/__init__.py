@@ -1,0 +1,1 @@
+"""Signals of GPUs: agents' reports and DCGM pages."""

@@ -1,0 +1,120 @@
+"""From a host's GPUs to one endpoint's signals. Pure.
+
+Of several GPUs the worst decides where one full, hot or broken GPU holds the engine up (memory, temperature,
+power, health); utilisation is their mean, memory in bytes their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.gpu.faults import health
+from fleet.gpu.reading import HELD_DOWN
+from fleet.load import signal_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fleet.gpu.reading import GpuReading, NodeReading
+    from fleet.load import Signal
+    from fleet.settings import FaultSettings
+
+
+class Part(NamedTuple):
+    """A GPU, or a MIG slice with the GPU that it is of."""
+
+    gpu: GpuReading
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSignals:
+    """What an endpoint's GPUs tell."""
+
+    signals: dict[str, Signal]
+    """Fields of `Load`; what is unknown is left out."""
+    until: float | None = None
+    """When a fault ends, so that the health score may be another one; None: not by itself."""
+    missing: bool = False
+    """Whether the endpoint names a GPU that is not there, or there is none at all."""
+
+
+def signals_of(
+    reading: NodeReading, wanted: tuple[str, ...], source: str, now: float, faults: FaultSettings
+) -> GpuSignals:
+    """Combine the wanted GPUs.
+
+    Args:
+        reading: of the endpoint's host.
+        wanted: UUIDs or indices of GPUs, UUIDs of MIG slices, or `GPU-UUID/INSTANCE` for a slice; empty: all
+            GPUs, and of those that are cut, all slices.
+        source: of the signals, `nvml` or `dcgm`.
+        now: on the clock of the reading.
+        faults: how long a fault counts.
+    """
+    parts = [part for gpu in reading.gpus for part in _parts(gpu, wanted)]
+    missing = not parts if not wanted else len(_found(parts, wanted)) < len(wanted)
+    if not parts:
+        return GpuSignals({}, missing=True)
+    gpus = {part.gpu.uuid: part.gpu for part in parts}.values()
+    rated = [health(gpu.events(now), now, faults) for gpu in gpus]
+    ends = [found.until for found in rated if found.until is not None]
+    held = [_held_down(gpu) for gpu in gpus if gpu.clocks_reasons is not None]
+    busy = [gpu.utilisation_ratio for gpu in gpus if gpu.utilisation_ratio is not None]
+    total = [part.memory_total_bytes for part in parts]
+    values = {
+        "gpu_memory_used_ratio": _highest(_ratio(p.memory_used_bytes, p.memory_total_bytes) for p in parts),
+        "gpu_memory_total_bytes": None if missing or None in total else sum(filter(None, total)),
+        "gpu_utilisation_ratio": _mean(busy),
+        "gpu_temperature_celsius": _highest(g.temperature_celsius for g in gpus),
+        "gpu_power_ratio": _highest(_ratio(g.power_watts, g.power_limit_watts) for g in gpus),
+        "gpu_throttled_ratio": _mean(held),
+        "gpu_health_score": min(found.score for found in rated),
+    }
+    made = {name: signal_of(name, value, reading.sampled_at, source) for name, value in values.items()}
+    return GpuSignals(
+        {name: found for name, found in made.items() if found is not None}, min(ends, default=None), missing
+    )
+
+
+def _parts(gpu: GpuReading, wanted: tuple[str, ...]) -> Iterator[Part]:
+    """The parts of a GPU that are wanted."""
+    whole = Part(gpu, gpu.memory_used_bytes, gpu.memory_total_bytes)
+    if gpu.uuid in wanted or (gpu.index is not None and str(gpu.index) in wanted):
+        yield whole
+        return
+    slices = [
+        Part(gpu, mig.memory_used_bytes, mig.memory_total_bytes)
+        for mig in gpu.mig_slices
+        if not wanted or mig.uuid in wanted or f"{gpu.uuid}/{mig.instance}" in wanted
+    ]
+    yield from slices
+    if not wanted and not slices:
+        yield whole
+
+
+def _found(parts: list[Part], wanted: tuple[str, ...]) -> set[str]:
+    names: set[str] = set()
+    for gpu in (part.gpu for part in parts):
+        names |= {gpu.uuid, str(gpu.index)}
+        for mig in gpu.mig_slices:
+            names |= {mig.uuid, f"{gpu.uuid}/{mig.instance}"}
+    return names & set(wanted)
+
+
+def _held_down(gpu: GpuReading) -> float:
+    return float(bool(HELD_DOWN & (gpu.clocks_reasons or frozenset())))
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

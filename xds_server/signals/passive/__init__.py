@@ -1,0 +1,1 @@
+"""Signals from Envoy's access log: what requests met."""

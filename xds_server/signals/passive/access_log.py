@@ -1,0 +1,231 @@
+"""The gRPC access log service: Envoys stream what became of each request.
+
+A stream lasts as long as its Envoy's thread likes, and only Envoy speaks on it. Whatever arrives, the stream
+goes on: an entry that cannot be read is counted and left out, and costs no other one, so no Envoy is ever
+told of a fault of ours, and its log never piles up there. All streams take turns with small batches of
+entries; between these the event loop serves everybody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from prometheus_client import Counter, Gauge
+
+from fleet.names import ACCESS_LOG_NAME
+from fleet.service.turns import Turns
+from xds_server.signals.passive.log_batches import batches_of, log_name
+from xds_server.signals.passive.log_entry import finished_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from prometheus_client import CollectorRegistry
+
+    from xds_server.signals.passive.served import Finished
+
+_log = logging.getLogger(__name__)
+
+MAX_STREAMS: Final = 20_000
+"""Each thread of each Envoy holds one."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Of messages of all streams that are being read: half a minute of the entries that one loop can read."""
+_OTHER: Final = "other"
+"""Label of clusters that are none of the pools."""
+_CODES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLogMetrics:
+    """What the access log counts."""
+
+    streams: Gauge
+    malformed: Counter
+    mended: Counter
+    faults: Counter
+    requests: Counter
+    retries: Counter
+    picks: Counter
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> AccessLogMetrics:
+        """Create the metrics in a registry."""
+        picks = Counter(
+            "warmroute_served_picks",
+            "Finished requests by what became of ext_proc's pick: honoured, elsewhere (after a retry, or the "
+            "endpoint had left) or none",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in ("honoured", "elsewhere", "none"):
+            picks.labels(outcome)
+        return cls(
+            Gauge(
+                "warmroute_access_log_streams", "Threads of Envoys that tell of requests", registry=registry
+            ),
+            Counter(
+                "warmroute_access_log_malformed",
+                "Access log messages and entries that could not be read, or for which there was no room",
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_access_log_mended",
+                "Access log entries with text that is no UTF-8, read without it",
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_access_log_faults",
+                "Access log entries lost by a fault of ours",
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_served_requests",
+                "Requests that Envoys finished, by pool and class of status; none: the client left before",
+                ["pool", "code_class"],
+                registry=registry,
+            ),
+            Counter(
+                "warmroute_served_retries",
+                "Attempts beyond the first, by pool",
+                ["pool"],
+                registry=registry,
+            ),
+            picks,
+        )
+
+
+class _PoolCounts:
+    """Label children of one pool, bound once: they are looked up for each request."""
+
+    __slots__ = ("by_class", "retries")
+
+    def __init__(self, metrics: AccessLogMetrics, pool: str) -> None:
+        self.by_class = [metrics.requests.labels(pool, name) for name in _CODES]
+        self.retries = metrics.retries.labels(pool)
+
+
+class AccessLogService:
+    """Serves `envoy.service.accesslog.v3.AccessLogService`; hands each finished request to `take`.
+
+    `on_request` hears of each too, for spans of sampled requests; it must not raise, and what it raises is
+    counted and logged once.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[Finished, float], None],
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.on_request: Callable[[Finished], None] | None = None
+        self._take = take
+        self._clock = clock
+        self._metrics = AccessLogMetrics.of(registry)
+        self._pools: dict[str, _PoolCounts] = {_OTHER: _PoolCounts(self._metrics, _OTHER)}
+        self._picks = [self._metrics.picks.labels(name) for name in ("honoured", "elsewhere", "none")]
+        self._turns = Turns(time.monotonic)
+        self._streams = self._bytes = 0
+        self._failing = self._full = False
+
+    @property
+    def listening(self) -> bool:
+        """Whether any Envoy tells us of its requests now: only then does silence say anything."""
+        return self._streams > 0
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server that has not started."""
+        method = grpc.stream_unary_rpc_method_handler(
+            self._serve, request_deserializer=None, response_serializer=None
+        )
+        handlers = {"StreamAccessLogs": method}
+        name = "envoy.service.accesslog.v3.AccessLogService"
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+
+    def follow(self, pools: Iterable[str]) -> None:
+        """Label requests by these pools; all others count as `other`."""
+        for pool in pools:
+            if pool not in self._pools:
+                self._pools[pool] = _PoolCounts(self._metrics, pool)
+
+    async def _serve(self, messages: Any, context: Any) -> bytes:
+        if self._streams >= MAX_STREAMS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_STREAMS} streams")
+        self._streams += 1
+        self._metrics.streams.set(self._streams)
+        try:
+            async for message in messages:
+                await self.read(message)
+        finally:
+            self._streams -= 1
+            self._metrics.streams.set(self._streams)
+        return b""  # An empty StreamAccessLogsResponse.
+
+    async def read(self, message: bytes) -> None:
+        """Take in one message, batch by batch; it never raises for what the message holds.
+
+        One for which there is no room is counted and left out.
+        """
+        if self._bytes + len(message) > MAX_BYTES:
+            self._metrics.malformed.inc()
+            if not self._full:
+                text = "%d bytes of access logs wait to be read (allowed: %d): a message is left out"
+                _log.warning(text, self._bytes, MAX_BYTES)
+            self._full = True
+            return
+        self._bytes += len(message)
+        try:
+            await self._read(message)
+        finally:
+            self._bytes -= len(message)
+        self._full = self._full and self._bytes > 0
+
+    async def _read(self, message: bytes) -> None:
+        if (name := log_name(message)) not in ("", ACCESS_LOG_NAME):
+            _log.warning("an Envoy sends an access log of another name, %.40r", name)
+        batches = batches_of(message, self._metrics.mended.inc)
+        while True:
+            async with self._turns:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                self._take_in(batch)
+
+    def _take_in(self, entries: list[Any]) -> None:
+        now = self._clock()
+        for entry in entries:
+            if entry is None:
+                self._metrics.malformed.inc()
+                continue
+            try:
+                finished = finished_of(entry)
+            except (ValueError, OverflowError):
+                self._metrics.malformed.inc()
+                continue
+            if finished is None:
+                continue
+            try:
+                self._take(finished, now)
+                if finished.established:
+                    continue  # Its end counts and has the span.
+                self._count(finished)
+                if self.on_request is not None:
+                    self.on_request(finished)
+            except Exception:  # noqa: BLE001 - the one edge: a fault of ours must end no stream of an Envoy
+                self._metrics.faults.inc()
+                if not self._failing:
+                    _log.exception("an access log entry was lost")
+                self._failing = True
+
+    def _count(self, finished: Finished) -> None:
+        counts = self._pools.get(finished.cluster) or self._pools[_OTHER]
+        counts.by_class[min(max(finished.status // 100, 0), 5)].inc()
+        if finished.attempts > 1:
+            counts.retries.inc(finished.attempts - 1)
+        if not finished.picked:
+            self._picks[2].inc()
+        else:
+            self._picks[0 if finished.picked == finished.address else 1].inc()

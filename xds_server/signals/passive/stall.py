@@ -1,0 +1,193 @@
+"""Which engines hang: requests of ours are there and no sign of life. Pure, over the whole fleet at a time.
+
+That requests are there ext_proc's workers tell, who have them in flight. Of those that went by weights, or
+where there is no worker, the pool's answers tell: see `owed.py`.
+
+Signs of life: an answer that Envoys saw to its end, and any movement of the engine's own counters. Where no
+Envoy tells of its requests, the end of a request's stream is one too, unless the engine has counters; a
+client that gives up ends its stream as well.
+
+One endpoint's states:
+
+    WORKING --- requests are there and no sign of life for the allowed time ---> STALLED
+    STALLED --- a sign of life; or its page answers again ---------------------> WORKING
+    STALLED --- nothing there for the time of a half-open, its port connects ---> WORKING, on trial
+
+The allowed time is `after` when the page gives the engine away: it tells of fewer requests than have been in
+flight since the page before (a frozen engine's gauges), or it answered lately and has not for that time.
+Otherwise silence may be a long prefill: SLOW_FACTOR times as long where the engine's counters were seen to
+move between completions, else BLIND_FACTOR times (such counters stand still during long answers). It need
+not be more than SURPRISE_FACTOR times what nearly all requests there have taken, from start to end.
+The half-open takes HALF_OPEN_FACTOR times `after`, doubled by every trial in a row that failed, up to
+MOST_DOUBLINGS. On trial the same rules count anew. Requests in flight unknown (no ext_proc) and nobody
+found hanging: no verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from xds_server.signals.passive.owed import Owed, Spread
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+
+SLOW_FACTOR: Final = 5.0
+BLIND_FACTOR: Final = 30.0
+SURPRISE_FACTOR: Final = 5.0
+HALF_OPEN_FACTOR: Final = 5.0
+MOST_DOUBLINGS: Final = 3
+_PAGES: Final = 2.5
+"""Scrape intervals in which a page has surely told: without a completion for so long, a counter that moves
+moves by itself; and without a page that gives the engine away, no verdict comes sooner."""
+
+
+class Timing(NamedTuple):
+    """Lengths of time, in seconds."""
+
+    after: float
+    """`signals.stalled_after_seconds`."""
+    stale_after: float
+    scrape_interval: float
+    scrape_timeout: float
+
+
+class Seen(NamedTuple):
+    """What is known at one moment, one number a row."""
+
+    in_flight: FloatArray
+    """Requests of ours; NaN: unknown."""
+    finished_total: FloatArray
+    """Streams of requests that have ended: answers, failures and clients that left."""
+    answered: IntArray
+    """Answers to the end that Envoys told of since the last step."""
+    listening: bool
+    """Whether any Envoy tells."""
+    progress: FloatArray
+    """The engine's counters; NaN: unknown."""
+    busy: FloatArray
+    """Requests that the page tells of, running or waiting; NaN: unknown."""
+    page_at: FloatArray
+    """When the newest page was read; -inf: never."""
+    duration: FloatArray
+    """P99 of whole requests there, lately, in seconds; NaN: unknown."""
+    spread: Spread | None = None
+    """What went by weights; None: unknown."""
+    reachable: FloatArray | None = None
+    """0: its port gives no connection; NaN: unknown. None: of nobody anything is known."""
+
+
+class StallDetector:
+    """The state of every endpoint, one row each. `now` in seconds, never earlier than before."""
+
+    def __init__(self) -> None:
+        self._owed = Owed()
+        self._stalled: BoolArray = np.empty(0, np.bool_)
+        self._silent: BoolArray = np.empty(0, np.bool_)
+        self._lively: BoolArray = np.empty(0, np.bool_)
+        self._trials: IntArray = np.empty(0, np.int64)
+        empty: FloatArray = np.empty(0)
+        self._moved_at = self._completed_at = self._begun_at = self._idle_at = self._stalled_at = empty
+        self._finished = self._progress = self._page_at = self._least = self._settled = empty
+
+    def relay(self, source: IntArray) -> None:
+        """Follow a changed membership (see `rows.relaid`)."""
+        self._owed.relay(source)
+        for name in ("_stalled", "_silent", "_lively"):
+            setattr(self, name, relaid(getattr(self, name), source, False))
+        self._trials = relaid(self._trials, source, 0)
+        for name in ("_moved_at", "_completed_at", "_stalled_at", "_page_at"):
+            setattr(self, name, relaid(getattr(self, name), source, -np.inf))
+        # +inf: not so now. Of `_begun_at` nothing is in flight, of `_idle_at` something is.
+        for name in ("_begun_at", "_idle_at"):
+            setattr(self, name, relaid(getattr(self, name), source, np.inf))
+        for name in ("_finished", "_progress"):
+            setattr(self, name, relaid(getattr(self, name), source, np.nan))
+        for name in ("_least", "_settled"):
+            setattr(self, name, relaid(getattr(self, name), source, 0.0))
+
+    def doubt(self, rows: IntArray, now: float) -> None:
+        """Hold newcomers for hanging, as before a restart, until they show life or are tried half open.
+
+        That their page answers is no sign: it may have done so all the time.
+        """
+        self._stalled[rows] = True
+        self._stalled_at[rows] = now
+
+    def step(self, seen: Seen, now: float, timing: Timing) -> FloatArray:
+        """Take in what is known and return 1 for who hangs, 0 for who does not, NaN where it is unknown."""
+        known = np.isfinite(seen.in_flight)
+        held = known & (seen.in_flight > 0)
+        self._begun_at = np.where(held, np.minimum(self._begun_at, now), np.inf)
+        life = self._sign_of_life(seen, held, now, timing)
+        self._owed.add(seen.spread, life | self._stalled, now)
+        page_lost = np.isfinite(seen.page_at) & (now - seen.page_at >= _missed(timing))
+        some = held | self._owed.enough(seen.spread, page_lost | (seen.busy > 0), now)
+        self._begun_at = np.where(some & ~held, self._owed.since, self._begun_at)
+        self._idle_at = np.where(some, np.inf, np.minimum(self._idle_at, now))
+        self._note_page(seen, held)
+        self._recover(seen, life, now, timing)
+        since = np.maximum(self._moved_at, self._begun_at)
+        given_away, silent = self._given_away(seen, since, now, timing)
+        patient = timing.after * np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR)
+        patient = np.fmin(patient, np.maximum(SURPRISE_FACTOR * seen.duration, timing.after))
+        allowed = np.where(given_away, timing.after, np.maximum(patient, _PAGES * timing.scrape_interval))
+        hangs = some & ~self._stalled & (now - since >= allowed)
+        self._stalled |= hangs
+        self._silent = np.where(hangs, silent, self._silent)
+        self._stalled_at = np.where(hangs, now, self._stalled_at)
+        return np.where(known | self._stalled, self._stalled.astype(np.float64), np.nan)
+
+    def _sign_of_life(self, seen: Seen, held: BoolArray, now: float, timing: Timing) -> BoolArray:
+        has_counters = np.isfinite(seen.progress)
+        # Of an engine in doubt the first page shows where its counters stand, and not that they move.
+        told_before = np.isfinite(self._progress) | ~self._stalled
+        moved = has_counters & told_before & (seen.progress != self._progress)
+        completed = seen.answered > 0
+        if not seen.listening:
+            ended = np.isfinite(self._finished) & (seen.finished_total != self._finished)
+            completed |= ended & ~has_counters
+        without = now - np.maximum(self._completed_at, self._begun_at)
+        lasting = without > _PAGES * timing.scrape_interval
+        self._lively |= moved & held & lasting & np.isfinite(self._progress)
+        self._progress = np.where(has_counters, seen.progress, self._progress)
+        self._finished = seen.finished_total
+        life: BoolArray = moved | completed
+        self._moved_at = np.where(life, now, self._moved_at)
+        self._completed_at = np.where(completed, now, self._completed_at)
+        return life
+
+    def _note_page(self, seen: Seen, held: BoolArray) -> None:
+        """Keep how many requests have been in flight throughout from one page to the next."""
+        in_flight = np.where(held, seen.in_flight, 0.0)
+        self._least = np.minimum(self._least, in_flight)
+        renewed = seen.page_at > self._page_at
+        self._settled = np.where(renewed, self._least, self._settled)
+        self._least = np.where(renewed, in_flight, self._least)
+        self._page_at = np.maximum(self._page_at, seen.page_at)
+
+    def _recover(self, seen: Seen, life: BoolArray, now: float, timing: Timing) -> None:
+        back = self._silent & (seen.page_at > self._stalled_at)
+        alive = self._stalled & (life | back)
+        self._moved_at = np.where(alive, now, self._moved_at)
+        self._trials = np.where(life, 0, self._trials)
+        wait = timing.after * HALF_OPEN_FACTOR * 2.0 ** np.minimum(self._trials, MOST_DOUBLINGS)
+        idle = now - np.maximum(self._idle_at, self._stalled_at)
+        on_trial = self._stalled & ~alive & (idle >= wait)
+        if seen.reachable is not None:
+            on_trial &= seen.reachable != 0
+        self._trials = np.where(on_trial, self._trials + 1, self._trials)
+        self._stalled &= ~(alive | on_trial)
+
+    def _given_away(
+        self, seen: Seen, since: FloatArray, now: float, timing: Timing
+    ) -> tuple[BoolArray, BoolArray]:
+        """Whose page shows that it hangs, and whose page has fallen silent."""
+        frozen = (seen.page_at >= since) & (seen.busy < self._settled)
+        silent = (now - seen.page_at >= _missed(timing)) & (since - seen.page_at <= timing.stale_after)
+        return frozen | silent, silent
+
+
+def _missed(timing: Timing) -> float:
+    """After how many seconds without a page one that was to come has surely been missed."""
+    return max(timing.after, timing.scrape_interval + timing.scrape_timeout)

@@ -1,0 +1,1 @@
+"""Signals that engines publish: metrics pages, one file an engine kind."""

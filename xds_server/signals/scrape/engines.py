@@ -1,0 +1,60 @@
+"""The kinds of engine whose metrics pages can be read: a new one is a file beside this and a line below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from xds_server.signals.scrape.auto import AutoReader
+from xds_server.signals.scrape.llama_cpp import LLAMA_CPP
+from xds_server.signals.scrape.reader import TableReader
+from xds_server.signals.scrape.sglang import SGLANG
+from xds_server.signals.scrape.tensorrt_llm import TENSORRT_LLM
+from xds_server.signals.scrape.tgi import TGI
+from xds_server.signals.scrape.triton import TRITON
+from xds_server.signals.scrape.vllm import VLLM
+
+if TYPE_CHECKING:
+    from fleet.load import Load
+    from fleet.settings import SignalSettings
+    from xds_server.signals.scrape.table import Table
+
+
+class EngineReader(Protocol):
+    """Reads one endpoint's pages, one after the other; it remembers what windows need."""
+
+    malformed_lines: int
+    """Lines of the newest page that carry a wanted name and could not be read."""
+
+    @property
+    def beside(self) -> str:
+        """Name of a second page that is fetched beside the next one; empty: none."""
+        ...
+
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
+        """Turn a page into a load: what cannot be read is unknown, which is None.
+
+        `beside` is the second page, or None where it was not asked for or did not come.
+
+        Raises:
+            PageError: too many lines of it would be read.
+        """
+        ...
+
+
+ENGINES: Final[dict[str, Table]] = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "triton": TRITON,
+    "tgi": TGI,
+    "llama.cpp": LLAMA_CPP,
+    # Last, because its old names have no prefix: a page that is another kind's may have them too.
+    "tensorrt-llm": TENSORRT_LLM,
+}
+"""Engine kind to the table of its metrics; kinds are tried in this order where the kind is `auto`."""
+
+
+def reader_of(kind: str, address: str, settings: SignalSettings) -> EngineReader:
+    """Make a reader for an endpoint: `auto`, or a kind of `ENGINES`."""
+    if kind == "auto":
+        return AutoReader(ENGINES, address, settings)
+    return TableReader(ENGINES[kind], address, settings)

@@ -1,0 +1,348 @@
+"""Scraping: one task an endpoint, each on its own timer, so that a slow engine delays nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin
+
+import xxhash
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from fleet.load import Load, same_values, signal
+from xds_server.http1.client import FetchError
+from xds_server.http1.turn import Portions, Turn
+from xds_server.signals.passive.reach import Reach
+from xds_server.signals.scrape.aside import Aside, Cost
+from xds_server.signals.scrape.engines import reader_of
+from xds_server.signals.scrape.fetch import PageFetcher, at_own_port
+from xds_server.signals.scrape.page import PageError
+from xds_server.tls.engine_tls import plaintext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fleet.endpoint import Endpoint, Membership
+    from fleet.settings import LimitSettings, SignalSettings
+    from xds_server.signals.scrape.engines import EngineReader
+    from xds_server.tls.engine_tls import EngineTls
+
+_log = logging.getLogger(__name__)
+
+_SOURCE: Final = "scrape"
+_UNKNOWN: Final = Load()
+_FIRST_SPREAD_SECONDS: Final = 0.25
+"""First scrapes come within this time however long the interval is: serving starts after them."""
+_ASK_AGAIN_SECONDS: Final = 60.0
+"""A second page that the engine refuses (llama.cpp without slots) is asked for again after this time."""
+_SERVER_ERROR: Final = 500
+_KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
+_CONNECTED: Final = frozenset(("timeout", "http_status", "too_large", "protocol"))
+"""Kinds of failure that come over a connection."""
+_ANSWERED: Final = frozenset(("", "http_status", "too_large", "protocol", "internal"))
+"""Kinds of failure, and none, that come after an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeMetrics:
+    """What scraping counts."""
+
+    scrapes: Counter
+    failures: Counter
+    malformed_lines: Counter
+    failing_endpoints: Gauge
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> ScrapeMetrics:
+        """Create the metrics in a registry, with every kind of failure at 0."""
+        failures = Counter(
+            "warmroute_scrape_failures",
+            "Scrapes of engines' metrics pages that failed, by kind",
+            ["kind"],
+            registry=registry,
+        )
+        for kind in _KINDS:
+            failures.labels(kind)
+        return cls(
+            Counter("warmroute_scrapes", "Scrapes of engines' metrics pages tried", registry=registry),
+            failures,
+            Counter(
+                "warmroute_scrape_malformed_lines",
+                "Lines of metrics pages that carry a wanted name and cannot be read",
+                registry=registry,
+            ),
+            Gauge(
+                "warmroute_scrape_failing_endpoints",
+                "Endpoints whose newest scrape failed",
+                registry=registry,
+            ),
+        )
+
+
+@dataclass(slots=True)
+class _Target:
+    endpoint: Endpoint
+    load: Load = _UNKNOWN
+    failing: str = ""
+    """Kind of the newest scrape's failure; empty when it went well."""
+    cost: Cost = field(default_factory=Cost)
+    """Of reading its pages."""
+    beside_after: float = 0.0
+    """When the second page is worth asking for again, on the scraper's clock."""
+    task: asyncio.Task[None] | None = None
+
+    def same_source(self, endpoint: Endpoint) -> bool:
+        """Whether the endpoint is still read from the same place in the same way."""
+        held = self.endpoint
+        same = held.metrics_url == endpoint.metrics_url and held.screened is endpoint.screened
+        return same and held.engine == endpoint.engine
+
+
+class Scraper:
+    """Keeps the newest load of every endpoint. All calls come from one running event loop."""
+
+    def __init__(
+        self,
+        signals: SignalSettings,
+        limits: LimitSettings,
+        registry: CollectorRegistry | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        make_reader: Callable[[str, str, SignalSettings], EngineReader] = reader_of,
+        engine_tls: EngineTls = plaintext,
+        reach: Reach | None = None,
+    ) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after a scrape that changed what an endpoint's load says."""
+        self.on_doubt: Callable[[str, bool], None] = lambda _address, _refused: None
+        """Called after a scrape that speaks of a restart or a fault of an endpoint's engine, with its address
+        and whether its port refused the connection."""
+        self._signals = signals
+        self._clock = clock
+        self._make_reader = make_reader
+        self._engine_tls = engine_tls
+        self._reach = Reach() if reach is None else reach
+        self._away: set[str] = set()
+        """Whose load says that it is unreachable."""
+        self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
+        self._targets: dict[str, _Target] = {}
+        self._fetcher = PageFetcher(limits.metrics_page_bytes)
+        self._turn = Turn()
+        self._starts = Portions[str](self._follow_target, "scrapes to begin")
+        self._aside = Aside()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._synced = asyncio.Event()
+        # Kept beside the targets: to look at all of them after each scrape would cost their square.
+        self._untried: set[str] = set()
+        self._failing: set[str] = set()
+
+    def update(self, membership: Membership) -> None:
+        """Start and stop tasks as endpoints come and go; another metrics URL or engine starts anew."""
+        wanted = membership.by_address
+        for address in list(self._targets):
+            if address not in wanted or not self._targets[address].same_source(wanted[address]):
+                self._stop(self._targets.pop(address))
+                for held in (self._untried, self._failing, self._away):
+                    held.discard(address)
+        for address, endpoint in wanted.items():
+            if address not in self._targets:
+                self._start(endpoint)
+        unscraped = [endpoint.address for endpoint in wanted.values() if not at_own_port(endpoint)]
+        self._reach.keep({address: endpoint.pool for address, endpoint in wanted.items()}, unscraped)
+        self._note_state()
+
+    def reconfigure(self, signals: SignalSettings) -> None:
+        """Take other settings; when they differ, every window starts again and loads are kept to age out."""
+        if signals == self._signals:
+            return
+        self._signals = signals
+        untried = frozenset(self._untried)
+        for address, target in list(self._targets.items()):
+            self._stop(target)
+            self._start(target.endpoint)
+            renewed = self._targets[address]
+            renewed.load, renewed.failing = target.load, target.failing
+            if address not in untried:
+                self._untried.discard(address)
+
+    def loads(self) -> Mapping[str, Load]:
+        """Address to newest load, for every endpoint; all unknown before its first page.
+
+        Who is unreachable also depends on what Envoys tell and on the others of the pool, so it is looked up.
+        """
+        away = self._reach.away(self._clock())
+        for address in self._away | (away.keys() & self._targets.keys()):
+            self._set_reachable(self._targets[address], away.get(address))
+        return {address: target.load for address, target in self._targets.items()}
+
+    def answering(self) -> frozenset[str]:
+        """Endpoints whose newest scrape got an answer of any kind: somebody is there."""
+        return frozenset(
+            address
+            for address, target in self._targets.items()
+            if address not in self._untried and target.failing in _ANSWERED
+        )
+
+    async def first_sync(self, timeout_seconds: float) -> bool:
+        """Wait until every endpoint has been tried once; returns whether that came in time."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._synced.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Stop every task and close every connection."""
+        for target in self._targets.values():
+            self._stop(target)
+        self._targets.clear()
+        self._starts.clear()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        self._fetcher.close()
+
+    def _start(self, endpoint: Endpoint) -> None:
+        self._targets[endpoint.address] = _Target(endpoint)
+        self._untried.add(endpoint.address)
+        self._starts.add(endpoint.address)
+
+    def _follow_target(self, address: str) -> None:
+        if (target := self._targets.get(address)) is not None:
+            target.task = asyncio.create_task(self._follow(target), name=f"scrape {address}")
+
+    def _stop(self, target: _Target) -> None:
+        task = target.task
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _note_state(self) -> None:
+        self._metrics.failing_endpoints.set(len(self._failing))
+        if self._untried:
+            self._synced.clear()
+        else:
+            self._synced.set()
+
+    async def _follow(self, target: _Target) -> None:
+        endpoint, interval = target.endpoint, self._signals.scrape_interval_seconds
+        reader = self._make_reader(endpoint.engine, endpoint.address, self._signals)
+        offset = phase(endpoint.address)
+        await asyncio.sleep(offset * min(interval, _FIRST_SPREAD_SECONDS))
+        while True:
+            await self._turn.take()
+            await self._scrape(target, reader)
+            pause = target.cost.pause(interval, self._signals.stale_after_seconds)
+            # The next moment of this endpoint's own grid: a slow scrape skips moments, it shifts none.
+            await asyncio.sleep(pause + interval - (self._clock() + pause - offset * interval) % interval)
+
+    async def _scrape(self, target: _Target, reader: EngineReader) -> None:
+        self._metrics.scrapes.inc()
+        before, own = target.load, at_own_port(target.endpoint)
+        try:
+            began = self._clock()
+            seconds = self._signals.scrape_timeout_seconds
+            page = await self._fetch(target, target.endpoint.metrics_url, seconds)
+            now = self._clock()
+            beside = None
+            if reader.beside:
+                beside = await self._fetch_beside(target, reader.beside, now, now - began)
+            size = len(page) + len(beside or b"")
+            load = await self._aside.run(target.cost, size, partial(reader.read, page, now, beside))
+            self._metrics.malformed_lines.inc(reader.malformed_lines)
+        except FetchError as error:
+            self._failed(target, error)
+        except PageError as error:
+            self._failed(target, FetchError("too_large", str(error)))
+        except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
+            self._faulted(target)
+        else:
+            if own:
+                self._reach.connected(target.endpoint.address)
+            target.load = load
+            away_at = self._reach.away_at(target.endpoint.address, now)
+            self._set_reachable(target, away_at, now if own else None)
+            if target.failing:
+                _log.info("%s: metrics are read again", target.endpoint.address)
+            target.failing = ""
+            if _restarted(before, load):
+                self.on_doubt(target.endpoint.address, False)
+        if not same_values(before, target.load):
+            self.on_change()
+        self._untried.discard(target.endpoint.address)
+        if target.failing:
+            self._failing.add(target.endpoint.address)
+        else:
+            self._failing.discard(target.endpoint.address)
+        self._note_state()
+
+    async def _fetch_beside(self, target: _Target, path: str, now: float, used: float) -> bytes | None:
+        """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
+        left = self._signals.scrape_timeout_seconds - used
+        if now < target.beside_after or left <= 0:
+            return None
+        try:
+            url = urljoin(target.endpoint.metrics_url, path)
+            return await self._fetch(target, url, left)
+        except FetchError as error:
+            if error.kind == "http_status":
+                target.beside_after = now + _ASK_AGAIN_SECONDS
+            return None
+
+    async def _fetch(self, target: _Target, url: str, seconds: float) -> bytes:
+        endpoint = target.endpoint
+        # As the pool's engines are spoken to; a page elsewhere has a certificate of its own.
+        dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
+        return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened)
+
+    def _failed(self, target: _Target, error: FetchError) -> None:
+        endpoint = target.endpoint
+        self._metrics.failures.labels(error.kind).inc()
+        # Only the engine's own port says something about the engine: a separate exporter does not. What
+        # other signals said stays, to age out by itself.
+        own = at_own_port(endpoint)
+        refused = own and error.kind == "refused"
+        now = self._clock()
+        if refused or (own and (error.unconnected or error.no_route)):
+            self._reach.missed(endpoint.address, now, refused=refused)
+        elif own and error.kind in _CONNECTED:
+            self._reach.connected(endpoint.address)
+        elif own:
+            self._reach.unclear(endpoint.address)
+        self._set_reachable(target, self._reach.away_at(endpoint.address, now))
+        if target.failing != error.kind:
+            # Without the URL: it may carry a password.
+            _log.warning("%s: no metrics: %s", endpoint.address, error)
+        target.failing = error.kind
+        if refused or (own and (error.status or 0) >= _SERVER_ERROR):
+            self.on_doubt(endpoint.address, refused)
+
+    def _set_reachable(self, target: _Target, away_at: float | None, there_at: float | None = None) -> None:
+        """Note that an endpoint is unreachable since a try, or answered; with neither that is unknown."""
+        address = target.endpoint.address
+        value, at = (1.0, there_at) if away_at is None else (0.0, away_at)
+        (self._away.discard if away_at is None else self._away.add)(address)
+        reachable = None if at is None else signal(value, at, _SOURCE)
+        if reachable != target.load.reachable:
+            target.load = replace(target.load, reachable=reachable)
+
+    def _faulted(self, target: _Target) -> None:
+        self._metrics.failures.labels("internal").inc()
+        self._set_reachable(target, self._reach.away_at(target.endpoint.address, self._clock()))
+        if target.failing != "internal":
+            _log.exception("%s: reading its metrics failed in Warmroute itself", target.endpoint.address)
+        target.failing = "internal"
+
+
+def _restarted(before: Load, load: Load) -> bool:
+    """Whether the engine's counters began anew."""
+    held, told = before.progress_total, load.progress_total
+    return held is not None and told is not None and told.value < held.value
+
+
+def phase(address: str) -> float:
+    """Where in the interval an endpoint is scraped, 0 to 1: the same in every run, spread over the fleet."""
+    return float(xxhash.xxh3_64_intdigest(address.encode()) / 2**64)

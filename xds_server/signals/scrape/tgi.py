@@ -1,0 +1,34 @@
+"""Text Generation Inference. It tells neither its KV cache's use nor a time to first token.
+
+Source: its metrics reference (https://huggingface.co/docs/text-generation-inference/reference/metrics).
+Counters have no `_total`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xds_server.signals.scrape.rules import Moving, Rate, Ratio, Total, Variance
+from xds_server.signals.scrape.table import Table, histogram, metric
+
+_PROMPT_BUCKETS, _PROMPT_SUM, _PROMPT_COUNT = histogram("tgi_request_input_length")
+_, _ANSWER_SUM, _ANSWER_COUNT = histogram("tgi_request_generated_tokens")
+
+TGI: Final = Table(
+    marks=("tgi_",),
+    fields={
+        "queue_depth": Total(metric("tgi_queue_size")),
+        "running": Total(metric("tgi_batch_current_size")),
+        "prompt_tokens_per_second": Rate(_PROMPT_SUM),
+        "generation_tokens_per_second": Rate(_ANSWER_SUM),
+        "prompt_tokens_mean": Ratio(_PROMPT_SUM, _PROMPT_COUNT),
+        "prompt_tokens_variance": Variance(_PROMPT_BUCKETS),
+        "generation_tokens_mean": Ratio(_ANSWER_SUM, _ANSWER_COUNT),
+        "progress_total": Moving(
+            metric("tgi_request_count"),
+            metric("tgi_request_success"),
+            metric("tgi_batch_inference_success"),
+            _ANSWER_SUM,
+        ),
+    },
+)

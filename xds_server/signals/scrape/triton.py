@@ -1,0 +1,80 @@
+"""Triton Inference Server with the TensorRT-LLM backend, or another: then the core's metrics only.
+
+Source: the READMEs of `triton-inference-server/server` and `tensorrtllm_backend`. The page stands at port
+8002, so `metrics_url` has to be set. One series a model and version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from xds_server.signals.scrape.rules import (
+    Either,
+    Highest,
+    HighestShare,
+    Mean,
+    Moving,
+    Product,
+    Quantile,
+    Total,
+)
+from xds_server.signals.scrape.table import Table, metric
+
+if TYPE_CHECKING:
+    from xds_server.signals.scrape.table import Metric
+
+
+def _requests(kind: str) -> Metric:
+    return metric("nv_trt_llm_request_metrics", request_type=kind)
+
+
+def _blocks(kind: str) -> Metric:
+    return metric("nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind)
+
+
+# Off unless Triton runs with --metrics-config histogram_latencies=true.
+_FIRST_ANSWER = metric("nv_inference_first_response_histogram_ms_bucket")
+_MILLISECONDS = 0.001
+
+TRITON: Final = Table(
+    marks=("nv_trt_llm_", "nv_inference_"),
+    fields={
+        "memory_used_ratio": Highest(_blocks("fraction")),
+        "queue_depth": Either(
+            Total(_requests("waiting")), Total(metric("nv_inference_pending_request_count"))
+        ),
+        "running": Total(_requests("scheduled")),
+        "latency_p50_seconds": Quantile(_FIRST_ANSWER, 0.5, _MILLISECONDS),
+        "latency_p99_seconds": Quantile(_FIRST_ANSWER, 0.99, _MILLISECONDS),
+        "kv_capacity_tokens": Product(_blocks("max"), _blocks("tokens_per")),
+        "batch_limit": Total(_requests("max")),
+        "progress_total": Moving(
+            metric("nv_inference_request_success"),
+            metric("nv_inference_request_failure"),
+            metric("nv_inference_count"),
+            metric("nv_inference_exec_count"),
+            metric("nv_trt_llm_general_metrics", general_type="iteration_counter"),
+        ),
+        "gpu_memory_used_ratio": HighestShare(
+            metric("nv_gpu_memory_used_bytes"), metric("nv_gpu_memory_total_bytes")
+        ),
+        "gpu_memory_total_bytes": Total(metric("nv_gpu_memory_total_bytes")),
+        "gpu_utilisation_ratio": Mean(metric("nv_gpu_utilization")),
+        "gpu_power_ratio": HighestShare(metric("nv_gpu_power_usage"), metric("nv_gpu_power_limit")),
+    },
+    # All but the queue is of one backend, or can be switched off.
+    optional=frozenset(
+        (
+            "memory_used_ratio",
+            "running",
+            "latency_p50_seconds",
+            "latency_p99_seconds",
+            "kv_capacity_tokens",
+            "batch_limit",
+            "gpu_memory_used_ratio",
+            "gpu_memory_total_bytes",
+            "gpu_utilisation_ratio",
+            "gpu_power_ratio",
+        )
+    ),
+)

@@ -1,0 +1,1 @@
+"""What survives a restart: the last good state and overrides."""

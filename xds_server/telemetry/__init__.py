@@ -1,0 +1,1 @@
+"""Spans and metrics of weights, pushes and requests."""

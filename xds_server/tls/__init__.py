@@ -1,0 +1,1 @@
+"""Certificates that xds_server uses or serves: secrets, tickets, OCSP staples."""

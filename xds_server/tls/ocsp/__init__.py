@@ -1,0 +1,1 @@
+"""OCSP staples: asked for, checked, kept."""
