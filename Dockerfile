@@ -6,11 +6,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY fleet fleet
 COPY xds_server xds_server
 COPY ext_proc ext_proc
-COPY gpu_agent gpu_agent
-COPY doctor doctor
-COPY cli cli
-COPY simulator simulator
-COPY bench bench
+COPY warmroute warmroute
 RUN /opt/warmroute/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim-bookworm

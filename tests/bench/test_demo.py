@@ -98,7 +98,7 @@ def started_below(directory: Path) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signals, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "warmroute.demo.app", "--seconds", "60", "--engines", "2", "--json"),
+        *(sys.executable, "-m", "bench.demo", "--seconds", "60", "--engines", "2", "--json"),
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -155,8 +155,11 @@ def test_suspending_gives_the_terminal_back_and_takes_it_again(view: Terminal) -
 
 
 def test_a_fault_of_its_own_gives_the_terminal_back(told: Any) -> None:
-    broken = "import warmroute.cli.top, warmroute.cli.view.table\ndef bad(*_):\n    raise ZeroDivisionError\ncli.top.live = bad\n"
-    code = f"{broken}import sys; from warmroute.cli.main import main; sys.exit(main(['top', '--admin', {told.url!r}]))"
+    code = (
+        "import sys\nfrom warmroute.cli import main, top\n"
+        "def bad(*_):\n    raise ZeroDivisionError\ntop.live = bad\n"
+        f"sys.exit(main.main(['top', '--admin', {told.url!r}]))"
+    )
     with Terminal([sys.executable, "-c", code]) as terminal:
         assert terminal.ended() == 1
         assert "ZeroDivisionError" in terminal.raw

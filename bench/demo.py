@@ -1,0 +1,10 @@
+"""The demo as a bench: the same workload by Envoy alone, then with Warmroute; `--json` prints its targets."""
+
+from __future__ import annotations
+
+import sys
+
+from warmroute.demo.app import main
+
+if __name__ == "__main__":
+    sys.exit(main())
