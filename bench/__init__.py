@@ -1,1 +1,1 @@
-"""Every figure that the README states, as a command."""
+"""Every figure that the documents state, as a command."""

@@ -1,7 +1,7 @@
-"""Every command of README.md and docs/operations.md works as it is typed, one after the other.
+"""Every command of README, quickstart and operations works as it is typed, one after the other.
 
 They run on a host of their own as far as that goes without privileges: a folder, and ports in the place of
-those that the documents name or that are defaults. Engines are the simulated ones that the README starts.
+those that the documents name or that are defaults. Engines are the simulated ones that the quickstart starts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 120.0
-DOCUMENTS = ("README.md", "docs/operations.md")
+QUICKSTART = "docs/quickstart.md"
+DOCUMENTS = ("README.md", QUICKSTART, "docs/operations.md")
 NOT_RUN = {
     ("README.md", "make demo"): "tests/bench/test_demo.py runs the demo on a terminal",
     ("README.md", "make test"): "this test is part of it",
-    ("README.md", ". .venv/bin/activate"): "the tests run in an environment of their own",
+    (QUICKSTART, ". .venv/bin/activate"): "the tests run in an environment of their own",
 }
 """Lines that cannot be run here, each with its reason."""
 ENGINE = "warmroute engine"
@@ -74,10 +75,10 @@ class Host:
         self.ports = {port: free_port() for port in named}
         self.replaced = {f"127.0.0.1:{port}": f"127.0.0.1:{free}" for port, free in self.ports.items()}
         for number in (1, 2):
-            # As README.md and docs/operations.md call the engines.
+            # As docs/quickstart.md and docs/operations.md call the engines.
             engine = self.replaced[f"127.0.0.1:801{number}"]
             self.replaced |= {f"10.0.0.1{number}:8000": engine, f"10.0.0.{number}:8000": engine}
-        (folder / "warmroute.yaml").write_text(self.here(settings_of("README.md")))
+        (folder / "warmroute.yaml").write_text(self.here(settings_of(QUICKSTART)))
         (folder / "README.md").write_bytes((ROOT / "README.md").read_bytes())
         (folder / ".curlrc").write_text("fail\nsilent\nshow-error\n")
         self.environment = {
@@ -214,10 +215,10 @@ def get(url: str) -> bytes:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    """With the engines that the README starts."""
+    """With the engines that the quickstart starts."""
     made = Host(tmp_path)
     try:
-        made.run(next(block for block in runnable("README.md") if block[0].startswith(ENGINE)))
+        made.run(next(block for block in runnable(QUICKSTART) if block[0].startswith(ENGINE)))
         yield made
     finally:
         made.stop()
@@ -237,8 +238,8 @@ def test_what_is_not_run_is_still_there() -> None:
 
 
 def test_commands_of_the_readme(host: Host) -> None:
-    """Beyond that they work: what the README says of the second response, and of the second Envoy."""
-    _, start, request, second = runnable("README.md")
+    """Beyond that they work: what the quickstart says of the second response, and of the second Envoy."""
+    _, start, request, second = runnable(QUICKSTART)
     host.run(start)
     # A stall of the host may cost a request its pick.
     host.wait(lambda: "x-warmroute-reason: warm" in host.run(request), "a warm pick")
@@ -250,7 +251,7 @@ def test_commands_of_the_readme(host: Host) -> None:
     assert first != other
     shared = f"127.0.0.1:{host.ports[10000]}".encode()
     assert shared in get(f"{first}/listeners")
-    assert shared in get(f"{other}/listeners"), "both listen on the same port, as the README says"
+    assert shared in get(f"{other}/listeners"), "both listen on the same port, as the quickstart says"
 
 
 def test_commands_of_the_operators_page(host: Host) -> None:
