@@ -23,9 +23,9 @@ from ext_proc.kv.tokens import IdsReader
 from ext_proc.kv.view import KvView
 from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import parse_settings
-from fleet.store import FleetStore, FleetView
+from fleet.store import FleetStore
+from testing.signals import Load, Signal, view_with
 from warmroute.demo import report
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Reader:
         told = {name: Signal(0.0, time.thread_time(), "bench") for name in ("queue_depth", "running")}
         loads = {end.address: Load(**told) for end in self._ends}
         weights = dict.fromkeys(loads, 1000)
-        self._store.publish(FleetView(Membership((Pool("p", self._ends),)), weights, loads))
+        self._store.publish(view_with(Membership((Pool("p", self._ends),)), weights, loads))
 
     def route(self, body: bytes, *, complete: bool, coding: str = "") -> Pick:
         """Choose for one request, of whose body the leading part is here, as an exchange does."""

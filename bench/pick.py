@@ -35,10 +35,9 @@ from ext_proc.pick.filters import filtered
 from ext_proc.pick.scene import Fleet
 from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
-from fleet.pick_table import PickTable
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
+from testing.signals import Load, Signal, view_with
 from warmroute.demo import report
 
 if TYPE_CHECKING:
@@ -98,11 +97,9 @@ class World:
             self.pool.demand("m").add(self.now)
 
     def publish(self) -> None:
-        """Publish loads of this moment, as they come from xds_server: in columns."""
-        loads = {address: self._load() for address in self.membership.by_address}
-        table = PickTable.of(self.membership.addresses, loads)
-        weights = dict.fromkeys(loads, 1000)
-        self.store.publish(FleetView(self.membership, weights, loads, table=table))
+        """Publish signals of this moment."""
+        loads = {address: self._load() for address in self.membership.addresses}
+        self.store.publish(view_with(self.membership, dict.fromkeys(loads, 1000), loads))
 
     def picks(self) -> Composition:
         """Return what picks in this tick."""
@@ -228,7 +225,7 @@ def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> 
 def _tick(world: World) -> None:
     view = world.store.view
     assert view is not None
-    world.store.publish(FleetView(view.membership, view.weights, view.loads, table=view.table))
+    world.store.publish(FleetView(view.membership, view.weights, view.signals))
     world.router.follow()
     world.picks()
 

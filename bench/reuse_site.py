@@ -69,7 +69,7 @@ class Site:
             cell.name: [f"127.0.0.1:{next(ports)}" for _ in range(engines)] for cell in CELLS
         }
         self._settings = parse_settings(json.dumps(self._written(directory)))
-        store, view = SnapshotStore(), FleetView(membership(self._settings), {}, {})
+        store, view = SnapshotStore(), FleetView(membership(self._settings))
         fleet = FleetStore()
         fleet.publish(view)
         store.set(self._snapshot())

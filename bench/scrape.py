@@ -18,12 +18,12 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.scrape_server import PAGE
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, signal
 from fleet.settings import LimitSettings, SignalSettings
 from warmroute.demo import processes, report
 from warmroute.demo.processes import BenchError
@@ -50,14 +50,14 @@ class ReferenceReader:
     malformed_lines = 0
     beside = ""
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:  # noqa: ARG002
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Gather the wanted samples; the queue shows that they were read."""
         told: dict[str, list[float]] = {}
         for family in text_string_to_metric_families(page.decode()):
             for sample in family.samples:
                 if sample.name in _WANTED:
                     told.setdefault(sample.name, []).append(sample.value)
-        return Load(queue_depth=signal(sum(told["vllm:num_requests_waiting"]), now, "bench"))
+        return {"queue_depth": sum(told["vllm:num_requests_waiting"])}
 
 
 class NoReader:
@@ -66,9 +66,9 @@ class NoReader:
     malformed_lines = 0
     beside = ""
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:  # noqa: ARG002
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Tell that a page came."""
-        return Load(queue_depth=signal(0.0, now, "bench"))
+        return {"queue_depth": 0.0}
 
 
 ARMS: Final[dict[str, MakeReader]] = {
@@ -138,7 +138,7 @@ async def one_round(
                 if sample.name == "warmroute_scrape_failures_total"
             ),
             "cpu_ms": used / scrapes * 1000 if scrapes else inf,
-            "unread": sum(load.queue_depth is None for load in scraper.loads().values()),
+            "unread": float(np.isnan(scraper.signals()["queue_depth"]).sum()),
         }
     finally:
         await scraper.close()

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from fleet.signals import SignalTable
+from testing.signals import Load, Signal, table_of
 from warmroute.demo import report
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.watch import SkewWatch
@@ -122,12 +123,11 @@ class Replay:
         """Let time pass; yields what begins and ends."""
         until = self.now + seconds
         while self.now < until - 1e-9:
-            loads = {
-                address: self._load(plant if address in where else "", since)
-                for address in self.membership.by_address
-            }
+            addresses = self.membership.addresses
+            loads = {address: self._load(plant if address in where else "", since) for address in addresses}
+            signals = table_of(addresses, loads)
             before = time.perf_counter()
-            changes = self.watch.observe(self.membership, loads, self.now)
+            changes = self.watch.observe(self.membership, signals, self.now)
             self.costs.append(time.perf_counter() - before)
             yield from changes
             self.now += self.tick_seconds
@@ -186,11 +186,11 @@ def cost(endpoints: int, seed: int) -> dict[str, float]:
     """Measure one period's work, and what a tick between two periods costs."""
     replay = Replay([endpoints // 10] * 10, seed, tick_seconds=SkewSettings().period_seconds)
     list(replay.run(20 * replay.settings.period_seconds))
-    loads = {address: Load() for address in replay.membership.by_address}
-    replay.watch.observe(replay.membership, loads, replay.now)
+    signals = SignalTable.unknown(replay.membership.addresses)
+    replay.watch.observe(replay.membership, signals, replay.now)
     before = time.perf_counter()
     for _ in range(1000):
-        replay.watch.observe(replay.membership, loads, replay.now)
+        replay.watch.observe(replay.membership, signals, replay.now)
     idle = (time.perf_counter() - before) / 1000
     before = time.perf_counter()
     replay.watch.diagnosis()

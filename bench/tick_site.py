@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -13,17 +13,18 @@ from ext_proc.prefix.warmth import Warmth
 from fleet.codec import decode_loads
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.gpu.reading import GpuReading, NodeReading
-from fleet.load import Load, signal_of
 from fleet.settings.load import parse_settings
+from fleet.signals import SignalTable, Source, known_numbers
 from fleet.store import FleetStore, FleetView, Traffic
 from fleet.wire import control_pb2
 from xds_server.control.service import Broadcast
 from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.envoy.build import build_snapshot
-from xds_server.signals.collect import Collector, Sources
+from xds_server.signals.board import SignalBoard
 from xds_server.signals.gpu.reports import GpuBoard
+from xds_server.signals.join import SignalJoiner, Sources
+from xds_server.signals.passive.finished import Finished
 from xds_server.signals.passive.lenient import BLAMING
-from xds_server.signals.passive.served import Finished
 from xds_server.skew.watch import SkewWatch
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.telemetry.exposition import EndpointExposition
@@ -60,10 +61,11 @@ class Site:
         self._finished: list[Finished] = []
         self._values: dict[str, dict[str, float]] = {}
         self.store = FleetStore()
-        self._pages: dict[str, Load] = {}
+        self._pages = SignalBoard()
+        self._pages.follow(self._membership.addresses)
         self._gpus = GpuBoard(signals, self._settings.weights.faults, registry)
-        sources = Sources(lambda: self._pages, self.store.traffic, lambda: True, self._gpus.loads)
-        self._collector = Collector(signals, BLAMING, sources, registry)
+        sources = Sources(self._pages.table, self.store.traffic, lambda: True, self._gpus.signals)
+        self._joiner = SignalJoiner(signals, BLAMING, sources, registry)
         self._weigher = Weigher(self._settings.weights, signals)
         self._snapshots = SnapshotStore(16, registry)
         self._broadcast = Broadcast()
@@ -77,7 +79,7 @@ class Site:
             TrafficCounter(lambda: self.now, 10.0),
             lambda: self.now,
         )
-        self._loads: Any = {}
+        self._signals = SignalTable.unknown(())
         self._view: FleetView | None = None
 
     def move(self, number: int) -> None:
@@ -90,7 +92,7 @@ class Site:
         for node in nodes[number % PARTS :: PARTS]:
             self._gpus.take(node, (), 1, _reading(draw, self.now))
         for endpoint in draw.choices(endpoints, k=REQUESTS_A_TICK):
-            self._collector.take(_finished(draw, endpoint), self.now)
+            self._joiner.take(_finished(draw, endpoint), self.now)
         for worker in ("one", "two"):
             self.store.report(
                 worker, [Traffic(e.address, draw.randrange(4), number, number, 1.0) for e in endpoints]
@@ -99,8 +101,7 @@ class Site:
     def pages(self) -> None:
         """Take the numbers of the pages that were read since the last tick."""
         for address, values in self._values.items():
-            held = {name: signal_of(name, value, self.now, "scrape") for name, value in values.items()}
-            self._pages[address] = Load(**held)
+            self._pages.put(address, known_numbers(values), self.now, Source.SCRAPE)
 
     def tick_parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield the parts of a tick in their order."""
@@ -123,15 +124,15 @@ class Site:
 
     def _take_roster(self) -> None:
         oldest = self.now - self._settings.signals.stale_after_seconds
-        loads = {} if self._view is None else self._view.loads
-        asleep_of(self._pages, oldest)
-        unfit_of(self._pages, loads, (), oldest)
+        pages = self._pages.table()
+        asleep_of(pages, oldest)
+        unfit_of(pages, pages if self._view is None else self._view.signals, (), oldest)
 
     def _join(self) -> None:
-        self._loads = self._collector.loads(self._membership, self.now, self._weigher.in_use)
+        self._signals = self._joiner.join(self._membership, self.now, self._weigher.in_use)
 
     def _weigh(self) -> None:
-        self._update = self._weigher.weigh(self._membership, self._loads, self.now)
+        self._update = self._weigher.weigh(self._membership, self._signals, self.now)
 
     def _publish(self) -> None:
         update = self._update
@@ -140,13 +141,13 @@ class Site:
             self._snapshots.set(snapshot, None)
 
     def _send(self) -> None:
-        self._view = FleetView(self._membership, self._update.weights, self._loads)
+        self._view = FleetView(self._membership, self._update.weights, self._signals)
         self.store.publish(self._view)
         self._broadcast.take(self._view)
         self._sent = self._broadcast.loads(self.now)
 
     def _look_for_skew(self) -> None:
-        self._skew.observe(self._membership, self._loads, self.now)
+        self._skew.observe(self._membership, self._signals, self.now)
 
 
 def _endpoint(number: int, pool: str) -> Endpoint:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from itertools import islice
-from math import isfinite
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from fleet.endpoint import Endpoint, KvEventSource, Locality, Membership, Pool
 from fleet.errors import PeerError
-from fleet.load import signal
-from fleet.pick_table import ROW_OF, PickTable, TableLoads
+from fleet.signals import PICK_SIGNALS, ROW, SIGNALS, SignalTable, Source, checked
 from fleet.store import FleetView, Missed, Traffic
 from fleet.wire import control_pb2
 from fleet.wire_fields import fields, sized
@@ -97,12 +96,11 @@ def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
     loads.weights.extend([view.weights.get(address, 0) for address in addresses])
     loads.sampling_ratio_floor = view.sampling_ratio_floor
     loads.overridden.extend([n for n, address in enumerate(addresses) if address in view.overridden])
-    table = view.table or PickTable.of(addresses, view.loads)
-    ages = np.maximum(now - table.observed_at, 0.0).astype(_WIRE, copy=False)
-    values = table.values.astype(_WIRE, copy=False)
-    for name, row in ROW_OF.items():
-        if not np.isnan(values[row]).all():
-            loads.signals.add(name=name, values=values[row].tobytes(), ages_seconds=ages[row].tobytes())
+    for name in PICK_SIGNALS:
+        values = view.signals[name].astype(_WIRE, copy=False)
+        if not np.isnan(values).all():
+            ages = np.maximum(now - view.signals.at(name), 0.0).astype(_WIRE, copy=False)
+            loads.signals.add(name=name, values=values.tobytes(), ages_seconds=ages.tobytes())
     return update
 
 
@@ -116,26 +114,26 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
     addresses = membership.addresses
     if len(update.weights) != len(addresses):
         raise PeerError(f"{len(update.weights)} loads for {len(addresses)} endpoints")
-    shape = len(ROW_OF), len(addresses)
+    shape = len(SIGNALS), len(addresses)
     values, observed_at = np.full(shape, np.nan), np.full(shape, np.nan)
     for column in update.signals:
-        row = ROW_OF.get(column.name)
-        if row is not None:
-            told, ages = _column(column.values, len(addresses)), _column(column.ages_seconds, len(addresses))
-            # The border of `signal()`, for a column: what is no count, share or duration is unknown.
-            known = np.isfinite(told) & (told >= 0) & np.isfinite(ages)
-            values[row] = np.where(known, told, np.nan)
+        if column.name in PICK_SIGNALS:
+            row = ROW[column.name]
+            numbers = _column(column.values, len(addresses))
+            ages = _column(column.ages_seconds, len(addresses))
+            # The border of `checked`, for a column.
+            known = np.isfinite(numbers) & (numbers >= 0) & np.isfinite(ages)
+            values[row] = np.where(known, numbers, np.nan)
             observed_at[row] = np.where(known, now - np.maximum(ages, 0.0), np.nan)
-    table = PickTable(values, observed_at)
+    sources = np.where(np.isnan(values), Source.NONE, Source.CONTROL).astype(np.uint8)
     floor = update.sampling_ratio_floor
     if any(place >= len(addresses) for place in update.overridden):
         raise PeerError(f"overridden endpoints {list(update.overridden)[:10]} of {len(addresses)}")
     return FleetView(
         membership,
         {address: weight for address, weight in zip(addresses, update.weights, strict=True) if weight},
-        TableLoads(addresses, table),
+        SignalTable(addresses, values, observed_at, sources),
         sampling_ratio_floor=min(floor, 1.0) if isfinite(floor) and floor > 0 else 0.0,
-        table=table,
         overridden=frozenset(addresses[place] for place in update.overridden),
     )
 
@@ -250,5 +248,5 @@ def _most_entries(membership: Membership) -> int:
 
 
 def _seconds(entry: control_pb2.EndpointTraffic, name: str) -> float | None:
-    held = signal(getattr(entry, name), 0.0, "traffic") if entry.HasField(name) else None
-    return None if held is None else held.value
+    seconds = checked(name, getattr(entry, name) if entry.HasField(name) else None)
+    return None if isnan(seconds) else seconds

@@ -8,34 +8,44 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fleet.endpoint import Membership
+from fleet.signals import SignalTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from fleet.load import Load
-    from fleet.pick_table import PickTable
+
+_NO_SIGNALS: Final = SignalTable.unknown(())
 
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What is known of the fleet at one moment."""
+    """The fleet at one moment.
+
+    Raises:
+        ValueError: the signals are not those of the membership's endpoints, in their order.
+    """
 
     membership: Membership = field(default_factory=Membership)
     weights: Mapping[str, int] = field(default_factory=dict)
     """Address to the weight that EDS carries."""
-    loads: Mapping[str, Load] = field(default_factory=dict)
-    """Address to load; `observed_at` is on this process's monotonic clock."""
+    signals: SignalTable = _NO_SIGNALS
+    """Of the membership's endpoints, in their order; all unknown by default."""
     in_flight_elsewhere: Mapping[str, int] = field(default_factory=dict)
     """Address to the requests in flight by other ext_proc workers."""
     sampling_ratio_floor: float = 0.0
     """At least this share of the requests is traced, whatever the settings say, 0 to 1."""
-    table: PickTable | None = None
-    """The loads as columns, where they came as such."""
     overridden: frozenset[str] = frozenset()
     """Whose weight an operator has set: picks follow it too."""
+
+    def __post_init__(self) -> None:
+        addresses = self.membership.addresses
+        if self.signals is _NO_SIGNALS:
+            object.__setattr__(self, "signals", SignalTable.unknown(addresses))
+        elif self.signals.addresses is not addresses and self.signals.addresses != addresses:
+            raise ValueError("signals of other endpoints, or in another order, than the membership's")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from xds_server.envoy.build import build_snapshot
 from xds_server.http2.watch import Http2Watch
 from xds_server.signals.passive.missed import missed_of
 from xds_server.signals.passive.reach import Reach
-from xds_server.signals.sensing import Sensing
+from xds_server.signals.sensing import Collaborators, Sensing
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.state.last_good import LastGood
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fleet.store import FleetStore
     from xds_server.endpoints.listed import Listed
     from xds_server.http2.ways import Ways
-    from xds_server.signals.passive.served import Finished
+    from xds_server.signals.passive.finished import Finished
     from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)
@@ -102,16 +102,20 @@ class XdsServer:
             recompute=self.tick,
         )
         self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry, engine_tls=tls)
-        given = settings, store, registry, clock
-        self._sensing = Sensing(
-            *given,
+        others = Collaborators(
             on_change=self._ticker.hear,
-            on_request=self._note,
-            on_doubt=self._keeper.doubt,
+            on_fault=self._keeper.doubt,
             not_ready=self._keeper.kept_out,
             reach=reach,
+            observers=(
+                self._operators.requests.note,
+                self._http2.note,
+                self._keeper.note,
+                self._publish_missed,
+            ),
             engine_tls=tls,
         )
+        self._sensing = Sensing(settings, store, registry, clock, others)
         self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
@@ -130,7 +134,7 @@ class XdsServer:
         to_control = ControlService(store, registry, clock).register, self._sensing.register_agents
         self._control = self._doors.control(*to_control) if control else None
         self._metrics, self._sleepers = TickMetrics.of(registry), Sleepers()
-        pages = self._sensing.scraper.loads
+        pages = self._sensing.scraper.signals
         self._status = StatusViews(store, clients, registry, self._listed, self._standing_now, pages)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
@@ -165,7 +169,7 @@ class XdsServer:
         if state is not None:
             self._keeper.stand_in(state.discovered)
             self._weigher.restore(state.membership, state.weights, state.unhealthy, self._clock())
-            self._sensing.doubt(state.unhealthy)
+            self._sensing.restore_stalled(state.unhealthy)
             self._standing.loaded(state)
         await self._operators.load()
         await self._secrets.start()
@@ -258,7 +262,7 @@ class XdsServer:
             await self._control.set_ready(ready=True)
 
     def tick(self) -> None:
-        """Loads to weights to snapshot; Envoys hear of it only if something they act on changed."""
+        """Signals to weights to snapshot; Envoys hear of it only if something they act on changed."""
         self._staged.now()
 
     def _stages(self) -> Iterator[None]:
@@ -268,13 +272,13 @@ class XdsServer:
             return
         yield
         now = self._clock()
-        loads = self._sensing.loads(roster.active, now, self._weigher.in_use)
+        signals = self._sensing.signals(roster.active, now, self._weigher.in_use)
         yield
         if self._weigher.restored:
             self._weigher.heard(self._sensing.scraper.answering())
         times.collected()
         overrides = self._operators.overrides()
-        update = self._weigher.weigh(roster.active, loads, now, self._keeper.ramp(now), overrides)
+        update = self._weigher.weigh(roster.active, signals, now, self._keeper.ramp(now), overrides)
         times.computed()
         yield
         self._metrics.blind.set(len(update.blind_pools))
@@ -286,33 +290,32 @@ class XdsServer:
         wanted = (roster, self._weights, update.unhealthy, secrets, ways)
         if wanted != self._served:
             if self._publish(roster, update, secrets, ways):
-                self._operators.published(times, update, loads, now)
+                self._operators.published(times, update, signals, now)
             self._served = wanted
         floor = self._sampling_ratio_floor
         overridden = frozenset(overrides) & roster.active.by_address.keys()
         self._store.publish(
-            FleetView(roster.active, update.weights, loads, sampling_ratio_floor=floor, overridden=overridden)
+            FleetView(
+                roster.active, update.weights, signals, sampling_ratio_floor=floor, overridden=overridden
+            )
         )
         yield
         # Last, so that a fault in what only looks on costs no weights.
-        self._sampling_ratio_floor = self._sensing.observe(roster.active, loads, now)
+        self._sampling_ratio_floor = self._sensing.observe(roster.active, signals, now)
 
     def _standing_now(self) -> Mapping[str, Any]:
         return {**self._standing.status(), "clients": self._arrivals.connected}
 
-    def _note(self, finished: Finished) -> None:
-        """Hear of a request that an Envoy has finished."""
-        self._operators.requests.note(finished)
-        self._http2.note(finished)
-        self._keeper.note(finished)
+    def _publish_missed(self, finished: Finished) -> None:
+        """Pass a finished request on to workers if the first endpoint of its pick did not answer well."""
         if (missed := missed_of(finished)) is not None:
             self._store.tell_missed(missed)
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""
         oldest = self._clock() - self._settings.signals.stale_after_seconds
-        pages, view = self._sensing.scraper.loads(), self._store.view
-        unfit = unfit_of(pages, {} if view is None else view.loads, self._keeper.not_ready(), oldest)
+        pages, view = self._sensing.scraper.signals(), self._store.view
+        unfit = unfit_of(pages, pages if view is None else view.signals, self._keeper.not_ready(), oldest)
         self._keeper.judge(unfit)
         found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
         self._standing.unknown(unknown)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ext_proc.pick import LoadColumns, PoolState
 from fleet.memory import memory_that_counts
-from fleet.pick_table import ROW_OF, PickTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from ext_proc.prefix.warmth import Warmth
     from fleet.endpoint import Membership
     from fleet.settings import Settings
+    from fleet.signals import SignalTable
     from fleet.store import FleetView
 
 RESTARTED_BELOW: Final = 0.5
 """An engine whose counters fell below this share of what they were has begun anew."""
-_MEMORY, _GPU_MEMORY = ROW_OF["memory_used_ratio"], ROW_OF["gpu_memory_used_ratio"]
 
 
 class ViewSource(Protocol):
@@ -93,7 +92,6 @@ class Pools:
         self._columns: dict[str, DepthColumn] = {}
         self._membership: Membership | None = None
         self._view: FleetView | None = None
-        self._table: PickTable | None = None
         self._refreshed_at = 0.0
         self._index_limits: dict[str, int] = {}
         self._restarts = Restarts()
@@ -110,12 +108,10 @@ class Pools:
             return True
         if view.membership is not self._membership:
             self._take_membership(view.membership, now)
-        if view is not self._view or self._table is None:
-            self._table = view.table or PickTable.of(view.membership.addresses, view.loads)
-        signals = self._table.fresh(now, stale_after)
-        kv, gpu = signals[_MEMORY], signals[_GPU_MEMORY]
-        signals[_MEMORY] = memory_that_counts(self._settings.weights.memory, kv, gpu)
-        self._take_loads(view, signals, now)
+        signals = view.signals.fresh(now - stale_after)
+        kv, gpu = signals["memory_used_ratio"], signals["gpu_memory_used_ratio"]
+        memory = memory_that_counts(self._settings.weights.memory, kv, gpu)
+        self._take_signals(view, signals.with_row("memory_used_ratio", memory), now)
         self._view, self._refreshed_at = view, now
         return True
 
@@ -171,23 +167,23 @@ class Pools:
         self._index_limits.clear()
         self._view = None
 
-    def _take_loads(self, view: FleetView, signals: NDArray[np.float64], now: float) -> None:
+    def _take_signals(self, view: FleetView, signals: SignalTable, now: float) -> None:
         pick, begin = self._settings.ext_proc.pick, 0
         shared = bool(self._settings.ext_proc.shared.url.get_secret_value())
         for pool in self._pools.values():
             end = begin + len(pool.shape.addresses)
             columns = LoadColumns.of(
-                pool.shape, signals[:, begin:end], view.weights, view.in_flight_elsewhere, view.overridden
+                pool.shape, signals.part(begin, end), view.weights, view.in_flight_elsewhere, view.overridden
             )
             pool.refresh(columns, pick, now, shared=shared)
             begin = end
         addresses = view.membership.addresses
-        progress, reachable = signals[ROW_OF["progress_total"]], signals[ROW_OF["reachable"]]
+        progress, reachable = signals["progress_total"], signals["reachable"]
         for address in self._restarts.seen(addresses, progress, reachable):
             self._warmth.forget(address)
             self._pool_of[address].forget(address)
             self._index_limits.pop(address, None)
-        self._resize_index(addresses, signals[ROW_OF["kv_capacity_tokens"]])
+        self._resize_index(addresses, signals["kv_capacity_tokens"])
         for address in self._warmth.expire(now):
             self._restarts.forget(address)
             self._index_limits.pop(address, None)

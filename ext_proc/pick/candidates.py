@@ -12,7 +12,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from ext_proc.protocol.subset import by_host
-from fleet.pick_table import ROW_OF
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fleet.endpoint import Locality, Pool
+    from fleet.signals import SignalTable
 
 MOST_APART: Final = 16
 """Sets of endpoints that are asked for one after the other, where it is not known which one is meant."""
@@ -124,8 +125,8 @@ def _domains(pool: Pool) -> tuple[int, ...]:
 class LoadColumns:
     """A pool's signals at one tick, in the pool's order."""
 
-    signals: NDArray[np.float64]
-    """One row a signal of `PICK_FIELDS`, fresh ones only; NaN is unknown."""
+    signals: SignalTable
+    """Fresh ones only."""
     weights: NDArray[np.float64]
     """NaN where there is none."""
     in_flight_elsewhere: NDArray[np.float64]
@@ -137,12 +138,12 @@ class LoadColumns:
     def of(
         cls,
         shape: PoolShape,
-        signals: NDArray[np.float64],
+        signals: SignalTable,
         weights: Mapping[str, int],
         elsewhere: Mapping[str, int],
         overridden: Collection[str] = (),
     ) -> LoadColumns:
-        """Put a pool's part of a `PickTable` beside what is told by address."""
+        """Put a pool's part of a `SignalTable` next to what is known by address."""
         nan, addresses = float("nan"), shape.addresses
         return cls(
             signals=signals,
@@ -161,8 +162,7 @@ class LoadColumns:
 
     def signal(self, name: str) -> NDArray[np.float64]:
         """Return one signal of every endpoint."""
-        column: NDArray[np.float64] = self.signals[ROW_OF[name]]
-        return column
+        return self.signals[name]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,8 @@ class Candidates:
     hashes: NDArray[np.uint64]
     weights: NDArray[np.float64]
     """Above 0; where there is none, the peers' mean."""
-    signals: NDArray[np.float64]
+    signals: SignalTable
+    """Of the whole pool."""
     in_flight_elsewhere: NDArray[np.float64]
     domains: tuple[int, ...]
     """As in `PoolShape`."""
@@ -212,8 +213,8 @@ class Candidates:
             rows=rows,
             shape=shape,
             hashes=shape.hashes[rows],
-            weights=neutral(np.where(weights > 0, weights, np.nan), 1.0),
-            signals=columns.signals[:, rows],
+            weights=fill_unknown(np.where(weights > 0, weights, np.nan), 1.0),
+            signals=columns.signals,
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
             domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
             distrusted=distrusted,
@@ -223,7 +224,7 @@ class Candidates:
 
     def signal(self, name: str) -> NDArray[np.float64]:
         """Return one signal of every candidate."""
-        column: NDArray[np.float64] = self.signals[ROW_OF[name]]
+        column: NDArray[np.float64] = self.signals[name][self.rows]
         return column
 
     def place(self, address: str) -> int | None:
@@ -247,12 +248,3 @@ def _by_weight(
     weights = np.nan_to_num(columns.weights[rows])
     for weight in np.unique(weights)[::-1]:
         yield tuple((row, shape.addresses[row]) for row in rows[weights == weight].tolist())
-
-
-def neutral(column: NDArray[np.float64], default: float) -> NDArray[np.float64]:
-    """Fill what is unknown with the mean of the known peers, or with `default` when all is unknown."""
-    unknown = np.isnan(column)
-    if not unknown.any():
-        return column
-    mean = default if unknown.all() else float(column[~unknown].mean())
-    return np.where(unknown, mean, column)

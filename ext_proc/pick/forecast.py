@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ext_proc.pick.candidates import neutral
 from ext_proc.pick.demand import priced_bytes, prices
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class Forecaster:
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._seconds_per_block = self.seconds_per_byte * self._block_bytes
-        depth = neutral(candidates.signal("queue_depth"), 0.0)
+        depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.unseen[rows]
         self._least_in_flight: NDArray[np.float64] | None = None
         if scene.paces is not None and (held := scene.paces.held[rows]).any():

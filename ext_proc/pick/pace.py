@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from fleet.columns import lower_median
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -87,7 +89,7 @@ class Pace:
         known = (finished >= _KNOWN_FROM) & (exposure > 0.0)
         if not known.any():
             return None
-        usual = _lower_median(finished[known] / exposure[known])
+        usual = lower_median(finished[known] / exposure[known])
         slowness = (usual * exposure + PRIOR) / (finished + PRIOR)
         too_fast = (finished >= PRIOR) & (finished > PLAUSIBLE * usual * exposure)
         held = np.where(too_fast, finished / (self.memory_seconds * usual), 0.0)
@@ -95,8 +97,3 @@ class Pace:
             max(_MEMORY_PER_DURATION / usual, LEAST_MEMORY_SECONDS), MOST_MEMORY_SECONDS
         )
         return Judgement(np.clip((slowness - from_ratio) / usual, 0.0, most_seconds), held)
-
-
-def _lower_median(rates: NDArray[np.float64]) -> float:
-    middle = (rates.size - 1) // 2
-    return float(np.partition(rates, middle)[middle])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from fleet.load import Load
+from fleet.signals import SIGNALS
 from warmroute.demo.report import at_least, exactly
 from warmroute.demo.stats import Outcome
 from warmroute.demo.table import bar, comparison, live, won
@@ -65,7 +65,7 @@ def test_endpoints_without_a_load_stay_unknown() -> None:
 
 def test_a_load_overwrites_nothing_of_its_entry() -> None:
     """Every number of a load is a float and may bear the name of a count beside it."""
-    load = {field.name: 6.0 for field in fields(Load)} | {"weight": 0.5, "address": 1.0}
+    load = dict.fromkeys(SIGNALS, 6.0) | {"weight": 0.5, "address": 1.0}
     known = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": load}]})
     made = row("a:1", known["a:1"], [])
     assert (made.address, made.weight, made.in_flight) == ("a:1", 5, 2)

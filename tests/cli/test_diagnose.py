@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from testing.signals import Load, Signal, table_of
 from warmroute.cli.diagnose import PATH, lines, with_kept_out
 from warmroute.cli.main import main
 from xds_server.skew.diagnosis import Diagnosis
@@ -40,7 +40,8 @@ def told(*pools: Mapping[str, Mapping[str, float]]) -> Any:
         for address, signals in pool.items()
     }
     watch = SkewWatch(SkewSettings(), SignalSettings(), CollectorRegistry())
-    watch.observe(Membership(made), loads, 10.0)
+    members = Membership(made)
+    watch.observe(members, table_of(members.addresses, loads), 10.0)
     return json.loads(json.dumps(watch.diagnosis()))
 
 

@@ -19,7 +19,7 @@ from xds_server.signals.passive.access_log import AccessLogService
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from xds_server.signals.passive.served import Finished
+    from xds_server.signals.passive.finished import Finished
 
 STAND_IN = """
 import asyncio, sys, grpc

@@ -16,11 +16,13 @@ from tests.envoy.sockets import HANDSHAKE, PATH, Http2Client, SocketEngines, mas
 from tests.envoy.two_tongues import TwoTongues
 from xds_server.signals.passive.access_log import AccessLogService
 from xds_server.signals.passive.lenient import lenient_of
-from xds_server.signals.passive.served import Finished, ServedWindows
+from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.rows import sources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from xds_server.signals.passive.finished import Finished
 
 CLOSE = b"\x03\xe8"
 

@@ -27,7 +27,7 @@ async def worker(world: World, **keys: Any) -> AsyncIterator[CollectorRegistry]:
     changed = ours.model_copy(update={"idempotency": ours.idempotency.model_copy(update=keys)})
     settings = world.settings.model_copy(update={"ext_proc": changed})
     store, registry = FleetStore(), CollectorRegistry()
-    store.publish(FleetView(membership(settings), {}, {}, 0))
+    store.publish(FleetView(membership(settings)))
     server = ExtProcServer(settings, store, registry, TracerProvider(), follow=False)
     await world.ext_proc.kill()
     await world.ext_proc_health(healthy=False)

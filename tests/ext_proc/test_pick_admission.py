@@ -11,7 +11,7 @@ from ext_proc.pick import Pick, Reason, Refusal
 from ext_proc.pick.candidates import MOST_APART
 from ext_proc.protocol.request import METHOD, RouteRequest
 from fleet.endpoint import Endpoint, Pool
-from fleet.load import Load, Signal
+from testing.signals import Load, Signal, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 OVERLOADED = {f"e{n}": 50.0 for n in range(4)}
@@ -26,7 +26,7 @@ def publish(made: World, **queues: float) -> None:
         f"10.0.0.{name.removeprefix('e')}:80": Load(queue_depth=Signal(queue, now, "x"))
         for name, queue in queues.items()
     }
-    made.store.publish(replace(view, loads=held, table=None))
+    made.store.publish(replace(view, signals=table_of(view.membership.addresses, held)))
 
 
 UNREAD = {
@@ -107,7 +107,7 @@ def test_an_idle_engine_that_is_passed_over_for_another_model_may_be_meant() -> 
         end.address: Load(**{name: Signal(each[place], made.clock.now, "x") for name, each in told.items()})
         for place, end in enumerate(ends)
     }
-    made.store.publish(replace(view, loads=loads, table=None))
+    made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
     assert asked(made, UNCERTAIN["a model behind the cut"]).refusal is None
 
 

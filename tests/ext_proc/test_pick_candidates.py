@@ -9,9 +9,8 @@ from ext_proc.pick.filters import filtered
 from ext_proc.pick.scene import Fleet
 from ext_proc.prompt.decode import Unreadable
 from fleet.endpoint import Endpoint, Pool
-from fleet.load import Load, Signal
-from fleet.pick_table import PickTable
 from fleet.settings.picks import PickSettings
+from testing.signals import Load, Signal, table_of
 
 
 def pool(*models: tuple[str, ...]) -> Pool:
@@ -19,7 +18,7 @@ def pool(*models: tuple[str, ...]) -> Pool:
 
 
 def columns_of(shape: PoolShape, loads: dict[str, Load]) -> LoadColumns:
-    return LoadColumns.of(shape, PickTable.of(shape.addresses, loads).values, {}, {})
+    return LoadColumns.of(shape, table_of(shape.addresses, loads), {}, {})
 
 
 def candidates(of: Pool, model: str, loads: dict[str, Load] | None = None) -> tuple[str, ...] | None:

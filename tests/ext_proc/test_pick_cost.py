@@ -12,12 +12,11 @@ import pytest
 from pydantic import ValidationError
 
 from ext_proc.pick import Backlog, Composition, LoadColumns, Pick, PoolState, Question, Reason
-from ext_proc.pick.candidates import neutral
 from ext_proc.pick.rendezvous import scores
+from fleet.columns import fill_unknown
 from fleet.endpoint import Endpoint, Pool
-from fleet.load import Load, Signal
-from fleet.pick_table import PickTable
 from fleet.settings.picks import CostSettings, PickSettings
+from testing.signals import Load, Signal, table_of
 
 SETTINGS = PickSettings()
 UNFILTERED = ("model", "subset")
@@ -46,7 +45,7 @@ def state_of(
     by_position = loads if isinstance(loads, dict) else dict.fromkeys(range(count), loads)
     named = {state.shape.addresses[position]: held for position, held in by_position.items()}
     shape = state.shape
-    signals = PickTable.of(shape.addresses, named).values
+    signals = table_of(shape.addresses, named)
     state.refresh(LoadColumns.of(shape, signals, weights or {}, elsewhere or {}), settings, NOW)
     return state
 
@@ -178,7 +177,7 @@ def test_unknown_counts_as_the_peers_mean_not_best_not_worst() -> None:
     [([np.nan, 1, 3], [2, 1, 3]), ([np.nan, np.nan], [9, 9]), ([5.0], [5]), ([], [])],
 )
 def test_neutral_fills_with_the_mean_of_the_known(column: list[float], filled: list[float]) -> None:
-    assert neutral(np.array(column), 9.0).tolist() == filled
+    assert fill_unknown(np.array(column), 9.0).tolist() == filled
 
 
 def test_a_match_is_enough_without_any_load() -> None:
@@ -401,7 +400,7 @@ def domained(costs: list[float], domains: list[str], settings: PickSettings = SE
     )
     state = PoolState(Pool("p", ends))
     named = {end.address: load(queue_depth=cost) for end, cost in zip(ends, costs, strict=True)}
-    signals = PickTable.of(state.shape.addresses, named).values
+    signals = table_of(state.shape.addresses, named)
     state.backlog.mean_cold_seconds = 1.0
     state.refresh(LoadColumns.of(state.shape, signals, {}, {}), settings, NOW)
     return state
@@ -453,7 +452,7 @@ def test_a_warm_engine_that_hangs_loses_its_prompts_before_any_gauge_moves() -> 
 
 
 def refresh(state: PoolState, now: float) -> None:
-    signals = PickTable.of(state.shape.addresses, dict.fromkeys(state.shape.addresses, IDLE)).values
+    signals = table_of(state.shape.addresses, dict.fromkeys(state.shape.addresses, IDLE))
     state.refresh(LoadColumns.of(state.shape, signals, {}, {}), SETTINGS, now)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bench.uneven import first_prompts, system_prompts
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
+from testing.signals import Load, Signal
 from tests.ext_proc.test_pick_fleet import CONFIG, Fleet, Ran, arrivals
 from warmroute.simulator.model import EngineModel
 from warmroute.simulator.workload import Message, Turn, words

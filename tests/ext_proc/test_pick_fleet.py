@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 from ext_proc.director.director import Router
 from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
-from fleet.store import FleetStore, FleetView
+from fleet.store import FleetStore
+from testing.signals import Load, Signal, view_with
 from tests.ext_proc.worlds import Clock, settings_with
 from warmroute.simulator.model import EngineConfig, EngineModel, EventKind, Request
 from warmroute.simulator.tokens import block_chain, count_tokens, render_chat
@@ -117,7 +117,7 @@ class Fleet:
             for other, worker in enumerate(self.workers):
                 if other != number:
                     elsewhere.update({t.address: t.in_flight for t in worker.traffic.snapshot()})
-            store.publish(FleetView(self.membership, {}, loads, dict(+elsewhere)))
+            store.publish(view_with(self.membership, {}, loads, dict(+elsewhere)))
 
     def load(self, engine: EngineModel) -> Load:
         def told(value: float) -> Signal:

@@ -13,8 +13,8 @@ import pytest
 from ext_proc.pick import LoadColumns, Reason
 from ext_proc.pick.candidates import Candidates, PoolShape
 from ext_proc.pick.quota import MOST_CREDIT, OWED_SECONDS, Quota
-from fleet.load import Signal
-from fleet.pick_table import PICK_FIELDS
+from fleet.signals import SignalTable
+from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ def ask(
     view = made.store.view
     assert view is not None
     now = made.clock.now
-    loads = dict(view_of(pool_of(), now=now).loads)
+    loads = loads_of(view_of(pool_of(), now=now).signals)
     for address in away:
         loads[address] = replace(loads[address], reachable=Signal(0.0, now, "x"))
     for address, ratio in (trust or {}).items():
         loads[address] = replace(loads[address], trust_ratio=Signal(ratio, now, "x"))
-    made.store.publish(replace(view, loads=loads))
+    made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
     pick = made.router.route(whole(chat(text)))
     token = made.router.started(pick)
     made.router.finished(token)
@@ -174,7 +174,7 @@ def test_trials_keep_to_the_weight(weight: int, trust: float) -> None:
 def candidates(count: int) -> Candidates:
     pool = pool_of(count=count)
     shape, rows, none = PoolShape.of(pool), np.arange(count), np.zeros(0, np.intp)
-    signals = np.full((len(PICK_FIELDS), count), np.nan)
+    signals = SignalTable.unknown(shape.addresses)
     return Candidates.of(shape, LoadColumns.of(shape, signals, {}, {}), rows, none, none, none)
 
 

@@ -22,8 +22,6 @@ from ext_proc.pick.scene import Fleet
 from ext_proc.pick.scorers.leading import LEADING_BYTES, WORTH
 from ext_proc.protocol.subset import subset
 from fleet.endpoint import Endpoint, Locality, Pool
-from fleet.load import Load, Signal
-from fleet.pick_table import PickTable
 from fleet.settings.picks import (
     CostSettings,
     FilterName,
@@ -34,6 +32,7 @@ from fleet.settings.picks import (
     SessionSettings,
 )
 from fleet.settings.pools import LocalitySettings
+from testing.signals import Load, Signal, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -60,8 +59,8 @@ def pool_of(*ends: dict[str, Any]) -> Pool:
 
 
 def columns_of(shape: PoolShape, loads: list[Load]) -> LoadColumns:
-    table = PickTable.of(shape.addresses, dict(zip(shape.addresses, loads, strict=True)))
-    return LoadColumns.of(shape, table.values, {}, {})
+    table = table_of(shape.addresses, dict(zip(shape.addresses, loads, strict=True)))
+    return LoadColumns.of(shape, table, {}, {})
 
 
 def passing(name: FilterName, loads: list[Load], **more: Any) -> list[int] | None:

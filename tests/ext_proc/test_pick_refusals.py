@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleet.load import Load, Signal
-from fleet.store import FleetView
+from testing.signals import Load, Signal, view_with
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class Site:
             )
             for address in self.addresses
         }
-        self.world.store.publish(FleetView(view.membership, {}, loads))
+        self.world.store.publish(view_with(view.membership, {}, loads))
 
 
 @pytest.mark.parametrize("others", [0.0, 30.0, 90.0])

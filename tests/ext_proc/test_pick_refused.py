@@ -19,8 +19,8 @@ from ext_proc.director.sent import (
     Sent,
 )
 from ext_proc.pick import Pick, Reason
-from fleet.load import Signal
 from fleet.store import Missed
+from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 if TYPE_CHECKING:
@@ -256,8 +256,9 @@ def test_who_has_just_refused_is_tried_later_and_with_another_prompt() -> None:
 
     def distrust(address: str) -> None:
         view = view_of(pool_of(), now=made.clock.now)
-        load = replace(view.loads[address], trust_ratio=Signal(0.1, made.clock.now, "x"))
-        made.store.publish(replace(view, loads={**view.loads, address: load}))
+        loads = loads_of(view.signals)
+        loads[address] = replace(loads[address], trust_ratio=Signal(0.1, made.clock.now, "x"))
+        made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
 
     first = ask(made, LONG)
     distrust(first.endpoints[0])

@@ -6,8 +6,7 @@ import pytest
 
 from ext_proc.pick import Reason
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
-from fleet.store import FleetView
+from testing.signals import Load, Signal, view_with
 from tests.ext_proc.worlds import World, chat, whole
 
 ENDS = tuple(f"10.0.0.{number}:80" for number in range(3))
@@ -27,7 +26,7 @@ def publish(made: World, progress: dict[str, float], models: tuple[str, ...] = (
         )
         for address, total in progress.items()
     }
-    made.store.publish(FleetView(Membership((pool,)), {}, loads))
+    made.store.publish(view_with(Membership((pool,)), {}, loads))
     made.router.follow()
 
 

@@ -8,9 +8,8 @@ import pytest
 from ext_proc.pick import Backlog, LoadColumns, PoolState, Question
 from ext_proc.pick.backlog import GIVEN_SECONDS
 from fleet.endpoint import Endpoint, Pool
-from fleet.load import Load, Signal
-from fleet.pick_table import PickTable
 from fleet.settings.picks import PickSettings
+from testing.signals import Load, Signal, table_of
 from tests.ext_proc.test_pick_cost import ask, bound, load, state_of
 
 SETTINGS = PickSettings()
@@ -32,7 +31,7 @@ class Idle:
     def tick(self) -> None:
         nothing = Signal(0.0, self.now, "test")
         loads = dict.fromkeys(self.addresses, Load(queue_depth=nothing, running=nothing))
-        signals = PickTable.of(self.addresses, loads).values
+        signals = table_of(self.addresses, loads)
         columns = LoadColumns.of(self.state.shape, signals, self.weights, {})
         self.state.refresh(columns, SETTINGS, self.now)
 

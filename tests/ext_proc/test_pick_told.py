@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from fleet.load import Load, Signal
 from fleet.store import FleetView
+from testing.signals import Load, Signal, view_with
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 from warmroute.simulator.workload import words
 
@@ -25,7 +25,7 @@ def shares(loads: list[Load], requests: int = 200, **weights: str) -> list[float
     addresses = [end.address for end in pool.endpoints]
     view = view_of(pool)
     world = World(
-        FleetView(view.membership, {}, dict(zip(addresses, loads, strict=True))), weights=weights or {}
+        view_with(view.membership, {}, dict(zip(addresses, loads, strict=True))), weights=weights or {}
     )
     random = Random(4)
     counts = Counter(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fleet.load import Signal
+from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 from xds_server.signals.passive.trust import FLOOR, Trust
 
@@ -21,9 +21,9 @@ def ask(made: World, text: str, trust: dict[str, float], seconds: float) -> str:
     view = view_of(pool_of(), now=made.clock.now)
     loads = {
         address: replace(load, trust_ratio=Signal(trust.get(address, 1.0), made.clock.now, "x"))
-        for address, load in view.loads.items()
+        for address, load in loads_of(view.signals).items()
     }
-    made.store.publish(replace(view, loads=loads))
+    made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
     pick = made.router.route(whole(chat(text)))
     made.router.finished(made.router.started(pick))
     return pick.endpoints[0]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from fleet.codec import decode_loads, encode_loads
 from fleet.endpoint import Membership
-from fleet.load import Load, Signal
-from fleet.store import FleetView
+from testing.signals import Load, Signal, view_with
 from tests.ext_proc.worlds import World, chat, pool_of, whole
+
+if TYPE_CHECKING:
+    from fleet.store import FleetView
 
 LONG = "You are a helpful assistant. " * 100
 FIRST, SECOND = pool_of("p", 2, base=0), pool_of("q", 3, base=1)
@@ -20,7 +24,7 @@ def told(**signals: float) -> Load:
 
 
 def view(loads: dict[str, Load], *, afar: bool) -> FleetView:
-    here = FleetView(Membership((FIRST, SECOND)), {}, loads)
+    here = view_with(Membership((FIRST, SECOND)), {}, loads)
     if not afar:
         return here
     return decode_loads(encode_loads(here, NOW).loads, here.membership, NOW)

@@ -12,7 +12,7 @@ import pytest
 from ext_proc.kv.lookup import Asked
 from ext_proc.pick import Reason
 from ext_proc.protocol.request import METHOD, RouteRequest
-from fleet.load import Load, Signal
+from testing.signals import Load, Signal, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, settings_with, view_of, whole
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def publish(made: World, **loads: Mapping[str, float]) -> None:
     }
     view = made.store.view
     assert view is not None
-    made.store.publish(replace(view, loads=held))
+    made.store.publish(replace(view, signals=table_of(view.membership.addresses, held)))
 
 
 # Sessions.

@@ -142,7 +142,7 @@ def test_weights_decide_who_is_named() -> None:
     """In their proportion; whoever has no weight gets nothing."""
     store = FleetStore()
     view = view_of(pool_of(), pool_of("other", base=1))
-    store.publish(FleetView(view.membership, {ALL[0]: 300, ALL[1]: 100, "10.0.1.0:80": 5}, {}))
+    store.publish(FleetView(view.membership, {ALL[0]: 300, ALL[1]: 100, "10.0.1.0:80": 5}))
     draws = iter([number / 1000 for number in range(1000)] * 2)
     duty = Duty(store, lambda: next(draws))
     request = RouteRequest(b"", complete=True, cluster="p")

@@ -92,7 +92,7 @@ def test_how_many_clients_may_ask_for_traces_is_a_setting() -> None:
 
 def test_the_fleets_view_raises_the_share() -> None:
     view = view_of(pool_of())
-    raised = FleetView(view.membership, view.weights, view.loads, sampling_ratio_floor=0.6)
+    raised = FleetView(view.membership, view.weights, view.signals, sampling_ratio_floor=0.6)
     assert "trace" in Stage(0.5, view=raised, pick_sample_ratio=0.0).play()
     assert "trace" not in Stage(0.5, view=view, pick_sample_ratio=0.0).play()
 

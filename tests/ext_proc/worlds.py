@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 from ext_proc.director.director import Router
 from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import Settings, parse_settings
 from fleet.store import FleetStore, FleetView
+from testing.signals import Load, Signal, view_with
 
 SETTINGS_TEXT = """
 pools: [{name: p, models: [m], endpoints: [{address: "127.0.0.1:8000"}]}]
@@ -50,7 +50,7 @@ def view_of(
     known = None if capacity is None else Signal(capacity, now, "scrape")
     load = Load(queue_depth=Signal(0.0, now, "scrape"), kv_capacity_tokens=known)
     loads = dict.fromkeys(membership.by_address, load) if loaded else {}
-    return FleetView(membership, {}, loads)
+    return view_with(membership, {}, loads)
 
 
 def pool_of(name: str = "p", count: int = 4, models: tuple[str, ...] = ("m",), base: int = 0) -> Pool:

@@ -20,9 +20,10 @@ from fleet.codec import (
 )
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
 from fleet.errors import PeerError
-from fleet.load import PICK_FIELDS, Load, Signal, fresh, same_values, signal
+from fleet.signals import PICK_SIGNALS
 from fleet.store import FleetView, Traffic
 from fleet.wire import control_pb2
+from testing.signals import Load, Signal, load_of, view_with
 
 A = Endpoint("10.0.0.1:8000", "chat", ("m",), "vllm", "http://x/metrics", Locality("r", "z", "s"))
 B = Endpoint("10.0.0.2:8000", "chat")
@@ -41,7 +42,7 @@ def test_membership_survives_without_the_metrics_url() -> None:
 
 def test_loads_keep_their_age_and_unknown_stays_unknown() -> None:
     load = Load(queue_depth=Signal(0.0, 90.0, "scrape"), memory_used_ratio=Signal(0.5, 99.5, "scrape"))
-    view = FleetView(
+    view = view_with(
         MEMBERSHIP,
         {A.address: 7},
         {A.address: load},
@@ -52,37 +53,37 @@ def test_loads_keep_their_age_and_unknown_stays_unknown() -> None:
     assert told.weights == {A.address: 7}
     assert told.sampling_ratio_floor == 0.25
     assert told.overridden == {B.address}
-    held = told.loads[A.address]
+    held = load_of(told.signals, A.address)
     assert held.queue_depth is not None
     assert held.queue_depth[:2] == (0.0, -5.0)
     assert held.memory_used_ratio is not None
     assert held.memory_used_ratio[:2] == (0.5, 4.5)
     assert held.latency_p99_seconds is None
-    assert told.loads[B.address] == Load()
-    assert set(told.loads) == {A.address, B.address}
-    assert told.loads.get("10.9.9.9:1") is None
+    assert load_of(told.signals, B.address) == Load()
+    assert told.signals.addresses == (A.address, B.address)
+    assert held.queue_depth.source == "control"
 
 
 def test_every_signal_that_picks_look_at_arrives() -> None:
-    load = Load(**{name: Signal(float(n), 10.0, "x") for n, name in enumerate(PICK_FIELDS)})
-    view = FleetView(MEMBERSHIP, {}, {B.address: load})
-    told = decode_loads(encode_loads(view, 11.0).loads, MEMBERSHIP, 11.0).loads[B.address]
-    assert {name: getattr(told, name)[:2] for name in PICK_FIELDS} == {
-        name: (float(n), 10.0) for n, name in enumerate(PICK_FIELDS)
+    load = Load(**{name: Signal(float(n), 10.0, "x") for n, name in enumerate(PICK_SIGNALS)})
+    view = view_with(MEMBERSHIP, {}, {B.address: load})
+    told = load_of(decode_loads(encode_loads(view, 11.0).loads, MEMBERSHIP, 11.0).signals, B.address)
+    assert {name: getattr(told, name)[:2] for name in PICK_SIGNALS} == {
+        name: (float(n), 10.0) for n, name in enumerate(PICK_SIGNALS)
     }
 
 
 def test_a_signal_that_nobody_tells_has_no_column() -> None:
-    view = FleetView(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(1.0, 0.0, "x"))})
+    view = view_with(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(1.0, 0.0, "x"))})
     assert [column.name for column in encode_loads(view, 0.0).loads.signals] == ["queue_depth"]
 
 
 def test_what_comes_as_columns_goes_on_as_columns() -> None:
     """A view that was told, told on: nothing is lost on the way."""
-    view = FleetView(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(3.0, 8.0, "x"))})
+    view = view_with(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(3.0, 8.0, "x"))})
     once = decode_loads(encode_loads(view, 10.0).loads, MEMBERSHIP, 20.0)
     twice = decode_loads(encode_loads(once, 21.0).loads, MEMBERSHIP, 30.0)
-    held = twice.loads[A.address].queue_depth
+    held = load_of(twice.signals, A.address).queue_depth
     assert held is not None
     assert held[:2] == (3.0, 27.0)
 
@@ -103,7 +104,7 @@ def test_loads_for_another_membership_are_the_peers_fault() -> None:
 @pytest.mark.parametrize("cut", ["values", "ages_seconds"])
 @pytest.mark.parametrize("sent", [b"", b"x", b"x" * 15, b"x" * 24])
 def test_a_column_of_another_length_is_the_peers_fault(cut: str, sent: bytes) -> None:
-    view = FleetView(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(1.0, 0.0, "x"))})
+    view = view_with(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(1.0, 0.0, "x"))})
     update = encode_loads(view, 0.0)
     setattr(update.loads.signals[0], cut, sent)
     with pytest.raises(PeerError, match="bytes for 2 endpoints"):
@@ -112,26 +113,26 @@ def test_a_column_of_another_length_is_the_peers_fault(cut: str, sent: bytes) ->
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0])
 def test_a_number_that_is_none_does_not_cross_the_border(value: float) -> None:
-    view = FleetView(MEMBERSHIP, {}, dict.fromkeys((A.address, B.address), QUEUE))
+    view = view_with(MEMBERSHIP, {}, dict.fromkeys((A.address, B.address), QUEUE))
     update = encode_loads(view, 0.0)
     update.loads.signals[0].values = struct.pack("<2d", value, 2.0)
     told = decode_loads(update.loads, MEMBERSHIP, now=0.0)
-    assert told.loads[A.address] == Load()
-    assert told.loads[B.address].queue_depth is not None
+    assert load_of(told.signals, A.address) == Load()
+    assert load_of(told.signals, B.address).queue_depth is not None
 
 
 @pytest.mark.parametrize(("age", "known"), [(math.nan, False), (math.inf, False), (-5.0, True)])
 def test_an_age_that_is_none_makes_the_number_unknown_and_none_lies_ahead(age: float, known: bool) -> None:
-    update = encode_loads(FleetView(MEMBERSHIP, {}, {A.address: QUEUE}), 0.0)
+    update = encode_loads(view_with(MEMBERSHIP, {}, {A.address: QUEUE}), 0.0)
     update.loads.signals[0].ages_seconds = struct.pack("<2d", age, 0.0)
-    held = decode_loads(update.loads, MEMBERSHIP, now=7.0).loads[A.address].queue_depth
+    held = load_of(decode_loads(update.loads, MEMBERSHIP, now=7.0).signals, A.address).queue_depth
     assert (held is not None and held.observed_at == 7.0) is known
 
 
 def test_signals_of_a_newer_server_are_passed_over() -> None:
-    update = encode_loads(FleetView(MEMBERSHIP, {}, {A.address: QUEUE}), 0.0)
+    update = encode_loads(view_with(MEMBERSHIP, {}, {A.address: QUEUE}), 0.0)
     update.loads.signals.add(name="flux_ratio", values=b"?", ages_seconds=b"?")
-    assert decode_loads(update.loads, MEMBERSHIP, 0.0).loads[A.address].queue_depth is not None
+    assert load_of(decode_loads(update.loads, MEMBERSHIP, 0.0).signals, A.address).queue_depth is not None
 
 
 @pytest.mark.parametrize(("sent", "kept"), [(math.nan, 0.0), (-1.0, 0.0), (7.0, 1.0), (0.5, 0.5)])
@@ -158,30 +159,6 @@ def test_traffic_survives_and_unknown_latency_stays_unknown() -> None:
     assert decode_traffic(encode_traffic(seen).report, pools) == seen
     odd = encode_traffic([Traffic("a:1", 0, 1, 1, math.inf, math.nan)])
     assert decode_traffic(odd.report, pools) == [Traffic("a:1", 0, 1, 1)]
-
-
-@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -0.1])
-def test_what_is_no_number_is_unknown(value: float | None) -> None:
-    assert signal(value, 0.0, "x") is None
-
-
-def test_zero_is_known() -> None:
-    assert signal(0, 1.0, "x") == Signal(0.0, 1.0, "x")
-
-
-def test_old_signals_become_unknown_one_by_one() -> None:
-    load = Load(queue_depth=Signal(1, 0.0, "x"), running=Signal(1, 8.0, "x"))
-    assert fresh(load, 9.0, 5.0) == Load(running=Signal(1, 8.0, "x"))
-    assert fresh(load, 4.0, 5.0) is load
-
-
-def test_loads_that_say_the_same_differ_in_age_only() -> None:
-    """Unknown is not 0, and another source that tells the same number says nothing new."""
-    one = Load(queue_depth=Signal(0.0, 1.0, "x"), running=Signal(2.0, 1.0, "x"))
-    later = Load(queue_depth=Signal(0.0, 9.0, "x"), running=Signal(2.0, 9.0, "y"))
-    assert same_values(one, later)
-    assert not same_values(one, Load(running=Signal(2.0, 1.0, "x")))
-    assert not same_values(one, Load(queue_depth=Signal(0.0, 1.0, "x"), running=Signal(3.0, 1.0, "x")))
 
 
 def test_overridden_endpoints_that_are_not_there_are_the_peers_fault() -> None:

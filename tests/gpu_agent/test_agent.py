@@ -24,6 +24,7 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.service.serving import GrpcServer
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
+from testing.signals import load_of
 from warmroute.gpu_agent.page import AgentServer, GpuCollector
 from warmroute.gpu_agent.reporter import TRIES_IN_VAIN, Reporter
 from warmroute.gpu_agent.sampler import Sampler
@@ -240,7 +241,7 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
     connected = "warmroute_gpu_agent_connected"
 
     def score(held: GpuBoard) -> float:
-        return held.loads(membership, 0.0)[here.address]["gpu_health_score"].value
+        return float(held.signals(membership, 0.0)["gpu_health_score"][0])
 
     async with sampling(bench) as sampler:
         reporter = Reporter(
@@ -251,14 +252,14 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
             for _ in range(2):
                 held = board()
                 async with xds_server(tmp_path, held):
-                    await until(lambda h=held: h.loads(membership, 0.0), "the board is told")
+                    await until(lambda h=held: h.signals(membership, 0.0).known(0), "the board is told")
                     await until(
                         lambda: bench.registry.get_sample_value(connected) == 1, "and the agent hears so"
                     )
-                    signals = held.loads(membership, 0.0)[here.address]
-                    assert signals["gpu_memory_used_ratio"].value == 0.75
-                    assert signals["gpu_memory_used_ratio"].source == "nvml"
-                    assert signals["gpu_health_score"].value == 1.0
+                    load = load_of(held.signals(membership, 0.0), here.address)
+                    assert load.gpu_memory_used_ratio.value == 0.75
+                    assert load.gpu_memory_used_ratio.source == "nvml"
+                    assert load.gpu_health_score.value == 1.0
                     bench.nvml.xid(bench.nvml.gpus[1], 79)
                     await until(lambda h=held: score(h) == 0.0, "the fault is told")
                 await until(lambda: bench.registry.get_sample_value(connected) == 0, "the break is noticed")

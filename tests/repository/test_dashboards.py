@@ -17,7 +17,7 @@ from warmroute.demo.http_client import HttpClient
 from warmroute.demo.processes import BenchError
 from warmroute.gpu_agent.metrics import AgentMetrics
 from warmroute.gpu_agent.page import GpuCollector
-from xds_server.telemetry.exposition import SIGNAL_FIELDS, signal_metric
+from xds_server.telemetry.exposition import EXPOSED, signal_metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ def known(root: Path, deploy: Path) -> Mapping[str, set[str]]:
     for name, _, text in rows:
         if "histogram" in text:
             found[f"{name}_bucket"] = found[name] | {"le"}
-    found |= {signal_metric(name): {"pool", "endpoint"} for name in SIGNAL_FIELDS}
+    found |= {signal_metric(name): {"pool", "endpoint"} for name in EXPOSED}
     registry = CollectorRegistry()
     AgentMetrics.of(registry).field_error("name", "NOT_SUPPORTED")
     registry.register(GpuCollector(agent_page._reading, lambda: 0.0))

@@ -13,7 +13,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from fleet.load import fresh
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app
@@ -100,9 +99,8 @@ async def test_signals_that_stand_still_do_not_grow_stale_for_those_who_pick(tmp
         """What a worker in this process knows of the queue now."""
         if store.view is None:
             return None
-        (load,) = store.view.loads.values()
-        known = fresh(load, clock(), settings.signals.stale_after_seconds).queue_depth
-        return None if known is None else known.value
+        oldest = clock() - settings.signals.stale_after_seconds
+        return store.view.signals.fresh(oldest).known(0).get("queue_depth")
 
     await server.start()
     try:

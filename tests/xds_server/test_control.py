@@ -15,15 +15,15 @@ from ext_proc.follower import TRIES_IN_VAIN, Follower, Following
 from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
-from fleet.load import Load, Signal
 from fleet.service.serving import GrpcServer, channel_options
 from fleet.store import FleetStore, FleetView, Missed, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
+from testing.signals import Load, Signal, load_of, view_with
 from xds_server.control.service import MOST_MISSED, Broadcast, ControlService, MissedLog, WorkerStream
 
 A, B = Endpoint("10.0.0.1:80", "p"), Endpoint("10.0.0.2:80", "p")
 MEMBERSHIP = Membership((Pool("p", (A, B)),))
-VIEW = FleetView(MEMBERSHIP, {A.address: 10}, {A.address: Load(queue_depth=Signal(3.0, 0.0, "scrape"))})
+VIEW = view_with(MEMBERSHIP, {A.address: 10}, {A.address: Load(queue_depth=Signal(3.0, 0.0, "scrape"))})
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -85,7 +85,7 @@ async def test_a_worker_learns_the_fleet_and_its_traffic_goes_up(server: Server)
     assert view is not None
     assert [e.address for e in view.membership.endpoints] == [A.address, B.address]
     assert view.weights == {A.address: 10}
-    assert view.loads[A.address].queue_depth is not None
+    assert load_of(view.signals, A.address).queue_depth is not None
     await until(lambda: server.store.in_flight() == {A.address: 2})
     await worker.stop()
     await until(lambda: server.store.in_flight() == {})
@@ -218,7 +218,7 @@ async def test_the_membership_is_told_once_and_before_the_loads_that_need_it() -
     store = FleetStore()
     stream = hello(Broadcast(), store)
     assert kinds(stream.updates(VIEW, store, 0.0)) == ["membership", "loads"]
-    later = FleetView(MEMBERSHIP, VIEW.weights, {A.address: Load(queue_depth=Signal(3.0, 1.0, "scrape"))})
+    later = view_with(MEMBERSHIP, VIEW.weights, {A.address: Load(queue_depth=Signal(3.0, 1.0, "scrape"))})
     assert kinds(stream.updates(later, store, 1.0)) == ["loads"]
     changed = FleetView(Membership((Pool("p", (A,)),)))
     assert kinds(stream.updates(changed, store, 2.0)) == ["membership", "loads"]

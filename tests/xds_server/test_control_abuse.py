@@ -28,12 +28,12 @@ from fleet.service.turns import Turns
 from fleet.settings import FaultSettings, SignalSettings
 from fleet.store import FleetStore, FleetView
 from fleet.wire import control_pb2, gpu_pb2
+from xds_server.control import service as control_module
 from xds_server.control.service import WHOLE_BYTES, ControlService, WorkerStream
-from xds_server.control.service import service as control_module
 from xds_server.doors import CONTROL_BYTES
+from xds_server.signals.gpu import reports as gpu_module
 from xds_server.signals.gpu.report_service import MAX_REPORT_BYTES, GpuReportService
 from xds_server.signals.gpu.reports import MAX_KEPT_BYTES, MAX_NODES, GpuBoard
-from xds_server.signals.gpu.reports import reports as gpu_module
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
+from testing.signals import Load, Signal, table_of
 from xds_server.endpoints.fitness import asleep_of, unfit_of
 from xds_server.endpoints.sleepers import Sleepers
 
@@ -43,8 +43,9 @@ def sleeping(
     not_ready: frozenset[str] = NOBODY,
 ) -> frozenset[str]:
     """What is older than 5 is unknown."""
-    unfit = unfit_of(loads, loads, not_ready, 5.0)
-    return Sleepers().update(pools, leaving, asleep_of(loads, 5.0), unfit)
+    signals = table_of(pools.addresses, loads)
+    unfit = unfit_of(signals, signals, not_ready, 5.0)
+    return Sleepers().update(pools, leaving, asleep_of(signals, 5.0), unfit)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,8 @@ def test_who_falls_asleep_and_wakes_is_logged_once(caplog: pytest.LogCaptureFixt
     sleepers, pools = Sleepers(), members(p="ab")
     told: list[Any] = []
     for awake in (1.0, 0.0, 0.0, 1.0):
-        sleepers.update(pools, NOBODY, asleep_of({"a": load(awake), "b": load(1.0)}, 5.0), NOBODY)
+        signals = table_of(pools.addresses, {"a": load(awake), "b": load(1.0)})
+        sleepers.update(pools, NOBODY, asleep_of(signals, 5.0), NOBODY)
         told.append([record.getMessage().partition(":")[0] for record in caplog.records])
         caplog.clear()
     assert told == [[], ["a is asleep (vllm"], [], ["a gets requests again"]]

@@ -17,6 +17,7 @@ from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from fleet.store import FleetStore
 from testing.certificates import Authority, Issued
+from testing.signals import Load, loads_of
 from xds_server.app import XdsServer
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.endpoint import Endpoint
-    from fleet.load import Load
 
 TEXT = """
 pools:
@@ -100,7 +100,9 @@ def server(engine: Engine, certificates: Certificates, registry: CollectorRegist
 
 
 def load(xds: XdsServer) -> Load | None:
-    return xds._sensing.scraper.loads().get(f"127.0.0.1:{xds._settings.pools[0].endpoints[0].address[10:]}")
+    return loads_of(xds._sensing.scraper.signals()).get(
+        f"127.0.0.1:{xds._settings.pools[0].endpoints[0].address[10:]}"
+    )
 
 
 def failures(registry: CollectorRegistry) -> float:

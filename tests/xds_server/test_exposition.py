@@ -6,9 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import LOAD_FIELDS, Load, Signal
+from fleet.signals import SIGNALS
 from fleet.store import FleetStore, FleetView
-from xds_server.telemetry.exposition import SIGNAL_FIELDS, ClientExposition, EndpointExposition, signal_metric
+from testing.signals import Load, Signal, view_with
+from xds_server.telemetry.exposition import EXPOSED, ClientExposition, EndpointExposition, signal_metric
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 
@@ -30,7 +31,7 @@ def value(registry: CollectorRegistry, name: str, endpoint: str, **labels: str) 
 async def test_weights_shares_and_known_signals_are_told() -> None:
     store = FleetStore()
     load = Load(queue_depth=Signal(3.0, 100.0, "scrape"), in_flight=Signal(0.0, 104.0, "traffic"))
-    store.publish(FleetView(fleet(A, B), {A: 300, B: 100}, {A: load}))
+    store.publish(view_with(fleet(A, B), {A: 300, B: 100}, {A: load}))
     registry = page(store)
     assert value(registry, "warmroute_endpoint_weight", A) == 300
     assert value(registry, "warmroute_endpoint_share", B) == pytest.approx(0.25)
@@ -43,7 +44,7 @@ async def test_weights_shares_and_known_signals_are_told() -> None:
 async def test_what_is_unknown_has_no_series() -> None:
     """A 0 in its place would look like an idle engine."""
     store = FleetStore()
-    store.publish(FleetView(fleet(A, B), {A: 100}, {A: Load()}))
+    store.publish(view_with(fleet(A, B), {A: 100}, {A: Load()}))
     registry = page(store)
     told = {sample.name for metric in registry.collect() for sample in metric.samples}
     assert told == {
@@ -63,7 +64,7 @@ async def test_before_the_first_view_there_is_a_page_without_endpoints() -> None
 async def test_the_age_is_of_the_newest_signal_of_a_source() -> None:
     store = FleetStore()
     load = Load(queue_depth=Signal(3.0, 90.0, "scrape"), running=Signal(1.0, 103.0, "scrape"))
-    store.publish(FleetView(fleet(A), {A: 1}, {A: load}))
+    store.publish(view_with(fleet(A), {A: 1}, {A: load}))
     assert value(page(store), "warmroute_signal_age_seconds", A, source="scrape") == 2
 
 
@@ -98,11 +99,11 @@ async def test_an_endpoint_that_left_is_gone_from_the_next_page() -> None:
 async def test_every_signal_has_a_metric_and_other_metrics_are_read_without_it() -> None:
     """A view that wants one counter must not pay for thousands of series."""
     store = FleetStore()
-    held = {name: Signal(0.5, 100.0, "scrape") for name in LOAD_FIELDS}
-    store.publish(FleetView(fleet(A), {A: 1}, {A: Load(**held)}))
+    held = {name: Signal(0.5, 100.0, "scrape") for name in SIGNALS}
+    store.publish(view_with(fleet(A), {A: 1}, {A: Load(**held)}))
     registry = page(store)
     told = {sample.name for metric in registry.collect() for sample in metric.samples}
-    assert {signal_metric(name) for name in SIGNAL_FIELDS} < told
+    assert {signal_metric(name) for name in EXPOSED} < told
     Gauge("other", "Another", registry=registry)
     restricted = registry.restricted_registry(["other"])
     assert [metric.name for metric in restricted.collect()] == ["other"]

@@ -23,9 +23,9 @@ from fleet.service.turns import Turns
 from fleet.wire_fields import fields
 from xds_server.signals.passive import access_log, log_batches, log_mend
 from xds_server.signals.passive.access_log import AccessLogService
+from xds_server.signals.passive.finished import Finished
 from xds_server.signals.passive.log_batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
 from xds_server.signals.passive.log_entry import MOST_ATTEMPTS, finished_of
-from xds_server.signals.passive.served import Finished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -61,9 +61,10 @@ class Taken:
 
     def __init__(self) -> None:
         self.requests: list[Finished] = []
+        self.observed: list[Finished] = []
         self.fail = False
         self.registry = CollectorRegistry()
-        self.service = AccessLogService(self.take, self.registry, lambda: 5.0)
+        self.service = AccessLogService(self.take, self.registry, lambda: 5.0, [self.observed.append])
 
     def take(self, finished: Finished, now: float) -> None:
         if self.fail:
@@ -160,26 +161,22 @@ def opened() -> Any:
 
 async def test_a_websocket_is_told_when_it_opens_and_counted_when_it_ends(taken):
     """One request, one count, one span."""
-    heard: list[Finished] = []
-    taken.service.on_request = heard.append
     taken.service.follow(["chat"])
     await taken.service.read(message(opened(), entry(status=101)).SerializeToString())
     assert [(read.established, read.handshake) for read in taken.requests] == [(True, True), (False, False)]
-    assert heard == taken.requests[1:]
+    assert taken.observed == taken.requests[1:]
     assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="1xx") == 1
 
 
 async def test_requests_arrive_and_are_counted(stub, taken):
     """By pool and class of status, with what became of the pick."""
     taken.service.follow(["chat"])
-    heard = []
-    taken.service.on_request = heard.append
     assert not taken.service.listening
     call = stub.StreamAccessLogs()
     await call.write(message(entry(), entry(status=429), entry(pick="10.0.0.1:80"), entry(pick="10.0.0.9:1")))
     await until(lambda: len(taken.requests) == 4)
     assert taken.service.listening
-    assert heard == taken.requests
+    assert taken.observed == taken.requests
     assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="2xx") == 3
     assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="4xx") == 1
     picks = [

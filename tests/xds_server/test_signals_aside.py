@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fleet.load import Load
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
 from xds_server.signals.scrape import scraper as scraper_module
 from xds_server.signals.scrape.aside import LOOP_BYTES, Aside, Cost

@@ -16,6 +16,7 @@ from fleet.gpu.faults import FaultEvent, health_score
 from fleet.gpu.reading import GpuReading, MigSlice, RemappedRows
 from fleet.settings import LimitSettings, SignalSettings
 from fleet.settings.weights import FaultSettings
+from testing.signals import load_of
 from xds_server.signals.gpu.dcgm import MIB, DcgmPoller, DcgmReader
 from xds_server.signals.gpu.reports import GpuBoard
 
@@ -153,16 +154,16 @@ async def test_each_page_is_read_once_however_many_endpoints_name_it() -> None:
     poller.update(membership)
     failed = "warmroute_gpu_page_failures_total"
     for _ in range(1000):
-        loads = board.loads(membership, 7.0)
-        if loads and registry.get_sample_value(failed, {"kind": "http_status"}):
+        table = board.signals(membership, 7.0)
+        if table.known(0) and registry.get_sample_value(failed, {"kind": "http_status"}):
             break
         await asyncio.sleep(0.01)
     assert hits == {"/a": 1, "/b": 1}
-    assert len(loads) == 5
-    found = loads[endpoints[0].address]
-    assert found["gpu_memory_used_ratio"].value == 0.9  # the fullest slice
-    assert found["gpu_memory_used_ratio"].source == "dcgm"
+    assert [bool(table.known(column)) for column in range(6)] == [True] * 5 + [False]
+    load = load_of(table, endpoints[0].address)
+    assert load.gpu_memory_used_ratio.value == 0.9  # the fullest slice
+    assert load.gpu_memory_used_ratio.source == "dcgm"
     poller.update(Membership())
-    assert board.loads(membership, 7.0) == {}
+    assert not any(map(board.signals(membership, 7.0).known, range(6)))
     await poller.close()
     await runner.cleanup()

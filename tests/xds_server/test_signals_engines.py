@@ -1,10 +1,9 @@
-"""Every kind's page to a load, and the kind from the page. Pages are in `data/`; its README says whence."""
+"""Every kind's page to numbers, and the kind from the page. Pages are in `data/`; its README says whence."""
 
 from __future__ import annotations
 
 import logging
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.load import LOAD_FIELDS, Load
 from fleet.settings import SignalSettings
 from fleet.settings.pools import EngineKind
+from fleet.signals import SIGNALS
 from xds_server.signals.scrape.auto import AutoReader
 from xds_server.signals.scrape.engines import ENGINES, reader_of
 from xds_server.signals.scrape.llama_cpp import read_slots
@@ -36,11 +35,6 @@ def page_of(kind: str) -> bytes:
     return (DATA / PAGES[kind]).read_bytes()
 
 
-def values(load: Load) -> dict[str, float]:
-    held = ((field.name, getattr(load, field.name)) for field in fields(load))
-    return {name: signal.value for name, signal in held if signal is not None}
-
-
 def doubled(page: bytes) -> bytes:
     """The page after as much work again: counters and buckets twice as high, gauges as they were."""
     endings = rb"_total|_bucket|_sum|_count|_success|_failure"
@@ -60,7 +54,7 @@ def after_work(kind: str, page: bytes | None = None, beside: bytes | None = None
     page = page_of(kind) if page is None else page
     reader = reader_of(kind, ADDRESS, SignalSettings())
     reader.read(page, 10.0, beside)
-    return values(reader.read(doubled(page), 12.0, beside))
+    return reader.read(doubled(page), 12.0, beside)
 
 
 def test_every_kind_of_the_settings_can_be_read() -> None:
@@ -68,9 +62,9 @@ def test_every_kind_of_the_settings_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_table_fills_fields_of_a_load(kind: str) -> None:
+def test_a_table_reads_signals(kind: str) -> None:
     table = ENGINES[kind]
-    assert set(table.fields) <= set(LOAD_FIELDS)
+    assert set(table.fields) <= set(SIGNALS)
     assert table.optional <= set(table.fields)
     assert "queue_depth" in table.fields
     assert "progress_total" in table.fields
@@ -117,9 +111,9 @@ def test_sglang_tells_the_hit_rate_itself_where_it_does_not_count_cached_tokens(
 def test_sglangs_progress_moves_while_a_request_decodes() -> None:
     """Tokens of requests are counted at their end: only what is in use shows that an answer grows."""
     reader = reader_of("sglang", ADDRESS, SignalSettings())
-    before = values(reader.read(page_of("sglang"), 1.0))["progress_total"]
+    before = reader.read(page_of("sglang"), 1.0)["progress_total"]
     later = page_of("sglang").replace(b"} 75000.0", b"} 75040.0")
-    assert values(reader.read(later, 2.0))["progress_total"] == before + 40
+    assert reader.read(later, 2.0)["progress_total"] == before + 40
 
 
 def test_tensorrt_llm() -> None:
@@ -260,7 +254,7 @@ def test_a_kinds_page_is_read_without_a_warning_and_found_by_its_marks(
     auto.read(page_of(kind), 10.0)  # nobody knew yet that there are slots to ask for
     assert auto.kind == kind
     assert auto.beside == ENGINES[kind].beside
-    assert values(auto.read(doubled(page_of(kind)), 12.0, slots)) == after_work(kind, beside=slots)
+    assert auto.read(doubled(page_of(kind)), 12.0, slots) == after_work(kind, beside=slots)
     assert not caplog.records
 
 
@@ -279,7 +273,7 @@ def test_another_engine_at_the_same_address_starts_anew(caplog: pytest.LogCaptur
     auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
     auto.read(page_of("sglang"), 0.0)
     auto.read(doubled(page_of("sglang")), 1.0)
-    load = values(auto.read(page_of("tgi"), 2.0))
+    load = auto.read(page_of("tgi"), 2.0)
     assert auto.kind == "tgi"
     assert load["queue_depth"] == 7
     assert "prompt_tokens_per_second" not in load
@@ -301,10 +295,10 @@ def test_the_kind_stays_while_its_marks_are_there() -> None:
 def test_a_page_of_no_kind_is_unknown_with_one_warning(page: bytes, caplog: pytest.LogCaptureFixture) -> None:
     auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
     for second in range(5):
-        assert auto.read(page, float(second)) == Load()
+        assert auto.read(page, float(second)) == {}
     assert len(caplog.records) == 1
     assert ADDRESS in caplog.records[0].getMessage()
-    assert values(auto.read(page_of("vllm"), 6.0))["queue_depth"] == 0
+    assert auto.read(page_of("vllm"), 6.0)["queue_depth"] == 0
 
 
 def as_openmetrics(page: bytes) -> bytes:
@@ -325,7 +319,7 @@ def as_openmetrics(page: bytes) -> bytes:
 def test_openmetrics_tells_the_same(kind: str) -> None:
     reader = reader_of(kind, ADDRESS, SignalSettings())
     reader.read(as_openmetrics(page_of(kind)), 10.0, SLOTS)
-    told = values(reader.read(as_openmetrics(doubled(page_of(kind))), 12.0, SLOTS))
+    told = reader.read(as_openmetrics(doubled(page_of(kind))), 12.0, SLOTS)
     assert told == after_work(kind, beside=SLOTS)
     assert reader.malformed_lines == 0
 
@@ -336,7 +330,7 @@ def test_senseless_numbers_are_unknown(kind: str, senseless: bytes) -> None:
     page = re.sub(rb"(?m)^([^#\n]\S*) \S+$", rb"\1 " + senseless, page_of(kind))
     reader = reader_of(kind, ADDRESS, SignalSettings())
     for second in range(3):
-        load = values(reader.read(page, float(second)))
+        load = reader.read(page, float(second))
         # A capacity may stand in labels; of numbers that stand still, a rate is rightly 0.
         assert {name for name, value in load.items() if value} <= {"kv_capacity_tokens"}
         assert "queue_depth" not in load
@@ -349,7 +343,7 @@ def test_senseless_numbers_are_unknown(kind: str, senseless: bytes) -> None:
 def test_more_than_a_whole_is_unknown(told: bytes, memory: float | None) -> None:
     """An engine that tells a percentage must not make its peers' mean of memory a senseless number."""
     reader = reader_of("vllm", ADDRESS, SignalSettings())
-    assert values(reader.read(b"vllm:kv_cache_usage_perc " + told, 0.0)).get("memory_used_ratio") == memory
+    assert reader.read(b"vllm:kv_cache_usage_perc " + told, 0.0).get("memory_used_ratio") == memory
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -359,7 +353,7 @@ def test_no_page_raises_and_every_value_is_finite(kind: str, cuts: list[tuple[in
     for second, page in enumerate((page_of(kind), doubled(page_of(kind)))):
         for place, noise in cuts:
             page = page[:place] + noise + page[place + len(noise) + 1 :]
-        told = values(reader.read(page, float(second), SLOTS))
+        told = reader.read(page, float(second), SLOTS)
         assert all(0 <= value < float("inf") for value in told.values())
 
 
@@ -368,7 +362,7 @@ def test_the_higher_counters_of_a_restarted_engine_of_any_kind_are_no_work() -> 
     for kind in ENGINES:
         reader = reader_of(kind, ADDRESS, SignalSettings())
         reader.read(doubled(page_of(kind)), 0.0)
-        told = values(reader.read(page_of(kind), 1.0))
+        told = reader.read(page_of(kind), 1.0)
         windowed = {name for name, rule in ENGINES[kind].fields.items() if rule.late}
         assert set(told) & windowed <= {"preemptions_per_second"}
 
@@ -377,10 +371,10 @@ def test_the_document_tells_which_engine_tells_what() -> None:
     text = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
     kinds = [cell.strip("`") for cell in next(row for row in rows if row[0] == "signal")[1:]]
-    told = {row[0].strip("`"): row[1:] for row in rows if row[0].strip("`") in LOAD_FIELDS}
+    told = {row[0].strip("`"): row[1:] for row in rows if row[0].strip("`") in SIGNALS}
     slots = set(read_slots(SLOTS))
     assert set(kinds) == set(ENGINES)
-    for field in LOAD_FIELDS:
+    for field in SIGNALS:
         cells = dict(zip(kinds, told.get(field, [""] * len(kinds)), strict=True))
         for kind, table in ENGINES.items():
             known = "" if field not in table.fields else "some" if field in table.optional else "yes"

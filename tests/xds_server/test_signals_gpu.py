@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import msgspec
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -12,14 +13,15 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
 from fleet.gpu.faults import FaultEvent
 from fleet.gpu.reading import GpuReading, MigSlice, NodeReading
-from fleet.load import LOAD_FIELDS
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
+from fleet.signals import SIGNALS
 from fleet.wire import gpu_pb2
+from testing.signals import load_of
+from xds_server.signals.gpu import report_service as gpu_reports
+from xds_server.signals.gpu import reports as gpu_module
 from xds_server.signals.gpu.report_service import peer_addresses
 from xds_server.signals.gpu.reports import GpuBoard
-from xds_server.signals.gpu.reports import report_service as gpu_reports
-from xds_server.signals.gpu.reports import reports as gpu_module
 from xds_server.signals.gpu.view import gpu_view
 
 GIB = 2**30
@@ -75,8 +77,7 @@ def engine(port: int = 1, node: str = "n", gpus: tuple[str, ...] = (), url: str 
 
 
 def values(board: GpuBoard, endpoint: Endpoint, now: float = 0.0) -> dict[str, float]:
-    loads = board.loads(fleet(endpoint), now)
-    return {name: found.value for name, found in loads.get(endpoint.address, {}).items()}
+    return board.signals(fleet(endpoint), now).known(0)
 
 
 def test_several_gpus_become_one_load(board: GpuBoard) -> None:
@@ -90,7 +91,7 @@ def test_several_gpus_become_one_load(board: GpuBoard) -> None:
         "gpu_throttled_ratio": 0.5,
         "gpu_health_score": 1.0,
     }
-    assert set(values(board, engine())) <= set(LOAD_FIELDS)
+    assert set(values(board, engine())) <= set(SIGNALS)
 
 
 @pytest.mark.parametrize("gpus", [("1",), ("GPU-b",)])
@@ -137,8 +138,8 @@ def test_a_gpu_that_is_named_and_not_there_leaves_the_sum_unknown(
 
 def test_a_lost_gpu_drains_its_endpoint_and_no_other(board: GpuBoard, registry: CollectorRegistry) -> None:
     board.take("n", (), 1, NodeReading(0.0, (A, GpuReading("GPU-b", 1, lost=True))))
-    loads = board.loads(fleet(engine(1, gpus=("0",)), engine(2, gpus=("1",))), 0.0)
-    assert [loads[f"10.0.0.1:{port}"]["gpu_health_score"].value for port in (1, 2)] == [1.0, 0.0]
+    signals = board.signals(fleet(engine(1, gpus=("0",)), engine(2, gpus=("1",))), 0.0)
+    assert signals["gpu_health_score"].tolist() == [1.0, 0.0]
     counted = {
         name: registry.get_sample_value("warmroute_gpu_endpoints", {"fault": name})
         for name in ("fine", "transient", "isolated", "drained")
@@ -156,8 +157,8 @@ def test_an_isolation_ends_by_itself_without_a_new_report(board: GpuBoard) -> No
 
 def test_signals_are_as_old_as_their_sample(board: GpuBoard) -> None:
     board.take("n", (), 1, NodeReading(95.0, (A,)))
-    loads = board.loads(fleet(engine()), 100.0)
-    assert {found.observed_at for found in loads["10.0.0.1:1"].values()} == {95.0}
+    load = load_of(board.signals(fleet(engine()), 100.0), "10.0.0.1:1")
+    assert {signal[1:] for signal in astuple(load) if signal} == {(95.0, "nvml")}
 
 
 def test_nothing_is_made_anew_while_nothing_changes(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +168,10 @@ def test_nothing_is_made_anew_while_nothing_changes(board: GpuBoard, monkeypatch
     membership = fleet(*(engine(port) for port in range(1, 11)))
     board.take("n", (), 1, NodeReading(0.0, (A, B)))
     for now in range(10):
-        assert len(board.loads(membership, float(now))) == 10
+        assert not np.isnan(board.signals(membership, float(now))["gpu_health_score"]).any()
     assert len(made) == 10
     board.take("n", (), 1, NodeReading(1.0, (A, B)))
-    board.loads(membership, 1.0)
+    board.signals(membership, 1.0)
     assert len(made) == 20
 
 

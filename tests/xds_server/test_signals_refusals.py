@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xds_server.signals.passive.finished import Finished
 from xds_server.signals.passive.refusals import (
     FADED_SECONDS,
     MANY_CLIENTS,
@@ -15,7 +16,6 @@ from xds_server.signals.passive.refusals import (
     Refusals,
     _Case,
 )
-from xds_server.signals.passive.served import Finished
 
 A, B, C, D = ENDS = tuple(f"10.0.0.{n}:80" for n in range(4))
 TICK = 0.25
@@ -49,7 +49,7 @@ class World:
 
     def take(self, *finished: Finished) -> None:
         for entry in finished:
-            self.refusals.note(entry, self.now)
+            self.refusals.record(entry, self.now)
             self.good[ENDS.index(entry.address)] += entry.status < 400
 
     def tick(self) -> list[int]:
@@ -177,15 +177,15 @@ def test_nothing_is_kept_of_endpoints_that_have_left_or_are_silent() -> None:
     for number in range(100):
         left = f"10.1.0.{number}:80"
         world.refusals.relay((left, A), np.array([-1, 1 if number else -1]))
-        world.refusals.note(answer(left, 404), world.now)
-        world.refusals.note(answer(A, 404), world.now)
+        world.refusals.record(answer(left, 404), world.now)
+        world.refusals.record(answer(A, 404), world.now)
         world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
-    world.refusals.note(answer("10.1.0.0:80", 404), world.now)
+    world.refusals.record(answer("10.1.0.0:80", 404), world.now)
     (case,) = world.refusals._cases.values()
     assert set(case.by) == set(case.waiting) == set(case.client) == {left, A}
     for _ in range(3):
         world.now += FADED_SECONDS / 2
-        world.refusals.note(answer(A, 404), world.now)
+        world.refusals.record(answer(A, 404), world.now)
     assert set(case.by) == set(case.waiting) == set(case.client) == {A}
 
 

@@ -17,8 +17,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load
 from fleet.settings import LimitSettings, SignalSettings
+from testing.signals import Load, loads_of
 from tests.envoy.fickle import Deaf
 from xds_server.http1.client import FetchError
 from xds_server.signals.scrape import scraper as scraper_module
@@ -96,9 +96,9 @@ async def test_every_endpoint_is_read() -> None:
         serving(page) as two,
         scraping(endpoint(one), endpoint(two)) as scraper,
     ):
-        assert scraper.loads() == {one: Load(), two: Load()}
+        assert loads_of(scraper.signals()) == {one: Load(), two: Load()}
         assert await scraper.first_sync(60)
-        for load in scraper.loads().values():
+        for load in loads_of(scraper.signals()).values():
             assert load.kv_capacity_tokens is not None
             assert load.kv_capacity_tokens.value == 46592
             assert load.reachable is not None
@@ -111,7 +111,7 @@ async def test_a_gzip_page_is_read() -> None:
 
     async with serving(handler) as address, scraping(endpoint(address)) as scraper:
         assert await scraper.first_sync(60)
-        assert scraper.loads()[address].queue_depth is not None
+        assert loads_of(scraper.signals())[address].queue_depth is not None
 
 
 SLOTS = (Path(__file__).parent / "data" / "llama.cpp-slots.json").read_bytes()
@@ -145,8 +145,8 @@ async def test_llama_cpps_slots_are_read_beside_its_page(kind: str) -> None:
     async with serving_llama(slots) as address:
         llama = replace(endpoint(address, f"http://{address}/one/metrics"), engine=kind)
         async with scraping(llama) as scraper:
-            await until(lambda: scraper.loads()[address].batch_limit is not None)
-            assert scraper.loads()[address].queue_depth is not None
+            await until(lambda: loads_of(scraper.signals())[address].batch_limit is not None)
+            assert loads_of(scraper.signals())[address].queue_depth is not None
 
 
 async def test_refused_slots_are_not_asked_for_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +162,7 @@ async def test_refused_slots_are_not_asked_for_again_at_once(caplog: pytest.LogC
         llama = replace(endpoint(address, f"http://{address}/one/metrics"), engine="llama.cpp")
         async with scraping(llama, registry=registry) as scraper:
             await until(lambda: (registry.get_sample_value("warmroute_scrapes_total") or 0) >= 4)
-            load = scraper.loads()[address]
+            load = loads_of(scraper.signals())[address]
     assert asked == 1
     assert load.queue_depth is not None
     assert load.memory_used_ratio is None
@@ -175,7 +175,7 @@ async def test_slots_that_hang_cost_no_page() -> None:
         llama = replace(endpoint(address, f"http://{address}/one/metrics"), engine="llama.cpp")
         async with scraping(llama, signals=signals) as scraper:
             assert await scraper.first_sync(60)
-            await until(lambda: scraper.loads()[address].queue_depth is not None)
+            await until(lambda: loads_of(scraper.signals())[address].queue_depth is not None)
 
 
 async def not_found(_: web.Request) -> web.Response:
@@ -244,7 +244,7 @@ async def test_a_page_that_fails_is_unknown_counted_and_logged_once(
     ):
         assert await scraper.first_sync(60)
         await until(lambda: (registry.get_sample_value("warmroute_scrapes_total") or 0) >= 4)
-        assert scraper.loads() == {address: Load()}
+        assert loads_of(scraper.signals()) == {address: Load()}
         assert registry.get_sample_value("warmroute_scrape_failing_endpoints") == 1
     told = [record for record in caplog.records if record.name == scraper_module.__name__]
     assert len(told) == 1
@@ -261,7 +261,7 @@ async def test_five_megabytes_within_the_limit_are_read() -> None:
         scraping(endpoint(address), signals=signals, limits=limits) as scraper,
     ):
         assert await scraper.first_sync(60)
-        assert scraper.loads()[address].kv_capacity_tokens is not None
+        assert loads_of(scraper.signals())[address].kv_capacity_tokens is not None
 
 
 async def test_garbage_is_unknown_and_its_lines_are_counted() -> None:
@@ -274,7 +274,7 @@ async def test_garbage_is_unknown_and_its_lines_are_counted() -> None:
         scraping(endpoint(address), registry=registry) as scraper,
     ):
         assert await scraper.first_sync(60)
-        load = scraper.loads()[address]
+        load = loads_of(scraper.signals())[address]
         assert load.queue_depth is None
         assert load.reachable is not None
         assert (registry.get_sample_value("warmroute_scrape_malformed_lines_total") or 0) >= 1
@@ -290,7 +290,7 @@ async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
         scraper.update(members(endpoint(address)))
         assert await scraper.first_sync(60)
     await until(lambda: reachable(scraper, address) == 0)
-    held = scraper.loads()[address].kv_capacity_tokens
+    held = loads_of(scraper.signals())[address].kv_capacity_tokens
     assert held is not None  # what was known stays, to age out
     async with serving(page, port):
         await until(lambda: reachable(scraper, address) == 1)
@@ -299,7 +299,7 @@ async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
 
 
 def reachable(scraper: Scraper, address: str) -> float | None:
-    held = scraper.loads()[address].reachable
+    held = loads_of(scraper.signals())[address].reachable
     return None if held is None else held.value
 
 
@@ -342,7 +342,7 @@ async def test_a_page_that_is_an_error_of_the_server_is_a_doubt(status: int, *, 
         return web.Response(status=status)
 
     async with serving(handler) as address, scraping(endpoint(address)) as scraper:
-        scraper.on_doubt = lambda address, _: doubts.append(address)
+        scraper.on_fault = lambda address, _: doubts.append(address)
         await until(lambda: pages >= 4)
     assert bool(doubts) is doubted
 
@@ -356,7 +356,7 @@ async def test_counters_that_begin_anew_are_a_doubt() -> None:
 
     async with serving(handler) as address:
         scraper = Scraper(FAST, LimitSettings())
-        scraper.on_doubt = lambda address, _: doubts.append(address)
+        scraper.on_fault = lambda address, _: doubts.append(address)
         scraper.update(members(endpoint(address)))
         await until(lambda: len(told) == 1 and bool(doubts))
         await scraper.close()
@@ -369,7 +369,7 @@ async def test_a_closed_port_of_a_separate_exporter_says_nothing_about_the_engin
         separate = endpoint("127.0.0.1:8000", f"http://{exporter}/metrics")
         async with scraping(separate, registry=registry) as scraper:
             assert await scraper.first_sync(60)
-            assert scraper.loads() == {"127.0.0.1:8000": Load()}
+            assert loads_of(scraper.signals()) == {"127.0.0.1:8000": Load()}
     assert registry.get_sample_value("warmroute_scrape_failures_total", {"kind": "refused"})
     async with (
         serving(page) as answering,
@@ -394,7 +394,7 @@ async def test_one_that_hangs_delays_nobody_else() -> None:
     ):
         await until(lambda: seen >= 5)
         assert not await scraper.first_sync(0.01)  # the stuck one has not been tried to an end
-        assert scraper.loads()[well].queue_depth is not None
+        assert loads_of(scraper.signals())[well].queue_depth is not None
 
 
 async def test_a_fault_of_ours_is_counted_and_ends_no_task(caplog: pytest.LogCaptureFixture) -> None:
@@ -412,7 +412,7 @@ async def test_a_fault_of_ours_is_counted_and_ends_no_task(caplog: pytest.LogCap
     async with serving(page) as address:
         scraper.update(members(endpoint(address)))
         await until(lambda: Broken.reads >= 3)
-        assert scraper.loads() == {address: Load()}
+        assert loads_of(scraper.signals()) == {address: Load()}
         await scraper.close()
     assert (registry.get_sample_value("warmroute_scrape_failures_total", {"kind": "internal"}) or 0) >= 3
     assert len([record for record in caplog.records if record.exc_info]) == 1
@@ -422,13 +422,15 @@ async def test_tasks_follow_the_membership() -> None:
     async with serving(page) as one, serving(page) as two, scraping(endpoint(one)) as scraper:
         assert await scraper.first_sync(60)
         scraper.update(members(endpoint(one), endpoint(two)))
-        assert scraper.loads()[one].queue_depth is not None  # the one that stays is not started anew
-        await until(lambda: scraper.loads()[two].queue_depth is not None)
+        assert (
+            loads_of(scraper.signals())[one].queue_depth is not None
+        )  # the one that stays is not started anew
+        await until(lambda: loads_of(scraper.signals())[two].queue_depth is not None)
         scraper.update(members(endpoint(two)))
-        assert set(scraper.loads()) == {two}
+        assert set(loads_of(scraper.signals())) == {two}
         scraper.update(members(endpoint(two, f"http://{one}/metrics")))
-        assert scraper.loads() == {two: Load()}  # another source: nothing of the old one is kept
-        await until(lambda: scraper.loads()[two].queue_depth is not None)
+        assert loads_of(scraper.signals()) == {two: Load()}  # another source: nothing of the old one is kept
+        await until(lambda: loads_of(scraper.signals())[two].queue_depth is not None)
         await until(lambda: scrape_tasks() == 1)
     assert scrape_tasks() == 0
 
@@ -441,7 +443,7 @@ async def test_other_settings_keep_the_loads() -> None:
     async with serving(page) as address, scraping(endpoint(address)) as scraper:
         assert await scraper.first_sync(60)
         scraper.reconfigure(FAST.model_copy(update={"latency_window_seconds": 60.0}))
-        assert scraper.loads()[address].queue_depth is not None
+        assert loads_of(scraper.signals())[address].queue_depth is not None
         assert await scraper.first_sync(60)
 
 

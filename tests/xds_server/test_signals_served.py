@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fleet.settings import SignalSettings
+from xds_server.signals.passive.finished import Finished
 from xds_server.signals.passive.lenient import BLAMING, Lenient
-from xds_server.signals.passive.served import Finished, ServedWindows
+from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.rows import sources
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"

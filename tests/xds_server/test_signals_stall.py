@@ -12,8 +12,8 @@ from xds_server.signals.passive.stall import (
     BLIND_FACTOR,
     HALF_OPEN_FACTOR,
     SLOW_FACTOR,
-    Seen,
     StallDetector,
+    StallInputs,
     Timing,
 )
 
@@ -46,7 +46,7 @@ class Engine:
         self.now += TICK
         if self.answers and (self.now - 0.3) % 1.0 < TICK:
             self.page = (self.progress, self.busy, self.now)
-        seen = Seen(
+        seen = StallInputs(
             np.array([self.in_flight]),
             np.array([self.finished]),
             np.array([answered]),
@@ -238,7 +238,7 @@ def test_rows_follow_their_endpoints():
     engine.work(5)
     assert engine.stalls_within(5)
     engine.detector.relay(np.array([-1, 0]))
-    seen = Seen(
+    seen = StallInputs(
         np.array([1.0, 4.0]),
         np.zeros(2),
         np.zeros(2, np.int64),
@@ -277,7 +277,7 @@ def test_slow_pages_make_no_stall():
         now = 1000.0 + tick * TICK
         if tick % 40 == 0:
             progress, page_at = progress + 10, now
-        seen = Seen(
+        seen = StallInputs(
             np.array([4.0]),
             np.zeros(1),
             np.zeros(1, np.int64),
@@ -292,7 +292,7 @@ def test_slow_pages_make_no_stall():
 
 def doubted(**fields: float) -> Engine:
     engine = Engine(**fields)
-    engine.detector.doubt(np.array([0]), engine.now)
+    engine.detector.restore(np.array([0]), engine.now)
     return engine
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings
 from xds_server.signals.scrape.reader import TableReader
 from xds_server.signals.scrape.vllm import VLLM
@@ -34,10 +33,6 @@ def counters(engine: int, queries: int, hits: int, tokens: int, seconds: float, 
     )
 
 
-def value(held: Signal | None) -> float | None:
-    return None if held is None else held.value
-
-
 @pytest.mark.parametrize(("states", "awake"), [((1, 1), 1.0), ((1, 0), 0.0), ((0, 0), 0.0)])
 def test_an_engine_is_awake_if_all_of_its_ranks_are(states: tuple[int, ...], awake: float) -> None:
     page = "".join(
@@ -45,19 +40,19 @@ def test_an_engine_is_awake_if_all_of_its_ranks_are(states: tuple[int, ...], awa
         f'vllm:engine_sleep_state{{engine="{rank}",sleep_state="weights_offloaded"}} {1 - state}\n'
         for rank, state in enumerate(states)
     )
-    assert value(reader().read(page.encode(), 5.0).awake) == awake
+    assert reader().read(page.encode(), 5.0)["awake"] == awake
 
 
 def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     load = reader().read(PAGE, 5.0)
-    assert load == Load(
-        memory_used_ratio=Signal(0.0, 5.0, "scrape"),
-        queue_depth=Signal(0.0, 5.0, "scrape"),
-        running=Signal(0.0, 5.0, "scrape"),
-        kv_capacity_tokens=Signal(46592.0, 5.0, "scrape"),
-        awake=Signal(1.0, 5.0, "scrape"),
-        progress_total=Signal(16701.0 + 324 + 324 + 14, 5.0, "scrape"),
-    )
+    assert load == {
+        "memory_used_ratio": 0.0,
+        "queue_depth": 0.0,
+        "running": 0.0,
+        "kv_capacity_tokens": 46592.0,
+        "awake": 1.0,
+        "progress_total": 16701.0 + 324 + 324 + 14,
+    }
     assert not caplog.records
 
 
@@ -65,11 +60,11 @@ def test_counters_tell_of_the_window() -> None:
     vllm = reader()
     vllm.read(counters(0, 1000, 900, 5000, 10.0, 100, 100).encode(), 0.0)
     load = vllm.read(counters(0, 1100, 925, 9000, 10.5, 100, 110).encode(), 1.0)
-    assert value(load.prefix_hit_ratio) == pytest.approx(0.25)
-    assert value(load.prefill_tokens_per_second) == pytest.approx(8000)
-    assert value(load.prefilling_mean) == pytest.approx(0.5), "half a second of prefill in a second"
-    assert value(load.latency_p50_seconds) == pytest.approx(0.1 + 1.9 * 0.5)
-    assert value(load.latency_p99_seconds) == pytest.approx(0.1 + 1.9 * 0.99)
+    assert load["prefix_hit_ratio"] == pytest.approx(0.25)
+    assert load["prefill_tokens_per_second"] == pytest.approx(8000)
+    assert load["prefilling_mean"] == pytest.approx(0.5), "half a second of prefill in a second"
+    assert load["latency_p50_seconds"] == pytest.approx(0.1 + 1.9 * 0.5)
+    assert load["latency_p99_seconds"] == pytest.approx(0.1 + 1.9 * 0.99)
 
 
 MORE = """\
@@ -97,24 +92,24 @@ def test_token_rates_and_lengths_are_of_the_window() -> None:
     vllm = reader()
     vllm.read(more(10_000, 5_000, 3, 7, 20), 10.0)
     load = vllm.read(more(13_000, 5_400, 4, 12, 30), 12.0)
-    assert value(load.prompt_tokens_per_second) == 1500
-    assert value(load.generation_tokens_per_second) == 200
-    assert value(load.preemptions_per_second) == 0.5
-    assert value(load.prompt_tokens_mean) == 300
-    assert value(load.generation_tokens_mean) == 40
+    assert load["prompt_tokens_per_second"] == 1500
+    assert load["generation_tokens_per_second"] == 200
+    assert load["preemptions_per_second"] == 0.5
+    assert load["prompt_tokens_mean"] == 300
+    assert load["generation_tokens_mean"] == 40
     # Buckets' middles are 50 and 550.
-    assert value(load.prompt_tokens_variance) == pytest.approx(250**2)
-    assert value(load.progress_total) == 18_400
+    assert load["prompt_tokens_variance"] == pytest.approx(250**2)
+    assert load["progress_total"] == 18_400
 
 
 def test_a_restart_gives_no_rate_and_no_length() -> None:
     vllm = reader()
     vllm.read(more(10_000, 5_000, 3, 7, 20), 10.0)
     load = vllm.read(more(50, 20, 0, 1, 1), 11.0)
-    assert load == Load(progress_total=Signal(70.0, 11.0, "scrape"))
+    assert load == {"progress_total": 70.0}
     load = vllm.read(more(150, 30, 0, 2, 2), 12.0)
-    assert value(load.prompt_tokens_per_second) == 100
-    assert value(load.preemptions_per_second) == 0
+    assert load["prompt_tokens_per_second"] == 100
+    assert load["preemptions_per_second"] == 0
 
 
 def test_several_engines_of_one_endpoint_are_put_together() -> None:
@@ -134,13 +129,13 @@ vllm:cache_config_info{engine="1",block_size="16",num_gpu_blocks="100"} 1
     vllm.read(page + start.encode(), 0.0)
     later = counters(0, 10, 5, 100, 1.0, 100, 100) + counters(1, 30, 5, 300, 1.0, 0, 100)
     load = vllm.read(page + later.encode(), 1.0)
-    assert value(load.queue_depth) == 10
-    assert value(load.running) == 3
-    assert value(load.memory_used_ratio) == 0.9
-    assert value(load.kv_capacity_tokens) == 2600
-    assert value(load.prefix_hit_ratio) == pytest.approx(0.25)
-    assert value(load.prefill_tokens_per_second) == pytest.approx(200)
-    assert value(load.latency_p99_seconds) == pytest.approx(0.1 + 1.9 * 0.98)
+    assert load["queue_depth"] == 10
+    assert load["running"] == 3
+    assert load["memory_used_ratio"] == 0.9
+    assert load["kv_capacity_tokens"] == 2600
+    assert load["prefix_hit_ratio"] == pytest.approx(0.25)
+    assert load["prefill_tokens_per_second"] == pytest.approx(200)
+    assert load["latency_p99_seconds"] == pytest.approx(0.1 + 1.9 * 0.98)
 
 
 def test_an_engine_that_joins_an_endpoint_adds_no_history() -> None:
@@ -148,16 +143,16 @@ def test_an_engine_that_joins_an_endpoint_adds_no_history() -> None:
     vllm.read(counters(0, 0, 0, 0, 0.0, 0, 0).encode(), 0.0)
     both = counters(0, 10, 5, 0, 0.0, 0, 0) + counters(1, 9000, 9000, 0, 0.0, 0, 9000)
     load = vllm.read(both.encode(), 1.0)
-    assert load.prefix_hit_ratio is None
-    assert load.latency_p99_seconds is None
+    assert "prefix_hit_ratio" not in load
+    assert "latency_p99_seconds" not in load
 
 
 def test_a_new_process_has_new_counters_even_if_they_are_higher() -> None:
     vllm = reader()
     vllm.read(b"process_start_time_seconds 100\n" + counters(0, 1, 1, 0, 0.0, 0, 1).encode(), 0.0)
     load = vllm.read(b"process_start_time_seconds 200\n" + counters(0, 50, 1, 0, 0.0, 0, 9).encode(), 9.0)
-    assert load.prefix_hit_ratio is None
-    assert load.latency_p99_seconds is None
+    assert "prefix_hit_ratio" not in load
+    assert "latency_p99_seconds" not in load
 
 
 @pytest.mark.parametrize(
@@ -173,7 +168,7 @@ def test_a_new_process_has_new_counters_even_if_they_are_higher() -> None:
     ],
 )
 def test_memory_is_read_by_either_name_and_is_finite(page: bytes, expected: float | None) -> None:
-    assert value(reader().read(page, 0.0).memory_used_ratio) == expected
+    assert reader().read(page, 0.0).get("memory_used_ratio") == expected
 
 
 @pytest.mark.parametrize(
@@ -187,14 +182,14 @@ def test_memory_is_read_by_either_name_and_is_finite(page: bytes, expected: floa
 )
 def test_capacity_comes_from_the_config_labels(labels: bytes, expected: float | None) -> None:
     page = b"vllm:cache_config_info{" + labels + b"} 1.0\n"
-    assert value(reader().read(page, 0.0).kv_capacity_tokens) == expected
+    assert reader().read(page, 0.0).get("kv_capacity_tokens") == expected
 
 
 def test_a_missing_metric_is_unknown_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     vllm = reader()
     for second in range(5):
         load = vllm.read(b"<html>not a metrics page</html>", float(second))
-        assert load == Load()
+        assert load == {}
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "127.0.0.1:8000" in warning
     for field in ("memory_used_ratio", "queue_depth", "running", "kv_capacity_tokens", "progress_total"):
@@ -231,4 +226,4 @@ vllm:num_requests_running{engine="0",model_name="m"} 3
 vllm:num_requests_running{engine="1",model_name="m"} 7
 vllm:num_requests_running{model_name="m",engine="0"} 4
 """
-    assert value(reader().read(page, 0.0).running) == 11
+    assert reader().read(page, 0.0).get("running") == 11

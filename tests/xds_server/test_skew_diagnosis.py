@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from testing.signals import Load, Signal, table_of
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.diagnosis import Diagnosis, diagnose
 from xds_server.skew.facts import COMPARED, STATES, over_peers
@@ -194,7 +194,8 @@ def watch(periods: int, *told: Mapping[str, float], later: tuple[Mapping[str, fl
             endpoint.address: Load(**{name: Signal(value, now, "test") for name, value in one.items()})
             for endpoint, one in zip(pool.endpoints, chosen, strict=True)
         }
-        made.observe(Membership((pool,)), loads, now)
+        members = Membership((pool,))
+        made.observe(members, table_of(members.addresses, loads), now)
     return made
 
 

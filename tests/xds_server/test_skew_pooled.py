@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
+from testing.signals import Load, Signal, table_of
 from xds_server.skew.layout import Layout
 from xds_server.skew.pooled import mixture_quantile
 from xds_server.skew.sample import DERIVED, ROW, SIGNALS, take
@@ -32,7 +32,7 @@ def sampled(loads: list[dict[str, float]], now: float = 100.0, at: float = 100.0
         address: Load(**{name: Signal(value, at, "test") for name, value in load.items()})
         for address, load in zip(made.addresses, loads, strict=True)
     }
-    sample = take(made, held, now, 10.0)
+    sample = take(made, table_of(made.addresses, held), now, 10.0)
     return {name: sample[row] for name, row in ROW.items()}
 
 

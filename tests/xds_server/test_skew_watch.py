@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import LOAD_FIELDS, Load, Signal
 from fleet.settings import SignalSettings, SkewSettings
+from fleet.signals import SIGNALS as NAMES
+from testing.signals import Load, Signal, table_of
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.watch import MOST_LINES, SkewWatch
 
@@ -59,7 +60,9 @@ class Fleet:
             for endpoint in self.membership.endpoints:
                 told = named.get(f"e{endpoint.host.rpartition('.')[2]}", rest)
                 loads[endpoint.address] = load(told, self.now)
-            self.changes += self.watch.observe(self.membership, loads, self.now)
+            self.changes += self.watch.observe(
+                self.membership, table_of(self.membership.addresses, loads), self.now
+            )
             self.now += 5.0
 
     def kinds(self) -> list[tuple[str, str | None]]:
@@ -279,7 +282,7 @@ def test_events_of_one_kind_and_place_begin_and_end_in_turn(told: list[Mapping[s
             assert ((kind, address) in fleet.kinds()) == (len(turns) % 2 == 1)
 
 
-@given(st.lists(st.sets(st.sampled_from(LOAD_FIELDS)), min_size=20, max_size=20))
+@given(st.lists(st.sets(st.sampled_from(list(NAMES))), min_size=20, max_size=20))
 @settings(max_examples=25, deadline=None)
 def test_what_is_unknown_is_never_skew(lacking: list[set[str]]) -> None:
     """A calm fleet of which now this, now that is not told stays calm."""
@@ -292,8 +295,9 @@ def test_what_is_unknown_is_never_skew(lacking: list[set[str]]) -> None:
 def test_stale_signals_are_unknown() -> None:
     fleet = Fleet()
     old = {e.address: load(TAIL, fleet.now - 10.5) for e in fleet.membership.endpoints}
+    table = table_of(fleet.membership.addresses, old)
     for _ in range(4):
-        fleet.changes += fleet.watch.observe(fleet.membership, old, fleet.now)
+        fleet.changes += fleet.watch.observe(fleet.membership, table, fleet.now)
         fleet.now += 5
     assert fleet.changes == []
 
@@ -330,7 +334,9 @@ def test_work_is_done_once_a_period() -> None:
     fleet = Fleet()
     for _ in range(100):
         loads = {e.address: load(TAIL, fleet.now) for e in fleet.membership.endpoints}
-        fleet.changes += fleet.watch.observe(fleet.membership, loads, fleet.now)
+        fleet.changes += fleet.watch.observe(
+            fleet.membership, table_of(fleet.membership.addresses, loads), fleet.now
+        )
         fleet.now += 0.1
     assert fleet.changes == []  # 10 s: two periods
 

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
-from fleet.store import FleetStore, FleetView, Traffic
+from fleet.store import FleetStore, Traffic
+from testing.signals import Load, Signal, table_of, view_with
 from xds_server.admin.status import StatusViews
 from xds_server.endpoints.listed import Listed
 
@@ -14,7 +14,7 @@ from xds_server.endpoints.listed import Listed
 def test_in_flight_is_unknown_while_no_worker_tells() -> None:
     store = FleetStore()
     listed = [Listed(Endpoint(address, "p"), "admitted", "static") for address in ("a:1", "b:1")]
-    views = StatusViews(store, Mock(), CollectorRegistry(), lambda: listed, dict, dict)
+    views = StatusViews(store, Mock(), CollectorRegistry(), lambda: listed, dict, lambda: table_of((), {}))
 
     def in_flight() -> list[int | None]:
         return [entry["in_flight"] for entry in views.endpoints()["endpoints"]]
@@ -34,7 +34,9 @@ def test_whoever_is_not_weighed_keeps_the_load_of_its_page() -> None:
     listed = [Listed(weighed, "admitted", "s"), Listed(drained, "drained", "s"), Listed(new, "probing", "s")]
     pages = {address: Load(queue_depth=Signal(3.0, 1.0, "scrape")) for address in names[:2]}
     joined = {"weighed:1": Load(queue_depth=Signal(4.0, 1.0, "scrape"))}
-    store.publish(FleetView(Membership((Pool("p", (weighed,)),)), {"weighed:1": 1000}, joined))
-    views = StatusViews(store, Mock(), CollectorRegistry(), lambda: listed, dict, lambda: pages)
+    store.publish(view_with(Membership((Pool("p", (weighed,)),)), {"weighed:1": 1000}, joined))
+    views = StatusViews(
+        store, Mock(), CollectorRegistry(), lambda: listed, dict, lambda: table_of(names[:2], pages)
+    )
     loads = [entry["load"] for entry in views.endpoints()["endpoints"]]
     assert [load and load["queue_depth"] for load in loads] == [4.0, 3.0, None]

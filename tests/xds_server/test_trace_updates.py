@@ -13,19 +13,26 @@ from opentelemetry.trace import StatusCode
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Locality
-from fleet.load import Load, Signal
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
+from testing.signals import Load, Signal, table_of
 from xds_server.discovery.client import Client
 from xds_server.telemetry.trace import UpdateTraces
 from xds_server.weights.weigh import WeightChange, WeightUpdate
 
 ONE, TWO = (Client(name, "fleet", Locality()) for name in ("one", "two"))
-LOAD = Load(memory_used_ratio=Signal(0.93, 99.0, "scrape"), in_flight=Signal(3.0, 99.5, "traffic"))
+SIGNALS = table_of(
+    ["10.0.0.1:0"],
+    {
+        "10.0.0.1:0": Load(
+            memory_used_ratio=Signal(0.93, 99.0, "scrape"), in_flight=Signal(3.0, 99.5, "traffic")
+        )
+    },
+)
 
 
 def update_of(count: int = 1, *, changed: bool = True) -> WeightUpdate:
     changes = tuple(
-        WeightChange(f"10.0.0.1:{n}", 100, 40, "memory 0.93", LOAD, 0.4, {"trust": 0.5})
+        WeightChange(f"10.0.0.1:{n}", 100, 40, "memory 0.93", SIGNALS.known(0), 0.4, {"trust": 0.5})
         for n in range(count if changed else 0)
     )
     return WeightUpdate({f"10.0.0.1:{n}": 40 for n in range(count)}, frozenset(), changed, changes)
@@ -58,7 +65,7 @@ class Stage:
         times.computed()
         self.now += 1_000_000
         self.version = {"": version, **groups}
-        self.traces.published(times, update or update_of(), version, {"10.0.0.1:0": LOAD}, 100.0)
+        self.traces.published(times, update or update_of(), version, SIGNALS, 100.0)
 
     def spans(self, name: str) -> list[Any]:
         return [span for span in self.exporter.get_finished_spans() if span.name == f"warmroute.{name}"]

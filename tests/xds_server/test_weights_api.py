@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from fleet.endpoint import Endpoint, Locality, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.service.admin import ApiError, Query
 from fleet.settings import SignalSettings, TopologySettings, WeightSettings
+from testing.signals import Load, Signal
+from tests.xds_server.tables import weigh
 from xds_server.admin.decisions import WeightDecisions
 from xds_server.admin.weights_api import WeightsApi, WeightSources
 from xds_server.snapshot.snapshot import NodeGroup
@@ -57,7 +58,7 @@ class Stage:
     def tick(self) -> None:
         self.ticks += 1
         loads = {A: Load(memory_used_ratio=Signal(0.5, 1.0, "scrape"))}
-        update = self.weigher.weigh(MEMBERSHIP, loads, 1.0, overrides=self.book.active(self.wall))
+        update = weigh(self.weigher, MEMBERSHIP, loads, 1.0, overrides=self.book.active(self.wall))
         self.decisions.note(update, f"v{self.ticks}")
 
     async def refused(self, body: Any) -> tuple[str, str, int]:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
 from fleet.settings.load import SettingsError, parse_settings
 from fleet.settings.weights import FaultSettings, SilentZoneSettings, StabiliserSettings
-from xds_server.weights.columns import Columns
+from testing.signals import Load, Signal
+from tests.xds_server.tables import columns_of, weigh
 from xds_server.weights.faults import fault_factors
 from xds_server.weights.health import unhealthy
 from xds_server.weights.peaks import Peaks
@@ -52,7 +52,7 @@ def test_the_zone_begins_and_ends_where_the_settings_say_and_has_no_steps() -> N
 
 
 def factors(*given: Load) -> list[float]:
-    columns = Columns.of(given)
+    columns = columns_of(given)
     trust = Trusted().step(tuple(map(str, range(len(given)))), columns, 0.0, WeightSettings().stabiliser)
     found = fault_factors(columns, columns.memory_used_ratio, trust, ZONE, FaultSettings())
     return list((found.but_the_zone() * found.silent_zone).tolist())
@@ -89,7 +89,7 @@ def test_the_worst_are_marked_first_and_the_rest_only_weighs_less() -> None:
         "e": load(reachable=0),
         "f": load(gpu_health_score=0.9),
     }
-    columns = Columns.of(list(loads.values()))
+    columns = columns_of(list(loads.values()))
     for most, marked in ((1.0, "abcde"), (0.7, "bcde"), (0.5, "bde"), (0.34, "de"), (0.2, "d"), (0.1, "")):
         assert unhealthy(list(loads), columns, most) == frozenset(marked)
 
@@ -102,7 +102,7 @@ def run(
     history = []
     for number in range(round(seconds / TICK)):
         now = number * TICK
-        history.append((now, dict(weigher.weigh(POOL, loads_at(now), now).weights)))
+        history.append((now, dict(weigh(weigher, POOL, loads_at(now), now).weights)))
     return history, weigher
 
 
@@ -150,13 +150,13 @@ def test_the_silent_zone_works_for_every_strategy() -> None:
         weigher = Weigher(WeightSettings(strategy=strategy), SignalSettings())  # type: ignore[arg-type]
         loads = {address: load(latency_p99_seconds=0.2) for address in "bcd"}
         loads["a"] = load(latency_p99_seconds=0.1, memory_used_ratio=0.96)
-        assert share(dict(weigher.weigh(POOL, loads, 0.0).weights)) < 0.1, strategy
+        assert share(dict(weigh(weigher, POOL, loads, 0.0).weights)) < 0.1, strategy
 
 
 def test_when_all_are_full_who_tells_nothing_gets_no_flood() -> None:
     weigher = Weigher(WeightSettings(), SignalSettings())
     loads = {address: load(memory_used_ratio=0.97) for address in "abc"}
-    weights = weigher.weigh(POOL, loads, 0.0).weights
+    weights = weigh(weigher, POOL, loads, 0.0).weights
     assert set(weights.values()) == {1000}
 
 
@@ -208,7 +208,7 @@ def test_a_zone_that_ends_before_it_begins_is_refused() -> None:
 
 
 def levelled(*trusts: float, most: float = 0.5, **last: float) -> list[float]:
-    columns = Columns.of([*(load(trust_ratio=trust) for trust in trusts), *([load(**last)] if last else [])])
+    columns = columns_of([*(load(trust_ratio=trust) for trust in trusts), *([load(**last)] if last else [])])
     settings = StabiliserSettings(max_unhealthy_share=most)
     addresses = tuple(map(str, range(len(columns))))
     return list(Trusted().step(addresses, columns, 0.0, settings).tolist())

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
+from testing.signals import Load, Signal
+from tests.xds_server.tables import weigh
 from xds_server.weights.weigh import Weigher
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Fleet:
                 if not self.loads.get(self.names[row]) or self.tick % SCRAPE_TICKS == row % SCRAPE_TICKS:
                     self.loads[self.names[row]] = self.lies(row, self._told(row))
             pool = Pool("p", tuple(Endpoint(name, "p") for name in self.names))
-            self.history.append((self.now, self.weigher.weigh(Membership((pool,)), self.loads, self.now)))
+            self.history.append((self.now, weigh(self.weigher, Membership((pool,)), self.loads, self.now)))
             self.tick += 1
 
     def _serve(self, rate: float) -> None:
@@ -189,7 +190,7 @@ def test_requests_of_ours_in_flight_count_where_gauges_tell_nothing_yet() -> Non
     busy = Load(**{**idle, "memory_used_ratio": Signal(0.1, 0.0, "t"), "running": Signal(4.0, 0.0, "t")})
     loads = {"a": Load(**idle, in_flight=Signal(20.0, 0.0, "t")), "b": busy, "c": busy}
     pool = Pool("p", tuple(Endpoint(address, "p") for address in "abc"))
-    weights = Weigher(WeightSettings(), SignalSettings()).weigh(Membership((pool,)), loads, 0.0).weights
+    weights = weigh(Weigher(WeightSettings(), SignalSettings()), Membership((pool,)), loads, 0.0).weights
     assert weights["a"] < weights["b"] == weights["c"]
 
 
@@ -214,11 +215,11 @@ def test_at_the_start_and_after_the_last_good_state_nobody_is_neutral() -> None:
     loads = {"a": Load(**full), "b": Load(memory_used_ratio=Signal(0.1, 0.0, "t"))}
     membership = Membership((Pool("p", (Endpoint("a", "p"), Endpoint("b", "p"))),))
     fresh = Weigher(WeightSettings(), SignalSettings())
-    assert fresh.weigh(membership, loads, 0.0).weights["b"] > 1300
+    assert weigh(fresh, membership, loads, 0.0).weights["b"] > 1300
     restored = Weigher(WeightSettings(), SignalSettings())
     restored.restore(membership, {"a": 1000, "b": 1000}, (), 0.0)
     restored.heard({"a", "b"})
     for tick in range(40):
         held = {name: Load(memory_used_ratio=load.memory_used_ratio) for name, load in loads.items()}
-        update = restored.weigh(membership, held, tick * TICK)
+        update = weigh(restored, membership, held, tick * TICK)
     assert update.weights["b"] > 1300

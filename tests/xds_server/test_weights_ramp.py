@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, StabiliserSettings, WeightSettings
+from testing.signals import Load, Signal
+from tests.xds_server.tables import weigh
 from xds_server.weights.weigh import Weigher
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def ramped(weigher: Weigher, start: float, seconds: float, lowest: float) -> lis
         letters = "ab" if now < start else "abc"
         share = min(1.0, (now - start) / seconds)
         ramp = {"c": lowest + (1 - lowest) * share} if start <= now and share < 1 else {}
-        update = weigher.weigh(members(letters), loads(letters, now), now, ramp)
+        update = weigh(weigher, members(letters), loads(letters, now), now, ramp)
         if update.changed and now >= start:
             told.append((now, update))
     return told
@@ -69,7 +70,7 @@ def test_steps_of_the_ramp_and_of_the_signals_share_one_minimum_interval() -> No
         now = number * TICK
         swing = 0.9 if int(now * 2) % 2 else 0.2
         ramp = {"c": 0.1 + now / 60} if now < 50 else {}
-        update = weigher.weigh(members("abc"), {**loads("bc", now), **loads("a", now, swing)}, now, ramp)
+        update = weigh(weigher, members("abc"), {**loads("bc", now), **loads("a", now, swing)}, now, ramp)
         told += [now] if update.changed else []
     assert len(told) > 10
     assert all(after - before >= 1.0 for before, after in pairwise(told))
@@ -77,9 +78,9 @@ def test_steps_of_the_ramp_and_of_the_signals_share_one_minimum_interval() -> No
 
 def test_who_leaves_during_its_ramp_leaves_nothing_behind() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
-    weigher.weigh(members("abc"), loads("abc", 0), 0.0, {"c": 0.1})
-    assert set(weigher.weigh(members("ab"), loads("ab", 1), 1.0).weights.values()) == {1000}
-    assert not weigher.weigh(members("ab"), loads("ab", 9), 9.0).changed
+    weigh(weigher, members("abc"), loads("abc", 0), 0.0, {"c": 0.1})
+    assert set(weigh(weigher, members("ab"), loads("ab", 1), 1.0).weights.values()) == {1000}
+    assert not weigh(weigher, members("ab"), loads("ab", 9), 9.0).changed
 
 
 SAVED = {"a": 400, "b": 1600}
@@ -95,20 +96,20 @@ def test_without_a_word_from_engines_weights_and_marks_are_the_saved_ones() -> N
     weigher = restored(unhealthy="a")
     dead = {a: Load(reachable=Signal(0.0, 1.0, "test")) for a in "ab"}
     for now in (1.0, 2.0, 60.0):
-        update = weigher.weigh(members("ab"), dead, now)
+        update = weigh(weigher, members("ab"), dead, now)
         assert (dict(update.weights), update.unhealthy) == (SAVED, {"a"})
     assert weigher.restored == {"p"}
 
 
 def test_once_an_engine_answers_weights_move_on_from_the_saved_ones() -> None:
     weigher = restored(unhealthy="a")
-    weigher.weigh(members("ab"), {}, 1.0)
+    weigh(weigher, members("ab"), {}, 1.0)
     weigher.heard({"b"})
     assert weigher.restored == frozenset()
-    update = weigher.weigh(members("ab"), loads("ab", 1.25), 1.25)
+    update = weigh(weigher, members("ab"), loads("ab", 1.25), 1.25)
     assert (dict(update.weights), update.unhealthy) == (SAVED, frozenset())
     for number in range(200):
-        update = weigher.weigh(members("ab"), loads("ab", 2 + number * TICK), 2 + number * TICK)
+        update = weigh(weigher, members("ab"), loads("ab", 2 + number * TICK), 2 + number * TICK)
     assert update.weights["b"] / update.weights["a"] < 1.3, "equal loads come to equal weights"
 
 
@@ -117,10 +118,10 @@ def test_a_restart_pushes_nothing_when_the_loads_are_as_before() -> None:
     weigher = restored({"a": 1000, "b": 1000})
     weigher.heard("ab")
     now = 0.5
-    first = weigher.weigh(members("ab"), loads("a", now, 0.50) | loads("b", now, 0.51), now)
+    first = weigh(weigher, members("ab"), loads("a", now, 0.50) | loads("b", now, 0.51), now)
     assert dict(first.weights) == {"a": 1000, "b": 1000}
 
 
 def test_somebody_new_beside_the_saved_ones_gets_their_mean() -> None:
-    update = restored().weigh(members("abc"), {}, 1.0)
+    update = weigh(restored(), members("abc"), {}, 1.0)
     assert update.weights["a"] < update.weights["c"] < update.weights["b"]

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.load import Load, Signal
 from fleet.settings import WeightSettings
 from fleet.settings.weights import BalancedSettings, P99Settings, PredictiveSettings
+from testing.signals import Load, Signal
+from tests.xds_server.tables import columns_of
 from xds_server.weights import balanced, p99, predictive
-from xds_server.weights.columns import Columns, Peers, as_strategies_see
+from xds_server.weights.columns import Peers
 from xds_server.weights.stabiliser import Stabiliser
 from xds_server.weights.strategies import STRATEGIES
 
@@ -46,13 +47,13 @@ def load(**values: float) -> Load:
 
 def scores(strategy: str, *given: Load, **settings: Any) -> list[float]:
     chosen = WeightSettings(strategy=strategy, **settings)  # type: ignore[arg-type]
-    return list(STRATEGIES[strategy].scores(Columns.of(given, chosen.memory), chosen).tolist())
+    return list(STRATEGIES[strategy].scores(columns_of(given, chosen.memory), chosen).tolist())
 
 
 def test_p99_is_full_up_to_the_tolerance_and_falls_with_latency_to_its_least() -> None:
     settings = P99Settings(baseline_seconds=1.0)
     given = [load(latency_p99_seconds=value) for value in (0.1, 1.1, 1.2, 1.5, 3.0, 14.9, 1e6)]
-    found = p99.scores(Columns.of(given), settings).tolist()
+    found = p99.scores(columns_of(given), settings).tolist()
     assert found == pytest.approx([100, 100, 100, 100, 50, 150 / 14.9, 10])
 
 
@@ -80,7 +81,7 @@ def test_balanced_is_a_softmax_of_three_normalised_values() -> None:
 
 def test_a_temperature_near_nothing_is_no_overflow() -> None:
     given = [load(memory_used_ratio=memory) for memory in (0.0, 1.0)]
-    found = balanced.scores(Columns.of(given), BalancedSettings(temperature=0.01)).tolist()
+    found = balanced.scores(columns_of(given), BalancedSettings(temperature=0.01)).tolist()
     assert found[0] == pytest.approx(1.0)
     assert 0 <= found[1] < 1e-9
 
@@ -145,7 +146,7 @@ def test_unknown_counts_as_the_peers_mean(strategy: str) -> None:
 def test_whatever_the_loads_shares_sum_to_one_within_the_caps(strategy: str, given: list[Load]) -> None:
     settings = WeightSettings()
     addresses = [str(number) for number in range(len(given))]
-    columns = Columns.of(given)
+    columns = columns_of(given)
     stabiliser = Stabiliser(settings.stabiliser)
     chosen = STRATEGIES[strategy].scores(columns, settings)
     stabiliser.step(addresses, chosen, 0.0, idle=columns.idle())
@@ -159,14 +160,15 @@ def test_whatever_the_loads_shares_sum_to_one_within_the_caps(strategy: str, giv
 def test_reasons_name_the_signal_that_takes_most() -> None:
     busy = load(memory_used_ratio=0.9, latency_p99_seconds=0.2, prefix_hit_ratio=0.5)
     slow = load(memory_used_ratio=0.1, latency_p50_seconds=1.0, queue_depth=12, running=4)
-    assert predictive.reason(busy, PredictiveSettings()) == "memory 0.90"
-    assert predictive.reason(slow, PredictiveSettings()) == "predicted 4 s"
-    assert balanced.reason(busy, BalancedSettings()) == "memory 0.90"
-    assert balanced.reason(load(prefix_hit_ratio=0.05), BalancedSettings()) == "prefix hits 0.05"
-    assert p99.reason(busy, P99Settings()) == "p99 0.2 s"
-    assert p99.reason(busy, P99Settings(baseline_seconds=0.1)) == "p99 0.2 s, 2 x baseline"
+    columns = columns_of([busy, slow, load(prefix_hit_ratio=0.05), Load()])
+    assert predictive.reason(columns, 0, PredictiveSettings()) == "memory 0.90"
+    assert predictive.reason(columns, 1, PredictiveSettings()) == "predicted 4 s"
+    assert balanced.reason(columns, 0, BalancedSettings()) == "memory 0.90"
+    assert balanced.reason(columns, 2, BalancedSettings()) == "prefix hits 0.05"
+    assert p99.reason(columns, 0, P99Settings()) == "p99 0.2 s"
+    assert p99.reason(columns, 0, P99Settings(baseline_seconds=0.1)) == "p99 0.2 s, 2 x baseline"
     for strategy in STRATEGIES.values():
-        assert strategy.reason(Load(), WeightSettings(), Peers()) == "unknown"
+        assert strategy.reason(columns, 3, WeightSettings(), Peers()) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -183,11 +185,8 @@ def test_the_setting_says_which_memory_counts(memory: Any, expected: list[float]
         load(gpu_memory_used_ratio=0.8),
         load(memory_used_ratio=0.5),
     ]
-    found = Columns.of(given, memory).memory_used_ratio.tolist()
+    found = columns_of(given, memory).memory_used_ratio.tolist()
     assert found == pytest.approx(expected, nan_ok=True)
-    for one, wanted in zip(given, expected, strict=True):
-        seen = as_strategies_see(one, memory).memory_used_ratio
-        assert (nan if seen is None else seen.value) == pytest.approx(wanted, nan_ok=True)
 
 
 def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue() -> None:
@@ -197,15 +196,14 @@ def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue(
         load(queue_depth=2, in_flight=9),
         load(running=3, in_flight=9),
     ]
-    assert Columns.of(given).waiting.tolist() == pytest.approx([6, 2, 2, nan], nan_ok=True)
-    assert as_strategies_see(given[0], "kv").queue_depth == Signal(6.0, 0.0, "test")
+    assert columns_of(given).waiting.tolist() == pytest.approx([6, 2, 2, nan], nan_ok=True)
 
 
 def test_stale_signals_are_unknown() -> None:
     held = Load(memory_used_ratio=Signal(0.5, 1.0, "test"), queue_depth=Signal(3.0, 9.0, "test"))
-    columns = Columns.of([held], oldest=5.0)
+    columns = columns_of([held], oldest=5.0)
     assert columns.memory_used_ratio.tolist() == pytest.approx([nan], nan_ok=True)
-    assert columns.queue_depth.tolist() == [3.0]
+    assert columns["queue_depth"].tolist() == [3.0]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, WeightSettings
+from testing.signals import Load, Signal
+from tests.xds_server.tables import weigh
 from xds_server.weights.weigh import Weigher
 
 POOLS = Membership(
@@ -41,7 +42,7 @@ def test_nothing_is_known_before_the_first_tick() -> None:
 def test_every_endpoint_has_a_verdict_at_each_tick_whether_its_weight_changed_or_not() -> None:
     given = weigher()
     for now in (0.0, 0.25):
-        update = given.weigh(POOLS, loads(now, a={"memory_used_ratio": 0.95}, b={"trust_ratio": 0.5}), now)
+        update = weigh(given, POOLS, loads(now, a={"memory_used_ratio": 0.95}, b={"trust_ratio": 0.5}), now)
         found = given.verdicts()
         assert {address: verdict.weight for address, verdict in found.items()} == dict(update.weights)
         assert {verdict.pool for verdict in found.values()} == {"p", "q"}
@@ -58,7 +59,7 @@ def test_every_endpoint_has_a_verdict_at_each_tick_whether_its_weight_changed_or
 
 def test_a_change_carries_what_its_verdict_says() -> None:
     given = weigher()
-    update = given.weigh(POOLS, loads(0.0, a={"stalled": 1.0}), 0.0, ramp={"b": 0.35})
+    update = weigh(given, POOLS, loads(0.0, a={"stalled": 1.0}), 0.0, ramp={"b": 0.35})
     assert len(update.changes) == 4
     for change in update.changes:
         verdict = given.verdict(change.address)
@@ -71,15 +72,15 @@ def test_a_change_carries_what_its_verdict_says() -> None:
 
 def test_who_is_marked_says_so() -> None:
     given = weigher()
-    given.weigh(POOLS, loads(0.0, a={"reachable": 0.0}), 0.0)
+    weigh(given, POOLS, loads(0.0, a={"reachable": 0.0}), 0.0)
     assert {address for address, verdict in given.verdicts().items() if verdict.unhealthy} == {"a"}
     assert given.verdicts()["a"].reason == "unreachable"
 
 
 def test_an_override_is_in_force_at_once_and_ends_at_once() -> None:
     given = weigher()
-    given.weigh(POOLS, loads(0.0), 0.0)
-    forced = given.weigh(POOLS, loads(0.25), 0.25, overrides={"a": 7, "gone": 9})
+    weigh(given, POOLS, loads(0.0), 0.0)
+    forced = weigh(given, POOLS, loads(0.25), 0.25, overrides={"a": 7, "gone": 9})
     assert dict(forced.weights) == {"a": 7, "b": 1000, "c": 1000, "z": 1000}
     assert [(change.address, change.old, change.new, change.reason) for change in forced.changes] == [
         ("a", 1000, 7, "override")
@@ -87,24 +88,24 @@ def test_an_override_is_in_force_at_once_and_ends_at_once() -> None:
     assert given.verdicts()["a"].share == pytest.approx(7 / 2007), "the weight in force, in its pool"
     assert given.verdicts()["b"].share == pytest.approx(1000 / 2007)
     assert given.verdicts()["a"].target_share == pytest.approx(1 / 3)
-    still = given.weigh(POOLS, loads(0.5), 0.5, overrides={"a": 7, "gone": 9})
+    still = weigh(given, POOLS, loads(0.5), 0.5, overrides={"a": 7, "gone": 9})
     assert not still.changed
-    ended = given.weigh(POOLS, loads(0.75), 0.75)
+    ended = weigh(given, POOLS, loads(0.75), 0.75)
     assert dict(ended.weights) == dict.fromkeys("abcz", 1000)
 
 
 def test_an_override_outlasts_other_changes_and_the_last_good_state_bears_it() -> None:
     given = weigher()
     given.restore(POOLS, {"a": 500, "b": 1500, "c": 1000, "z": 800}, (), 0.0)
-    forced = given.weigh(POOLS, {}, 0.0, overrides={"b": 42})
+    forced = weigh(given, POOLS, {}, 0.0, overrides={"b": 42})
     assert dict(forced.weights) == {"a": 500, "b": 42, "c": 1000, "z": 800}
     assert given.restored == {"p", "q"}
     assert given.verdicts()["a"].reason == "last good state"
     assert given.verdicts()["a"].score is None
-    assert dict(given.weigh(POOLS, {}, 0.25).weights)["b"] == 1500
+    assert dict(weigh(given, POOLS, {}, 0.25).weights)["b"] == 1500
     given.heard({"a"})
     for tick in range(8, 60):
         now = tick * TICK
-        update = given.weigh(POOLS, loads(now, a={"stalled": 1.0}), now, overrides={"b": 42})
+        update = weigh(given, POOLS, loads(now, a={"stalled": 1.0}), now, overrides={"b": 42})
     assert update.weights["b"] == 42
     assert update.weights["a"] < 200

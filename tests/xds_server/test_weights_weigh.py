@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal
 from fleet.settings import SignalSettings, StabiliserSettings, WeightSettings
-from xds_server.weights.columns import Columns
+from testing.signals import Load, Signal
+from tests.xds_server.tables import columns_of, weigh
 from xds_server.weights.health import unhealthy
 from xds_server.weights.weigh import Weigher, WeightUpdate
 
@@ -45,7 +45,7 @@ def load(now: float, memory: float, queue: float = 0.0, *, up: bool = True) -> L
 
 
 def test_weights_follow_headroom_and_say_why() -> None:
-    update = Weigher(DIRECT, SIGNALS).weigh(members(p="ab"), {"a": load(0, 0.8), "b": load(0, 0.2, 30)}, 0.0)
+    update = weigh(Weigher(DIRECT, SIGNALS), members(p="ab"), {"a": load(0, 0.8), "b": load(0, 0.2, 30)}, 0.0)
     assert update.changed
     assert [(change.address, change.old, change.reason) for change in update.changes] == [
         ("a", None, "memory 0.80"),
@@ -66,18 +66,18 @@ def test_a_full_gpu_is_no_load_unless_the_settings_say_so(told: tuple[float, ...
     ]
     loads = dict(zip("abc", [*engines, *(load(0.0, memory) for memory in told)], strict=False))
     pool = members(p="".join(loads))
-    weights = Weigher(DIRECT, SIGNALS).weigh(pool, loads, 0.0).weights
+    weights = weigh(Weigher(DIRECT, SIGNALS), pool, loads, 0.0).weights
     assert weights["a"] == weights["b"]
     for memory in ("gpu", "highest"):
         counted = DIRECT.model_copy(update={"memory": memory})
-        weights = Weigher(counted, SIGNALS).weigh(pool, loads, 0.0).weights
+        weights = weigh(Weigher(counted, SIGNALS), pool, loads, 0.0).weights
         assert weights["a"] < weights["b"] / 10
 
 
 def test_nothing_new_is_no_change_but_still_complete() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
-    first = weigher.weigh(members(p="ab"), {"a": load(0, 0.9), "b": load(0, 0.2)}, 0.0)
-    second = weigher.weigh(members(p="ab"), {"a": load(1, 0.9), "b": load(1, 0.2)}, 1.0)
+    first = weigh(weigher, members(p="ab"), {"a": load(0, 0.9), "b": load(0, 0.2)}, 0.0)
+    second = weigh(weigher, members(p="ab"), {"a": load(1, 0.9), "b": load(1, 0.2)}, 1.0)
     assert not second.changed
     assert second.changes == ()
     assert second.weights == first.weights
@@ -88,7 +88,7 @@ def test_one_endpoint_without_fresh_signals_gets_the_peers_mean() -> None:
     now = 100.0
     loads = {"a": load(now, 0.2), "b": load(now, 0.5), "c": load(now, 0.8), "stale": load(0.0, 0.99)}
     pool = Membership((Pool("p", tuple(Endpoint(address, "p") for address in loads)),))
-    update = weigher.weigh(pool, loads, now)
+    update = weigh(weigher, pool, loads, now)
     assert update.weights["stale"] == update.weights["b"]
     assert update.weights["c"] < update.weights["stale"] < update.weights["a"]
     assert next(change.reason for change in update.changes if change.address == "stale") == "unknown"
@@ -98,14 +98,14 @@ def test_one_endpoint_without_fresh_signals_gets_the_peers_mean() -> None:
 def test_no_fresh_signal_at_all_is_equal_weights_and_everyone_stays() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
     loads = {"a": load(0, 0.95, 20), "b": load(0, 0.1), "c": load(0, 0.5)}
-    update = weigher.weigh(members(p="abc"), loads, 0.0)
+    update = weigh(weigher, members(p="abc"), loads, 0.0)
     assert len(set(update.weights.values())) == 3
     for tick in range(1, 600):
-        update = weigher.weigh(members(p="abc"), loads, tick * 0.25)
+        update = weigh(weigher, members(p="abc"), loads, tick * 0.25)
     assert max(update.weights.values()) / min(update.weights.values()) < 1.25  # equal within the dead band
     assert update.blind_pools == {"p"}
     assert not update.unhealthy
-    direct = Weigher(DIRECT, SIGNALS).weigh(members(p="abc"), loads, 100.0)
+    direct = weigh(Weigher(DIRECT, SIGNALS), members(p="abc"), loads, 100.0)
     assert set(direct.weights.values()) == {1000}
 
 
@@ -114,14 +114,14 @@ def test_a_pool_is_blind_where_no_engine_tells_memory_queue_or_running() -> None
     seen = {"in_flight": 3.0, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.2, "trust_ratio": 1.0}
     loads = {address: Load(**{name: Signal(v, 0.0, "x") for name, v in seen.items()}) for address in "abc"}
     weigher = Weigher(WeightSettings(), SIGNALS)
-    assert weigher.weigh(members(p="ab", q="c"), loads, 0.0).blind_pools == {"p", "q"}
+    assert weigh(weigher, members(p="ab", q="c"), loads, 0.0).blind_pools == {"p", "q"}
     loads["b"] = replace(loads["b"], running=Signal(0.0, 0.0, "x"))
-    assert weigher.weigh(members(p="ab", q="c"), loads, 0.0).blind_pools == {"q"}
+    assert weigh(weigher, members(p="ab", q="c"), loads, 0.0).blind_pools == {"q"}
 
 
 @pytest.mark.parametrize("loads", [{}, {"a": load(0, 1.0, 500)}, {"a": load(0, 1.0, up=False)}])
 def test_a_pool_of_one_always_keeps_its_endpoint(loads: dict[str, Load]) -> None:
-    update = Weigher(WeightSettings(), SIGNALS).weigh(members(p="a"), loads, 5.0)
+    update = weigh(Weigher(WeightSettings(), SIGNALS), members(p="a"), loads, 5.0)
     assert update.weights == {"a": 1000}
     assert not update.unhealthy
 
@@ -129,21 +129,21 @@ def test_a_pool_of_one_always_keeps_its_endpoint(loads: dict[str, Load]) -> None
 def test_pools_do_not_touch_each_other_and_come_and_go() -> None:
     weigher = Weigher(DIRECT, SIGNALS)
     loads = {"a": load(0, 0.9), "b": load(0, 0.1), "c": load(0, 0.5), "d": load(0, 0.5)}
-    both = weigher.weigh(members(p="ab", q="cd"), loads, 0.0)
+    both = weigh(weigher, members(p="ab", q="cd"), loads, 0.0)
     assert both.weights["c"] == both.weights["d"] == 1000
     loads["a"] = load(1, 0.1)
-    changed = weigher.weigh(members(p="ab", q="cd"), loads, 1.0)
+    changed = weigh(weigher, members(p="ab", q="cd"), loads, 1.0)
     assert {change.address for change in changed.changes} == {"a", "b"}
-    one = weigher.weigh(members(q="cd"), loads, 2.0)
+    one = weigh(weigher, members(q="cd"), loads, 2.0)
     assert one.changed
     assert set(one.weights) == {"c", "d"}
     assert one.changes == ()
-    moved = weigher.weigh(members(q="c", r="d"), loads, 3.0)
+    moved = weigh(weigher, members(q="c", r="d"), loads, 3.0)
     assert moved.weights == {"c": 1000, "d": 1000}
 
 
 def test_an_empty_pool_is_no_fault() -> None:
-    update = Weigher(WeightSettings(), SIGNALS).weigh(members(p="", q="a"), {}, 0.0)
+    update = weigh(Weigher(WeightSettings(), SIGNALS), members(p="", q="a"), {}, 0.0)
     assert update.weights == {"a": 1000}
     assert update.blind_pools == {"q"}
 
@@ -151,13 +151,13 @@ def test_an_empty_pool_is_no_fault() -> None:
 def test_a_refused_port_is_marked_at_once_and_unmarked_when_stale() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
     loads = {address: load(0, 0.5) for address in "abcd"}
-    weigher.weigh(members(p="abcd"), loads, 0.0)
+    weigh(weigher, members(p="abcd"), loads, 0.0)
     loads["b"] = load(0.25, 0.5, up=False)
-    down = weigher.weigh(members(p="abcd"), loads, 0.25)
+    down = weigh(weigher, members(p="abcd"), loads, 0.25)
     assert down.changed
     assert down.unhealthy == {"b"}
-    assert not weigher.weigh(members(p="abcd"), loads, 0.5).changed
-    stale = weigher.weigh(members(p="abcd"), loads, 20.0)
+    assert not weigh(weigher, members(p="abcd"), loads, 0.5).changed
+    stale = weigh(weigher, members(p="abcd"), loads, 20.0)
     assert stale.changed
     assert not stale.unhealthy
 
@@ -178,23 +178,23 @@ def test_a_refused_port_is_marked_at_once_and_unmarked_when_stale() -> None:
 def test_the_marked_share_is_capped_and_always_the_same(down: str, share: float, marked: str) -> None:
     loads = {address: load(0, 0.5, up=address not in down) for address in "abcd"}
     for order in ("abcd", "dbca"):
-        columns = Columns.of([loads[address] for address in order])
+        columns = columns_of([loads[address] for address in order])
         assert unhealthy(order, columns, share) == frozenset(marked)
 
 
 def test_the_cap_is_not_a_rounding_error_short() -> None:
     addresses = [f"e{i}" for i in range(100)]
     loads = {address: load(0, 0.5, up=address == "e99") for address in addresses}
-    assert len(unhealthy(addresses, Columns.of(list(loads.values())), 0.29)) == 29
+    assert len(unhealthy(addresses, columns_of(list(loads.values())), 0.29)) == 29
 
 
 def test_other_settings_are_taken_over_while_running() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
     loads = {"a": load(0, 0.9), "b": load(0, 0.1)}
-    weigher.weigh(members(p="ab"), loads, 0.0)
+    weigh(weigher, members(p="ab"), loads, 0.0)
     flat = StabiliserSettings(smoothing_seconds=0.0, floor_share=1.0)
     weigher.reconfigure(WeightSettings(stabiliser=flat), SIGNALS)
-    assert set(weigher.weigh(members(p="ab"), loads, 1.0).weights.values()) == {1000}
+    assert set(weigh(weigher, members(p="ab"), loads, 1.0).weights.values()) == {1000}
 
 
 def run(
@@ -203,7 +203,7 @@ def run(
     """Weigh four times a second; returns the updates that changed something."""
     updates = []
     for tick in range(seconds * 4):
-        update = weigher.weigh(members(p="abcd"), loads_at(tick // 4), tick * 0.25)
+        update = weigh(weigher, members(p="abcd"), loads_at(tick // 4), tick * 0.25)
         if update.changed:
             updates.append((tick * 0.25, update))
     return updates
@@ -234,7 +234,7 @@ def test_a_load_step_settles_with_at_most_one_overshoot() -> None:
     turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(weights, weights[1:], weights[2:], strict=False))
     assert turns <= 1
     assert all(later - earlier >= 1.0 for (earlier, _), (later, _) in pairwise(updates))
-    target = Weigher(DIRECT, SIGNALS).weigh(members(p="abcd"), busy, 0.0).weights
+    target = weigh(Weigher(DIRECT, SIGNALS), members(p="abcd"), busy, 0.0).weights
     assert dict(updates[-1][1].weights) == pytest.approx(dict(target), rel=0.2)
     assert updates[-1][0] < 35
 
@@ -243,15 +243,15 @@ def test_what_a_restart_begins_with_holds_no_override() -> None:
     """An override ends by its own moment, also when the server is away at that moment."""
     weigher, everybody = Weigher(DIRECT, SIGNALS), members(p="ab", q="c")
     loads = {"a": load(0, 0.8), "b": load(0, 0.2), "c": load(0, 0.5)}
-    own = dict(weigher.weigh(everybody, loads, 0.0).weights)
+    own = dict(weigh(weigher, everybody, loads, 0.0).weights)
     assert weigher.unforced() == own
-    forced = weigher.weigh(everybody, loads, 1.0, overrides={"a": 10_000, "gone": 5})
+    forced = weigh(weigher, everybody, loads, 1.0, overrides={"a": 10_000, "gone": 5})
     assert forced.weights["a"] == 10_000
     assert weigher.unforced() == pytest.approx(own, abs=1)
 
     restarted = Weigher(DIRECT, SIGNALS)
     restarted.restore(everybody, weigher.unforced(), (), 2.0)
-    held = restarted.weigh(everybody, {}, 2.0, overrides={"b": 7})
+    held = weigh(restarted, everybody, {}, 2.0, overrides={"b": 7})
     assert held.weights["b"] == 7
     assert restarted.unforced() == pytest.approx(own, abs=1)
-    assert restarted.weigh(everybody, {}, 3.0).weights == pytest.approx(own, abs=1)
+    assert weigh(restarted, everybody, {}, 3.0).weights == pytest.approx(own, abs=1)

@@ -6,12 +6,9 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fleet.load import LOAD_FIELDS
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fleet.load import Load
     from fleet.service.admin import Query
     from xds_server.weights.verdict import Verdict
     from xds_server.weights.weigh import WeightChange, WeightUpdate
@@ -93,14 +90,10 @@ def _shown(decision: _Decision) -> dict[str, Any]:
         "reason": change.reason,
         "score": change.score,
         "factors": dict(change.factors),
-        "signals": _known(change.load),
+        "signals": dict(change.signals),
     }
 
 
 def moment(at: float) -> str:
     """Unix seconds for people and programs."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-
-
-def _known(load: Load) -> dict[str, float]:
-    return {name: held.value for name in LOAD_FIELDS if (held := getattr(load, name)) is not None}

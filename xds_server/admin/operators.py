@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.load import Load
     from fleet.service.admin import Query
     from fleet.settings import Settings
+    from fleet.signals import SignalTable
     from xds_server.discovery.client import Client
     from xds_server.snapshot.snapshot import SnapshotStore
     from xds_server.telemetry.trace import TickTimes
@@ -88,12 +88,10 @@ class Operators:
         """Begin to measure a tick."""
         return self.traces.tick()
 
-    def published(
-        self, times: TickTimes, update: WeightUpdate, loads: Mapping[str, Load], now: float
-    ) -> None:
-        """Trace and remember a snapshot just set; to be called for each. `now`: of the loads' clock."""
+    def published(self, times: TickTimes, update: WeightUpdate, signals: SignalTable, now: float) -> None:
+        """Trace and remember a snapshot just set; to be called for each. `now`: of the signals' clock."""
         version = self._version() or ""
-        self.traces.published(times, update, version, loads, now)
+        self.traces.published(times, update, version, signals, now)
         self._decisions.note(update, version)
 
     def views(self) -> Mapping[str, Callable[[], Any]]:

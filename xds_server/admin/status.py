@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fleet.load import LOAD_FIELDS
+from fleet.signals import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
-    from fleet.load import Load
+    from fleet.signals import SignalTable
     from fleet.store import FleetStore
     from xds_server.discovery.csds import ClientStatusService
     from xds_server.endpoints.listed import Listed
@@ -27,9 +27,9 @@ class StatusViews:
         registry: CollectorRegistry,
         listed: Callable[[], Sequence[Listed]],
         standing: Callable[[], Mapping[str, Any]],
-        pages: Callable[[], Mapping[str, Load]],
+        pages: Callable[[], SignalTable],
     ) -> None:
-        """`pages` has what the metrics page of everybody who is served, leaves, sleeps or is drained says."""
+        """`pages` has the signals of the metrics pages of all endpoints that are served or will be again."""
         self._store = store
         self._clients = clients
         self._registry = registry
@@ -54,8 +54,9 @@ class StatusViews:
         # Without any worker nobody tells what is in flight.
         otherwise = 0 if self._store.traffic() else None
         weights = {} if view is None else view.weights
-        # Who gets nothing new is not weighed, so only its page tells what it has yet to finish.
-        loads = {**self._pages(), **({} if view is None else view.loads)}
+        # An endpoint that gets nothing new is not weighed, so only its page shows what it has yet to finish.
+        tables = (self._pages(),) if view is None else (self._pages(), view.signals)
+        loads = {address: table.known(n) for table in tables for n, address in enumerate(table.addresses)}
         return {
             "endpoints": (
                 {
@@ -106,8 +107,5 @@ class StatusViews:
         return totals
 
 
-def _values(load: Load | None) -> dict[str, float | None] | None:
-    if load is None:
-        return None
-    held = {name: getattr(load, name) for name in LOAD_FIELDS}
-    return {name: None if signal is None else signal.value for name, signal in held.items()}
+def _values(load: Mapping[str, float] | None) -> dict[str, float | None] | None:
+    return None if load is None else {name: load.get(name) for name in SIGNALS}

@@ -18,7 +18,6 @@ import asyncio
 import logging
 import time
 from collections import deque
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,9 +34,9 @@ from fleet.codec import (
     traffic_in_parts,
 )
 from fleet.errors import PeerError
-from fleet.pick_table import PickTable
 from fleet.service.serving import PERMITTED_PING
 from fleet.service.turns import Turns
+from fleet.signals import PICK_SIGNALS, rows_of
 from fleet.wire import control_pb2
 from xds_server.control.pulse import LEAST_APART_SECONDS, Pulse, apart_seconds
 
@@ -52,8 +51,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
-_ENCODED_ANEW_SECONDS: Final = 0.25
-"""Bytes that are older tell ages that are too small."""
+_MOST_AGE_SECONDS: Final = 0.25
+"""Of encoded bytes: the ages in older ones are too small."""
+_PICK_ROWS: Final = rows_of(PICK_SIGNALS)
 MAX_WORKERS: Final = 512
 """Streams of workers, those included that have not said who they are."""
 MAX_NAME: Final = 256
@@ -71,48 +71,47 @@ class Broadcast:
     def __init__(self) -> None:
         self._membership: tuple[Membership, bytes] | None = None
         self._view: FleetView | None = None
-        self._told: FleetView | None = None
-        """The view that `serial` counts, with its table."""
+        self._sent: FleetView | None = None
+        """The view that `serial` counts."""
         self._encoded: tuple[int, float, bytes] | None = None
         self.serial = 0
-        """Rises with each view whose loads differ from those of the one before."""
+        """Rises with each view that differs, for picks, from the one before."""
 
     def take(self, view: FleetView) -> None:
-        """Look at a view; one that says what the last has said changes nothing."""
+        """Take a view; one that is for picks as the last changes nothing."""
         if view is self._view:
             return
         self._view = view
-        table = view.table or PickTable.of(view.membership.addresses, view.loads)
-        if not self._says(view, table):
-            self._told = replace(view, table=table)
+        if not self._same_as_sent(view):
+            self._sent = view
             self.serial += 1
 
     def membership(self) -> bytes:
         """Return the membership of the view taken last."""
-        assert self._told is not None
-        membership = self._told.membership
+        assert self._sent is not None
+        membership = self._sent.membership
         if self._membership is None or self._membership[0] is not membership:
             self._membership = membership, encode_membership(membership).SerializeToString()
         return self._membership[1]
 
     def loads(self, now: float) -> bytes:
-        """Return the loads of the view taken last."""
-        assert self._told is not None
-        held = self._encoded
-        if held is None or held[0] != self.serial or now - held[1] > _ENCODED_ANEW_SECONDS:
-            held = self._encoded = self.serial, now, encode_loads(self._told, now).SerializeToString()
-        return held[2]
+        """Return the signals and weights of the view taken last."""
+        assert self._sent is not None
+        encoded = self._encoded
+        if encoded is None or encoded[0] != self.serial or now - encoded[1] > _MOST_AGE_SECONDS:
+            message = encode_loads(self._sent, now).SerializeToString()
+            encoded = self._encoded = self.serial, now, message
+        return encoded[2]
 
-    def _says(self, view: FleetView, table: PickTable) -> bool:
-        told = self._told
+    def _same_as_sent(self, view: FleetView) -> bool:
+        sent = self._sent
         return (
-            told is not None
-            and told.table is not None
-            and told.membership is view.membership
-            and told.sampling_ratio_floor == view.sampling_ratio_floor
-            and told.weights == view.weights
-            and told.overridden == view.overridden
-            and told.table.same_as(table)
+            sent is not None
+            and sent.membership is view.membership
+            and sent.sampling_ratio_floor == view.sampling_ratio_floor
+            and sent.weights == view.weights
+            and sent.overridden == view.overridden
+            and sent.signals.same_observations(view.signals, _PICK_ROWS)
         )
 
 

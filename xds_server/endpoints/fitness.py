@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from fleet.endpoint import Pool
-    from fleet.load import Load, Signal
+    from fleet.signals import SignalTable
 
 
 def left_out(
@@ -34,14 +36,14 @@ def left_out(
     return frozenset(out)
 
 
-def asleep_of(loads: Mapping[str, Load], oldest: float) -> frozenset[str]:
-    """Return who sleeps, as its page tells; what was observed before `oldest` is unknown, and awake."""
-    return frozenset(address for address, load in loads.items() if _is(load.awake, 0.0, oldest))
+def asleep_of(pages: SignalTable, oldest: float) -> frozenset[str]:
+    """Return the endpoints that sleep; what was observed before `oldest` is unknown, and awake."""
+    return _where(pages, "awake", 0.0, oldest)
 
 
 def unfit_of(
-    pages: Mapping[str, Load],
-    stalls: Mapping[str, Load],
+    pages: SignalTable,
+    stalls: SignalTable,
     not_ready: Collection[str],
     oldest: float,
 ) -> frozenset[str]:
@@ -49,10 +51,10 @@ def unfit_of(
 
     Unknown is neutral, as is what was observed before `oldest`.
     """
-    unreachable = (address for address, load in pages.items() if _is(load.reachable, 0.0, oldest))
-    hanging = (address for address, load in stalls.items() if _is(load.stalled, 1.0, oldest))
-    return asleep_of(pages, oldest).union(unreachable, hanging, not_ready)
+    unreachable = _where(pages, "reachable", 0.0, oldest)
+    return asleep_of(pages, oldest).union(unreachable, _where(stalls, "stalled", 1.0, oldest), not_ready)
 
 
-def _is(told: Signal | None, value: float, oldest: float) -> bool:
-    return told is not None and told.value == value and told.observed_at >= oldest
+def _where(signals: SignalTable, name: str, value: float, oldest: float) -> frozenset[str]:
+    columns = np.flatnonzero((signals[name] == value) & (signals.at(name) >= oldest))
+    return frozenset(signals.addresses[column] for column in columns.tolist())

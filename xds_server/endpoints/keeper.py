@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings, PoolSettings, Settings
     from xds_server.endpoints.factory import Factory
-    from xds_server.signals.passive.served import Finished
+    from xds_server.signals.passive.finished import Finished
     from xds_server.tls.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)

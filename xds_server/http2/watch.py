@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.endpoint import Membership
     from fleet.settings import PoolSettings, Settings
     from xds_server.http2.standing import Question
-    from xds_server.signals.passive.served import Finished
+    from xds_server.signals.passive.finished import Finished
     from xds_server.tls.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)

@@ -1,12 +1,12 @@
 """When a number is believed: extremes fade where nothing of ours runs, and what returns waits. Pure.
 
-**Fading.** An engine that was slow, full or queued when we stopped sending there may tell so for ever: with
-no requests its windows do not move, and with that figure it gets no requests. So a value above twice its
+**Fading.** An engine that was slow, full or queued when we stopped sending there may report that for ever:
+with no requests its windows do not move, and with that figure it gets no requests. So a value above twice its
 peers' mean, of an endpoint without any request of ours, fades to that mean with a time constant. Only values
 that keep traffic away need this: one that draws traffic is put right by the traffic.
 
 **Returning.** Signals that were silent for longer than stale, and come back, count only when they have been
-there for a while: what an engine tells first after a pause is of before the pause, or of an empty engine.
+there for a while: the first figures after a pause are of before the pause, or of an empty engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
 
 EXTREME_RATIO: Final = 2.0
 """Against the mean of the endpoint's peers: beyond it a value is extreme."""
-FADING_FIELDS: Final = (
+FADING_SIGNALS: Final = (
     "memory_used_ratio",
     "queue_depth",
     "running",
@@ -62,17 +62,17 @@ class Returning:
     """Which endpoints' signals have only just come back, one row each."""
 
     def __init__(self) -> None:
-        self._seen_at: FloatArray = np.empty(0)
+        self._observed_at: FloatArray = np.empty(0)
         self._returned_at: FloatArray = np.empty(0)
 
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`). A newcomer's signals do not return."""
-        self._seen_at = relaid(self._seen_at, source, -np.inf)
+        self._observed_at = relaid(self._observed_at, source, -np.inf)
         self._returned_at = relaid(self._returned_at, source, -np.inf)
 
-    def step(self, seen_at: FloatArray, now: float, stale_after: float, returning: float) -> BoolArray:
+    def step(self, observed_at: FloatArray, now: float, stale_after: float, returning: float) -> BoolArray:
         """Take when each endpoint's newest signals are from (-inf: never); return whose do not count yet."""
-        back = np.isfinite(self._seen_at) & (seen_at > self._seen_at + stale_after)
-        self._returned_at = np.where(back, seen_at, self._returned_at)
-        self._seen_at = np.maximum(self._seen_at, seen_at)
+        back = np.isfinite(self._observed_at) & (observed_at > self._observed_at + stale_after)
+        self._returned_at = np.where(back, observed_at, self._returned_at)
+        self._observed_at = np.maximum(self._observed_at, observed_at)
         return now - self._returned_at < returning

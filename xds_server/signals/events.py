@@ -1,4 +1,4 @@
-"""Endpoints that hang or fail, told once per change: in the log, in counters and in gauges."""
+"""Endpoints that hang or fail, reported once per change: in the log, in counters and in gauges."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EventMetrics:
 
 
 class EndpointEvents:
-    """Remembers what was told last, one row an endpoint."""
+    """Remembers what was reported last, one row an endpoint."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._metrics = EventMetrics.of(registry)
@@ -74,23 +74,23 @@ class EndpointEvents:
         self._stalled = relaid(self._stalled, source, False)
         self._distrusted = relaid(self._distrusted, source, False)
 
-    def expect(self, rows: IntArray) -> None:
-        """Take these for told that they hang: it was told before a restart."""
+    def restore(self, rows: IntArray) -> None:
+        """Begin with these reported as stalled: they were, before a restart."""
         self._stalled[rows] = True
 
-    def tell(self, endpoints: Sequence[Endpoint], stalled: FloatArray, trust: FloatArray) -> None:
+    def report(self, endpoints: Sequence[Endpoint], stalled: FloatArray, trust: FloatArray) -> None:
         """Log and count each change once; `endpoints` are in the order of the rows."""
         hanging = stalled == 1.0
-        doubted = np.where(self._distrusted, trust < TRUSTED_ABOVE, trust < DISTRUSTED_BELOW)
+        distrusted = np.where(self._distrusted, trust < TRUSTED_ABOVE, trust < DISTRUSTED_BELOW)
         for before, after, events in (
             (self._stalled, hanging, ("recovered", "stalled")),
-            (self._distrusted, doubted, ("trusted", "distrusted")),
+            (self._distrusted, distrusted, ("trusted", "distrusted")),
         ):
             for row in np.flatnonzero(before != after).tolist():
                 event = events[int(after[row])]
                 level, text = _EVENTS[event]
                 self._metrics.events.labels(event).inc()
                 _log.log(level, text, endpoints[row].address)
-        self._stalled, self._distrusted = hanging, doubted
+        self._stalled, self._distrusted = hanging, distrusted
         self._metrics.stalled.set(int(hanging.sum()))
-        self._metrics.distrusted.set(int(doubted.sum()))
+        self._metrics.distrusted.set(int(distrusted.sum()))

@@ -1,14 +1,15 @@
-"""All that is known of the fleet's load, in one piece: pages, GPUs, access logs, and what they mean."""
+"""All sources of the fleet's signals in one piece: pages, GPUs, access logs, and what joins them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xds_server.signals.collect import Collector, Sources
 from xds_server.signals.gpu.dcgm import DcgmPoller
 from xds_server.signals.gpu.report_service import GpuReportService
 from xds_server.signals.gpu.reports import GpuBoard
 from xds_server.signals.gpu.view import gpu_view
+from xds_server.signals.join import SignalJoiner, Sources
 from xds_server.signals.passive.access_log import AccessLogService
 from xds_server.signals.passive.lenient import lenient_of
 from xds_server.signals.scrape.scraper import Scraper
@@ -22,12 +23,29 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.load import Load
     from fleet.settings import Settings
+    from fleet.signals import SignalTable
     from fleet.store import FleetStore
+    from xds_server.signals.passive.finished import Finished
     from xds_server.signals.passive.reach import Reach
-    from xds_server.signals.passive.served import Finished
     from xds_server.tls.engine_tls import EngineTls
+
+
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """What the sources of signals need of the rest of the server."""
+
+    on_change: Callable[[], None]
+    """Called for changed signals that a tick should not wait for."""
+    on_fault: Callable[[str, bool], None]
+    """See `Scraper.on_fault`."""
+    not_ready: Callable[[], Collection[str]]
+    """Endpoints whose probe has to pass first."""
+    reach: Reach
+    """Whose port gives connections."""
+    observers: tuple[Callable[[Finished], None], ...] = ()
+    """Called for each request that an Envoy has finished."""
+    engine_tls: EngineTls = plaintext
 
 
 class Sensing:
@@ -39,40 +57,29 @@ class Sensing:
         store: FleetStore,
         registry: CollectorRegistry,
         clock: Callable[[], float],
-        *,
-        on_change: Callable[[], None],
-        on_request: Callable[[Finished], None],
-        on_doubt: Callable[[str, bool], None],
-        not_ready: Callable[[], Collection[str]],
-        reach: Reach,
-        engine_tls: EngineTls = plaintext,
+        others: Collaborators,
     ) -> None:
-        """Take who listens and who tells.
-
-        `on_change` hears of changed signals that a tick should not wait for, `on_request` of requests,
-        `on_doubt` of signs of a restart (see `Scraper.on_doubt`); `not_ready` tells whose probe has to pass,
-        `reach` whose port gives connections, and hears of it.
-        """
         signals = settings.signals
         self._settings = settings
         self._clock = clock
-        self.scraper = Scraper(signals, settings.limits, registry, clock, engine_tls=engine_tls, reach=reach)
-        self.scraper.on_change = on_change
-        self.scraper.on_doubt = on_doubt
+        self.scraper = Scraper(
+            signals, settings.limits, registry, clock, engine_tls=others.engine_tls, reach=others.reach
+        )
+        self.scraper.on_change = others.on_change
+        self.scraper.on_fault = others.on_fault
         self._gpus = GpuBoard(signals, settings.weights.faults, registry)
-        self._gpus.on_change = on_change
+        self._gpus.on_change = others.on_change
         self._gpu_reports = GpuReportService(self._gpus, clock)
         self._gpu_pages = DcgmPoller(self._gpus, signals, settings.limits, registry, clock)
-        self._access_log = AccessLogService(self._take, registry, clock)
-        self._access_log.on_request = on_request
         sources = Sources(
-            scraped=self.scraper.loads,
+            pages=self.scraper.signals,
             traffic=store.traffic,
             listening=lambda: self._access_log.listening,
-            not_ready=not_ready,
-            gpus=self._gpus.loads,
+            not_ready=others.not_ready,
+            gpus=self._gpus.signals,
         )
-        self._collector = Collector(signals, lenient_of(settings), sources, registry)
+        self._joiner = SignalJoiner(signals, lenient_of(settings), sources, registry)
+        self._access_log = AccessLogService(self._joiner.take, registry, clock, others.observers)
         self._skew = SkewWatch(settings.skew, signals, registry)
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -91,7 +98,7 @@ class Sensing:
         self.scraper.reconfigure(signals)
         self._gpus.reconfigure(signals, settings.weights.faults)
         self._gpu_pages.reconfigure(signals)
-        self._collector.reconfigure(signals, lenient_of(settings))
+        self._joiner.reconfigure(signals, lenient_of(settings))
         self._skew.reconfigure(settings.skew, signals)
 
     def update(self, membership: Membership) -> None:
@@ -100,17 +107,17 @@ class Sensing:
         self._gpu_pages.update(membership)
         self._access_log.follow(pool.name for pool in membership.pools)
 
-    def doubt(self, addresses: Collection[str]) -> None:
-        """Hold these for hanging: they were unhealthy in the last good state (see `Collector.doubt`)."""
-        self._collector.doubt(addresses, self._clock())
+    def restore_stalled(self, addresses: Collection[str]) -> None:
+        """Begin with these stalled: they were unhealthy in the last good state."""
+        self._joiner.restore_stalled(addresses, self._clock())
 
-    def loads(self, membership: Membership, now: float, weights: Mapping[str, int]) -> dict[str, Load]:
-        """Return every endpoint's load, all sources joined; Envoys spread requests by `weights`."""
-        return self._collector.loads(membership, now, weights)
+    def signals(self, membership: Membership, now: float, weights: Mapping[str, int]) -> SignalTable:
+        """Return the signals of all sources, joined; Envoys spread requests by `weights`."""
+        return self._joiner.join(membership, now, weights)
 
-    def observe(self, membership: Membership, loads: Mapping[str, Load], now: float) -> float:
+    def observe(self, membership: Membership, signals: SignalTable, now: float) -> float:
         """Look for skew; returns the share of requests that is to be traced at least."""
-        self._skew.observe(membership, loads, now)
+        self._skew.observe(membership, signals, now)
         return self._skew.actions.sampling_ratio_floor
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
@@ -121,9 +128,6 @@ class Sensing:
         """End every read."""
         await self.scraper.close()
         await self._gpu_pages.close()
-
-    def _take(self, finished: Finished, now: float) -> None:
-        self._collector.take(finished, now)
 
     def _gpu_status(self) -> dict[str, Any]:
         shown = gpu_view(self._gpus.readings(), self._clock(), self._settings.weights.faults)

@@ -26,7 +26,7 @@ class TrafficColumns:
         self.moving: BoolArray = np.empty(0, np.bool_)
         """Whether any request is in flight, or has begun since the last look."""
         self._reports: dict[str, tuple[Mapping[str, Traffic], FloatArray]] = {}
-        """Each worker's newest report and its columns: reports are replaced, never changed."""
+        """Each worker's started_before report and its columns: reports are replaced, never changed."""
 
     @property
     def known(self) -> BoolArray:
@@ -39,25 +39,24 @@ class TrafficColumns:
         self._reports = {}
 
     def read(self, reports: Mapping[str, Mapping[str, Traffic]], rows: Mapping[str, int]) -> None:
-        """Take every worker's newest report; `rows` is address to row."""
-        held: dict[str, tuple[Mapping[str, Traffic], FloatArray]] = {}
-        for worker, report in reports.items():
-            known = self._reports.get(worker)
-            held[worker] = (
-                known if known is not None and known[0] is report else (report, _columns(report, rows))
-            )
-        self._reports = held
-        before = self.started_total
-        if not held:
+        """Take every worker's started_before report; `rows` is address to row."""
+        before, started_before = self._reports, self.started_total
+        self._reports = {
+            worker: entry
+            if (entry := before.get(worker)) is not None and entry[0] is report
+            else (report, _columns(report, rows))
+            for worker, report in reports.items()
+        }
+        if not reports:
             unknown = np.full(len(rows), np.nan)
             self.in_flight = self.started_total = self.finished_total = self.duration_p99_seconds = unknown
             self.moving = np.zeros(len(rows), np.bool_)
             return
-        columns = np.stack([columns for _, columns in held.values()])
+        columns = np.stack([columns for _, columns in self._reports.values()])
         self.in_flight, self.started_total, self.finished_total = columns[:, :3].sum(axis=0)
         slowest = columns[:, 3].max(axis=0)
         self.duration_p99_seconds = np.where(slowest >= 0, slowest, np.nan)
-        begun = np.isfinite(before) & (self.started_total != before)
+        begun = np.isfinite(started_before) & (self.started_total != started_before)
         self.moving = (self.in_flight > 0) | begun
 
 
@@ -65,14 +64,14 @@ def _columns(report: Mapping[str, Traffic], rows: Mapping[str, int]) -> FloatArr
     """In flight, started, finished, and the p99 duration or -1."""
     result = np.zeros((4, len(rows)))
     result[3] = -1.0
-    for address, seen in report.items():
+    for address, traffic in report.items():
         row = rows.get(address)
         if row is not None:
-            slowest = seen.duration_p99_seconds
+            slowest = traffic.duration_p99_seconds
             result[:, row] = (
-                seen.in_flight,
-                seen.started_total,
-                seen.finished_total,
+                traffic.in_flight,
+                traffic.started_total,
+                traffic.finished_total,
                 -1.0 if slowest is None else slowest,
             )
     return result

@@ -1,18 +1,18 @@
-"""One period's sample: the loads as one matrix, a row a figure, a column an endpoint or a pool."""
+"""One period's sample as one matrix: a row a figure, a column an endpoint or a pool."""
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from fleet.load import Load
+from fleet.signals import rows_of
 from xds_server.skew.pooled import pooled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fleet.signals import SignalTable
     from xds_server.skew.layout import FloatArray, Layout
 
 SIGNALS: Final = (
@@ -40,7 +40,7 @@ SIGNALS: Final = (
     "reachable",
     "ready",
 )
-"""Rows that are signals of `Load`."""
+"""Rows that are signals."""
 DERIVED: Final = (
     "waiting",
     "work",
@@ -57,19 +57,13 @@ LEAST_MEMORY_FOR_ESTIMATE: Final = 0.05
 MOST: Final = 1e18
 """No figure of an engine is larger, and products of those that pass stay finite."""
 
-_read = attrgetter(*SIGNALS)
-_NOTHING: Final = Load()
+_ROWS: Final = rows_of(SIGNALS)
 
 
-def take(layout: Layout, loads: Mapping[str, Load], now: float, stale_after_seconds: float) -> FloatArray:
+def take(layout: Layout, signals: SignalTable, now: float, stale_after_seconds: float) -> FloatArray:
     """Return the sample, shape (figures, columns). Stale, missing and senseless is NaN: unknown."""
-    oldest, nan = now - stale_after_seconds, float("nan")
-    rows = [
-        [nan if held is None or held[1] < oldest else held[0] for held in _read(loads.get(address, _NOTHING))]
-        for address in layout.addresses
-    ]
-    told = np.array(rows, dtype=np.float64).reshape(-1, len(SIGNALS)).T
-    told = np.where((told >= 0) & (told <= MOST), told, nan)
+    told = signals.arranged(layout.addresses).fresh(now - stale_after_seconds).values[_ROWS]
+    told = np.where((told >= 0) & (told <= MOST), told, np.nan)
     endpoints = np.concatenate((told, _derived(told)))
     return np.concatenate((endpoints, pooled(endpoints, layout, ROW)), axis=1)
 

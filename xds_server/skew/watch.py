@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.load import Load
     from fleet.settings.signals import SignalSettings
     from fleet.settings.skew import SkewSettings
+    from fleet.signals import SignalTable
     from xds_server.skew.diagnosis import Diagnosis
     from xds_server.skew.finding import Finding
     from xds_server.skew.layout import Scope
@@ -38,7 +38,7 @@ MOST_LINES: Final = 20
 
 
 class SkewWatch:
-    """Told the loads at every tick; does its work once a period. It holds one window and what lasts."""
+    """Gets the signals of every tick; does its work once a period. It holds one window and what lasts."""
 
     def __init__(self, settings: SkewSettings, signals: SignalSettings, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -65,16 +65,16 @@ class SkewWatch:
             self._due_at = -inf
             self._diagnoses = None
 
-    def observe(self, membership: Membership, loads: Mapping[str, Load], now: float) -> list[SkewEvent]:
-        """Take a tick's loads; returns the events that begin or end with it, mostly none.
+    def observe(self, membership: Membership, signals: SignalTable, now: float) -> list[SkewEvent]:
+        """Take a tick's signals; returns the events that begin or end with it, mostly none.
 
-        `now` is on the clock of the signals' `observed_at`; a load that is missing is unknown.
+        `now` is on the clock of the signals' `observed_at`.
         """
         if now < self._due_at:
             return []
         changes = self._follow(membership, now)
         self._keep_time(now)
-        self._window.push(take(self._window.layout, loads, now, self._signals.stale_after_seconds))
+        self._window.push(take(self._window.layout, signals, now, self._signals.stale_after_seconds))
         for kind, detector in DETECTORS.items():
             patience = Patience(
                 detector.begin_periods(self._settings), self._settings.calm_periods, self._settings.periods

@@ -5,23 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fleet.load import LOAD_FIELDS, Load
+from fleet.signals import SIGNALS, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry, Metric
 
     from fleet.endpoint import Endpoint
+    from fleet.signals import SignalTable
     from fleet.store import FleetStore, FleetView
 
 MOST_ENDPOINTS: Final = 256
 """A page of so many, every signal known, has 9,300 lines and holds the event loop up for 45 ms."""
-SIGNAL_FIELDS: Final = tuple(name for name in LOAD_FIELDS if name != "progress_total")
-"""`progress_total` means something only by whether it moves, and `stalled` tells that."""
+EXPOSED: Final = tuple(name for name in SIGNALS if name != "progress_total")
+"""Of `progress_total` only the movement has a meaning, which `stalled` shows."""
 _LABELS: Final = ("pool", "endpoint")
 _WEIGHT: Final = "warmroute_endpoint_weight"
 _SHARE: Final = "warmroute_endpoint_share"
@@ -30,7 +33,7 @@ _LEFT_OUT: Final = "warmroute_endpoints_not_exposed"
 
 
 def signal_metric(name: str) -> str:
-    """Return the metric that carries a field of `Load`."""
+    """Return the metric of a signal."""
     return f"warmroute_endpoint_{name}"
 
 
@@ -38,7 +41,7 @@ class EndpointExposition(Collector):
     """Gauges by pool and endpoint. What is unknown has no series, never a 0.
 
     Nothing is kept between scrapes, so an endpoint that left is gone from the next page, and a page costs
-    only when somebody reads it. At most `most_endpoints` are told, in the order of the membership.
+    only when somebody reads it. At most `most_endpoints` are shown, in the order of the membership.
     """
 
     def __init__(
@@ -64,33 +67,28 @@ class EndpointExposition(Collector):
         """Read the store's newest view; signals that nobody has have no family."""
         view = self._store.view
         endpoints = () if view is None else view.membership.endpoints
-        told = endpoints[: self._most_endpoints]
+        shown = endpoints[: self._most_endpoints]
         families = _families()
         if view is not None:
-            self._fill(families, view, told)
+            self._fill(families, view, shown)
         yield from (
             family for name, family in families.items() if family.samples or name in {_WEIGHT, _SHARE, _AGE}
         )
-        yield _left_out(len(endpoints) - len(told))
+        yield _left_out(len(endpoints) - len(shown))
 
     def _fill(
-        self, families: Mapping[str, GaugeMetricFamily], view: FleetView, told: Sequence[Endpoint]
+        self, families: Mapping[str, GaugeMetricFamily], view: FleetView, shown: Sequence[Endpoint]
     ) -> None:
-        shares, now = _shares(view), self._clock()
-        for endpoint in told:
-            address = endpoint.address
-            labels = (endpoint.pool, address)
-            if (weight := view.weights.get(address)) is not None:
-                families[_WEIGHT].add_metric(labels, weight)
-                families[_SHARE].add_metric(labels, shares[address])
-            load = view.loads.get(address)
-            if load is None:
-                continue
-            for name in SIGNAL_FIELDS:
-                if (held := getattr(load, name)) is not None:
-                    families[signal_metric(name)].add_metric(labels, held.value)
-            for source, age in _ages(load, now):
-                families[_AGE].add_metric((*labels, source), age)
+        shares, signals = _shares(view), view.signals.part(0, len(shown))
+        labels = [(endpoint.pool, endpoint.address) for endpoint in shown]
+        for pair in labels:
+            if (weight := view.weights.get(pair[1])) is not None:
+                families[_WEIGHT].add_metric(pair, weight)
+                families[_SHARE].add_metric(pair, shares[pair[1]])
+        for name in EXPOSED:
+            _add_known(families[signal_metric(name)], labels, signals[name])
+        for source, ages in _ages(signals, self._clock()):
+            _add_known(families[_AGE], [(*pair, source) for pair in labels], ages)
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
@@ -98,7 +96,7 @@ def _families() -> dict[str, GaugeMetricFamily]:
         _WEIGHT: GaugeMetricFamily(_WEIGHT, "The weight that EDS carries", labels=_LABELS),
         _SHARE: GaugeMetricFamily(_SHARE, "Weight over the sum of its pool's, 0 to 1", labels=_LABELS),
     }
-    for name in SIGNAL_FIELDS:
+    for name in EXPOSED:
         text = f"The signal {name.replace('_', ' ')}; absent while unknown"
         families[signal_metric(name)] = GaugeMetricFamily(signal_metric(name), text, labels=_LABELS)
     families[_AGE] = GaugeMetricFamily(
@@ -123,15 +121,20 @@ def _shares(view: FleetView) -> dict[str, float]:
     }
 
 
-def _ages(load: Load, now: float) -> Iterator[tuple[str, float]]:
-    """Age in seconds of the newest signal of each source."""
-    newest: dict[str, float] = {}
-    for name in LOAD_FIELDS:
-        held = getattr(load, name)
-        if held is not None:
-            newest[held.source] = max(newest.get(held.source, held.observed_at), held.observed_at)
-    for source, observed_at in newest.items():
-        yield source, max(0.0, now - observed_at)
+def _add_known(
+    family: GaugeMetricFamily, labels: Sequence[tuple[str, ...]], column: NDArray[np.float64]
+) -> None:
+    for place in np.flatnonzero(~np.isnan(column)).tolist():
+        family.add_metric(labels[place], float(column[place]))
+
+
+def _ages(signals: SignalTable, now: float) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield each source with the age in seconds of every endpoint's newest signal of it; NaN: none."""
+    known = ~np.isnan(signals.values)
+    for source in Source:
+        newest = np.where(known & (signals.sources == source), signals.observed_at, -np.inf)
+        newest = newest.max(axis=0, initial=-np.inf)
+        yield source.label, np.where(np.isfinite(newest), np.maximum(now - newest, 0.0), np.nan)
 
 
 class ClientExposition(Collector):

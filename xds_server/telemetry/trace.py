@@ -2,7 +2,7 @@
 
     warmroute.weight_update       weights before and after, signals and reason by endpoint
       warmroute.collect           signals by source and age
-      warmroute.compute           loads to weights
+      warmroute.compute           signals to weights
       warmroute.publish           weights to the snapshot that streams are written from
       warmroute.ack               a client: from the push to its ACK or NACK
 
@@ -13,27 +13,27 @@ at once; ACKs come later, and end spans of the same trace.
 from __future__ import annotations
 
 import time
-from collections import Counter as Tally
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
-from fleet.load import LOAD_FIELDS
 from fleet.names import TYPE_ENDPOINT
+from fleet.signals import Source
 from xds_server.discovery.status import NullObserver
 from xds_server.telemetry.ack_spans import TIMEOUT_SECONDS, AckSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
     from prometheus_client import CollectorRegistry
 
-    from fleet.load import Load
+    from fleet.signals import SignalTable
     from xds_server.discovery.client import Client
     from xds_server.discovery.status import DiscoveryObserver
     from xds_server.weights.weigh import WeightChange, WeightUpdate
@@ -80,7 +80,7 @@ class TickTimes:
         self.began_ns = self.collected_ns = self.computed_ns = clock_ns()
 
     def collected(self) -> None:
-        """The loads are there."""
+        """The signals are there."""
         self.collected_ns = self.computed_ns = self._clock_ns()
 
     def computed(self) -> None:
@@ -127,12 +127,12 @@ class UpdateTraces(NullObserver):
         return TickTimes(self._clock_ns)
 
     def published(
-        self, times: TickTimes, update: WeightUpdate, version: str, loads: Mapping[str, Load], now: float
+        self, times: TickTimes, update: WeightUpdate, version: str, signals: SignalTable, now: float
     ) -> None:
         """Trace a new snapshot, whose endpoints have `version` for clients without a group.
 
         To be called for each, so that pushes are not taken for those of an earlier update; one without a
-        changed weight, health mark or membership makes no trace. `now` is on the clock of the loads.
+        changed weight, health mark or membership makes no trace. `now` is on the clock of the signals.
         """
         self._newest = None
         if not update.changed:
@@ -143,7 +143,7 @@ class UpdateTraces(NullObserver):
             return
         context = trace.set_span_in_context(root, _ROOT)
         _tell_changes(root, update, version)
-        self._step(context, "collect", times.began_ns, times.collected_ns, _collected(loads, now))
+        self._step(context, "collect", times.began_ns, times.collected_ns, _collected(signals, now))
         self._step(context, "compute", times.collected_ns, times.computed_ns, _computed(update))
         told = {"warmroute.eds_version": version}
         self._step(context, "publish", times.computed_ns, published_ns, told)
@@ -239,10 +239,7 @@ def _change(change: WeightChange) -> dict[str, str | int | float]:
     if change.score is not None:
         attributes["warmroute.score"] = change.score
     attributes.update({f"warmroute.factor.{name}": factor for name, factor in change.factors.items()})
-    for name in LOAD_FIELDS:
-        held = getattr(change.load, name)
-        if held is not None:
-            attributes[f"warmroute.{name}"] = held.value
+    attributes.update({f"warmroute.{name}": value for name, value in change.signals.items()})
     return attributes
 
 
@@ -254,30 +251,21 @@ def _computed(update: WeightUpdate) -> dict[str, str | int | float]:
     }
 
 
-def _collected(loads: Mapping[str, Load], now: float) -> dict[str, str | int | float]:
+def _collected(signals: SignalTable, now: float) -> dict[str, str | int | float]:
     """Count signals by source, with the youngest and the oldest one's age."""
-    tally: Tally[str] = Tally()
-    youngest, oldest = float("inf"), 0.0
-    unknown = 0
-    for load in _first(loads.values(), MAX_LOADS):
-        held = [signal for name in LOAD_FIELDS if (signal := getattr(load, name)) is not None]
-        unknown += not held
-        for signal in held:
-            tally[signal.source] += 1
-            age = max(0.0, now - signal.observed_at)
-            youngest, oldest = min(youngest, age), max(oldest, age)
+    counted = signals.part(0, MAX_LOADS)
+    known = ~np.isnan(counted.values)
+    counts = np.bincount(counted.sources[known], minlength=len(Source)).tolist()
+    by_source = {source.label: counts[source] for source in Source if counts[source]}
     attributes: dict[str, str | int | float] = {
-        "warmroute.endpoints": len(loads),
-        "warmroute.endpoints_counted": min(len(loads), MAX_LOADS),
-        "warmroute.endpoints_without_signal": unknown,
-        "warmroute.signals": sum(tally.values()),
-        **{f"warmroute.signals.{source}": count for source, count in sorted(tally.items())},
+        "warmroute.endpoints": len(signals),
+        "warmroute.endpoints_counted": len(counted),
+        "warmroute.endpoints_without_signal": int((~known.any(axis=0)).sum()),
+        "warmroute.signals": int(known.sum()),
+        **{f"warmroute.signals.{source}": count for source, count in sorted(by_source.items())},
     }
-    if tally:
-        attributes["warmroute.youngest_signal_seconds"] = youngest
-        attributes["warmroute.oldest_signal_seconds"] = oldest
+    if by_source:
+        ages = np.maximum(now - counted.observed_at[known], 0.0)
+        attributes["warmroute.youngest_signal_seconds"] = float(ages.min())
+        attributes["warmroute.oldest_signal_seconds"] = float(ages.max())
     return attributes
-
-
-def _first(loads: Iterable[Load], count: int) -> Iterable[Load]:
-    return (load for _, load in zip(range(count), loads, strict=False))

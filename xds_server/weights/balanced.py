@@ -2,31 +2,31 @@
 
 Each is normalised to [0, 1], 1 is best: latency is 1 - P99 / a reference latency, free memory 1 - memory,
 closeness the share of prompt tokens that the engine finds in its prefix cache: how near it is to what is
-asked of it, as long as nothing tells nearness in meaning. The norms are absolute, not the pool's least and
+asked of it, as long as nothing measures nearness in meaning. The norms are absolute, not the pool's least and
 most, so engines that are nearly alike get nearly equal scores.
 """
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xds_server.weights.columns import fill_unknown
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
-    from fleet.load import Load
     from fleet.settings import BalancedSettings
     from xds_server.weights.columns import Columns, FloatArray
 
 
 def scores(columns: Columns, settings: BalancedSettings) -> FloatArray:
     """Return one score an endpoint, above 0; they sum to 1. Unknown is the peers' mean."""
-    latency = fill_unknown(columns.latency_p99_seconds) / settings.reference_latency_seconds
+    latency = fill_unknown(columns["latency_p99_seconds"]) / settings.reference_latency_seconds
     value = (
         settings.latency * (1.0 - np.clip(latency, 0.0, 1.0))
         + settings.free_memory * (1.0 - np.clip(fill_unknown(columns.memory_used_ratio), 0.0, 1.0))
-        + settings.closeness * np.clip(fill_unknown(columns.prefix_hit_ratio), 0.0, 1.0)
+        + settings.closeness * np.clip(fill_unknown(columns["prefix_hit_ratio"]), 0.0, 1.0)
     )
     # The exponent is cut off where a score would round to 0, however low the temperature.
     powers = np.exp(np.maximum((value - value.max(initial=0.0)) / settings.temperature, -700.0))
@@ -34,17 +34,17 @@ def scores(columns: Columns, settings: BalancedSettings) -> FloatArray:
     return result
 
 
-def reason(load: Load, settings: BalancedSettings) -> str:
+def reason(columns: Columns, row: int, settings: BalancedSettings) -> str:
     """Name the known signal that takes most of the value: `p99 1.3 s`, `memory 0.93`, `prefix hits 0.05`."""
     parts: list[tuple[float, str]] = []
-    if (latency := load.latency_p99_seconds) is not None:
-        share = min(latency.value / settings.reference_latency_seconds, 1.0)
-        parts.append((settings.latency * share, f"p99 {latency.value:.2g} s"))
-    if (memory := load.memory_used_ratio) is not None:
-        parts.append((settings.free_memory * min(memory.value, 1.0), f"memory {memory.value:.2f}"))
-    if (hits := load.prefix_hit_ratio) is not None:
-        missed = settings.closeness * (1.0 - min(hits.value, 1.0))
-        parts.append((missed, f"prefix hits {hits.value:.2f}"))
+    if not isnan(latency := float(columns["latency_p99_seconds"][row])):
+        share = min(latency / settings.reference_latency_seconds, 1.0)
+        parts.append((settings.latency * share, f"p99 {latency:.2g} s"))
+    if not isnan(memory := float(columns.memory_used_ratio[row])):
+        parts.append((settings.free_memory * min(memory, 1.0), f"memory {memory:.2f}"))
+    if not isnan(hits := float(columns["prefix_hit_ratio"][row])):
+        missed = settings.closeness * (1.0 - min(hits, 1.0))
+        parts.append((missed, f"prefix hits {hits:.2f}"))
     if not parts:
         return "unknown"
     taken, text = max(parts, key=lambda part: part[0])

@@ -63,14 +63,14 @@ def fault_factors(
     """
     ones = np.ones(len(columns))
     zoned = silent_zone(memory, zone) if memory.max(initial=0.0) > zone.from_ratio else ones
-    if not columns.any_fault():
+    if not columns.faulty.any():
         return FaultFactors(ones, ones, ones, ones, zoned, trust)
-    health = columns.gpu_health_score
+    signals, health = columns.signals, columns.signals["gpu_health_score"]
     limited = np.where(health <= LIMITED_SCORE + _ROUNDING, faults.limited_factor, 1.0)
     return FaultFactors(
-        unreachable=np.where(columns.reachable == 0, 0.0, 1.0),
-        not_ready=np.where(columns.ready == 0, 0.0, 1.0),
-        stalled=np.where(columns.stalled > 0, 0.0, 1.0),
+        unreachable=np.where(signals["reachable"] == 0, 0.0, 1.0),
+        not_ready=np.where(signals["ready"] == 0, 0.0, 1.0),
+        stalled=np.where(signals["stalled"] > 0, 0.0, 1.0),
         gpu_health=np.where(isolated(health), 0.0, limited),
         silent_zone=zoned,
         trust=trust,

@@ -1,6 +1,6 @@
 """`headroom`: 1 / (0.4 memory + 0.3 queue + 0.3 latency), each normalised to [0, 1].
 
-Memory counts against its capacity, the queue (with requests of ours that the engine does not tell of yet)
+Memory counts against its capacity, the queue (with requests of ours that the engine does not count yet)
 against a safe queue, P99 against a reference latency, each cut off at 1. The factors are settings with these
 defaults.
 
@@ -14,19 +14,18 @@ is.
 
 from __future__ import annotations
 
-from math import nan
+from math import isnan
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from xds_server.weights.columns import Peers, fill_unknown
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fleet.load import Load
     from fleet.settings import HeadroomSettings
-    from xds_server.weights.columns import Columns, FloatArray
+    from xds_server.weights.columns import Columns, FloatArray, Peers
 
 FLOOR_RATIO: Final = 0.05
 """The sum in the denominator is at least this share of its largest possible value. An idle endpoint would
@@ -34,16 +33,16 @@ divide by zero, and differences among nearly idle ones are noise: the best score
 
 _LEAST_SECONDS: Final = 1e-6
 _MOST_SECONDS: Final = 1e12
-"""A page may tell any number; ratios must not overflow."""
-_NOBODY: Final = Peers()
+"""A page may have any number; ratios must not overflow."""
 _LONG: Final = 1e6
-"""From here on a count is told with two digits: a page may tell any number."""
+"""From here on a count is shown with two digits: a page may have any number."""
 
 
 def scores(columns: Columns, settings: HeadroomSettings) -> FloatArray:
     """Return one score an endpoint, above 0, higher for more headroom. Unknown is the peers' mean."""
-    latency = fill_unknown(columns.latency_p99_seconds) / settings.reference_latency_seconds
-    slow = slowness(columns.latency_p50_seconds, columns.latency_p99_seconds, columns.peers(), settings)
+    p50, p99 = columns["latency_p50_seconds"], columns["latency_p99_seconds"]
+    latency = fill_unknown(p99) / settings.reference_latency_seconds
+    slow = slowness(p50, p99, columns.peers(), settings)
     used = (
         settings.memory * np.clip(fill_unknown(columns.memory_used_ratio), 0.0, 1.0)
         + settings.queue * np.clip(fill_unknown(columns.waiting) / settings.safe_queue, 0.0, 1.0)
@@ -72,23 +71,22 @@ def _times(latency: npt.ArrayLike, usual: float) -> FloatArray:
     return result
 
 
-def reason(load: Load, settings: HeadroomSettings, peers: Peers = _NOBODY) -> str:
+def reason(columns: Columns, row: int, settings: HeadroomSettings, peers: Peers) -> str:
     """Name the known signal that takes most of an endpoint's headroom: `memory 0.93`, `queue 41`, ..."""
     parts: list[tuple[float, str]] = []
-    if (memory := load.memory_used_ratio) is not None:
-        parts.append((settings.memory * min(memory.value, 1.0), f"memory {memory.value:.2f}"))
-    if (queue := load.queue_depth) is not None:
-        share = min(queue.value / settings.safe_queue, 1.0)
-        told = f"{queue.value:.0f}" if queue.value < _LONG else f"{queue.value:.2g}"
-        parts.append((settings.queue * share, f"queue {told}"))
-    if (latency := load.latency_p99_seconds) is not None:
-        share = min(latency.value / settings.reference_latency_seconds, 1.0)
-        p50 = nan if load.latency_p50_seconds is None else load.latency_p50_seconds.value
-        slow = float(slowness(p50, latency.value, peers, settings))
-        told = f"p99 {latency.value:.2g} s"
+    if not isnan(memory := float(columns.memory_used_ratio[row])):
+        parts.append((settings.memory * min(memory, 1.0), f"memory {memory:.2f}"))
+    if not isnan(queue := float(columns.waiting[row])):
+        share = min(queue / settings.safe_queue, 1.0)
+        shown = f"{queue:.0f}" if queue < _LONG else f"{queue:.2g}"
+        parts.append((settings.queue * share, f"queue {shown}"))
+    if not isnan(latency := float(columns["latency_p99_seconds"][row])):
+        share = min(latency / settings.reference_latency_seconds, 1.0)
+        slow = float(slowness(columns["latency_p50_seconds"][row], latency, peers, settings))
+        shown = f"p99 {latency:.2g} s"
         if slow > share:
-            told += f", {float(_times(latency.value, peers.latency_p99_seconds)):.2g} x the pool's"
-        parts.append((settings.latency * max(share, slow), told))
+            shown += f", {float(_times(latency, peers.latency_p99_seconds)):.2g} x the pool's"
+        parts.append((settings.latency * max(share, slow), shown))
     if not parts:
         return "unknown"
     taken, text = max(parts, key=lambda part: part[0])

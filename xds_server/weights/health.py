@@ -1,4 +1,4 @@
-"""Which endpoints Envoys are told not to use. Overload is a weight; what cannot answer is this."""
+"""Which endpoints Envoys must not use. Overload is a weight; an endpoint that cannot answer is unhealthy."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> f
     named who is no worse than the best of the pool: which of equals serves after all is unknown. Among others
     the address decides, so replicas of this service agree.
     """
-    if not columns.any_fault():
+    if not columns.faulty.any():
         return frozenset()
-    health = columns.gpu_health_score
+    signals, health = columns.signals, columns.signals["gpu_health_score"]
     rank = np.full(len(columns), _FINE)
     rank[isolated(health)] = 2
-    rank[columns.stalled > 0] = 1
-    rank[(columns.reachable == 0) | (columns.ready == 0) | (health <= _DRAINED_SCORE)] = 0
-    found = np.flatnonzero(rank < rank.max(initial=0)).tolist()
+    rank[signals["stalled"] > 0] = 1
+    rank[(signals["reachable"] == 0) | (signals["ready"] == 0) | (health <= _DRAINED_SCORE)] = 0
+    marked = np.flatnonzero(rank < rank.max(initial=0)).tolist()
     most = floor(len(addresses) * max_share + _ROUNDING)
-    worst = sorted(found, key=lambda row: (rank[row], addresses[row]))
+    worst = sorted(marked, key=lambda row: (rank[row], addresses[row]))
     return frozenset(addresses[row] for row in worst[:most])

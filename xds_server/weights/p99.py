@@ -6,14 +6,14 @@ alone would be above 100, more for the slower one, so it is cut off there: more 
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from xds_server.weights.columns import fill_unknown
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
-    from fleet.load import Load
     from fleet.settings import P99Settings
     from xds_server.weights.columns import Columns, FloatArray
 
@@ -22,7 +22,7 @@ FULL: Final = 100.0
 
 def scores(columns: Columns, settings: P99Settings) -> FloatArray:
     """Return one score an endpoint in [least_score, 100]. Unknown is the peers' mean latency."""
-    latency = fill_unknown(columns.latency_p99_seconds)
+    latency = fill_unknown(columns["latency_p99_seconds"])
     if not latency.size:
         return latency
     baseline = settings.baseline_seconds
@@ -34,11 +34,11 @@ def scores(columns: Columns, settings: P99Settings) -> FloatArray:
     return result
 
 
-def reason(load: Load, settings: P99Settings) -> str:
+def reason(columns: Columns, row: int, settings: P99Settings) -> str:
     """Name the latency, and how many baselines it is where the baseline is a setting."""
-    latency = load.latency_p99_seconds
-    if latency is None:
+    latency = float(columns["latency_p99_seconds"][row])
+    if isnan(latency):
         return "unknown"
     if settings.baseline_seconds is None:
-        return f"p99 {latency.value:.2g} s"
-    return f"p99 {latency.value:.2g} s, {latency.value / settings.baseline_seconds:.2g} x baseline"
+        return f"p99 {latency:.2g} s"
+    return f"p99 {latency:.2g} s, {latency / settings.baseline_seconds:.2g} x baseline"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fleet.load import LOAD_FIELDS, Load, fresh
+from fleet.columns import fill_unknown
 from xds_server.weights.border import to_weights
-from xds_server.weights.columns import fill_unknown
 from xds_server.weights.faults import fault_factors
 from xds_server.weights.health import unhealthy
 from xds_server.weights.peaks import Peaks
@@ -27,27 +25,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NO_FACTORS: Final[Mapping[str, float]] = MappingProxyType({})
 NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})
-UNKNOWN: Final = Load()
-_signals: Final = attrgetter(*LOAD_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
     """What came in at one moment, for all pools."""
 
-    loads: Mapping[str, Load]
     now: float
-    oldest: float
-    """Signals observed before are stale."""
     ramp: Mapping[str, float]
     overrides: Mapping[str, int]
-
-    def load(self, address: str) -> Load:
-        """Return an endpoint's fresh signals."""
-        load = self.loads.get(address, UNKNOWN)
-        if all(held is None or held[1] >= self.oldest for held in _signals(load)):
-            return load
-        return fresh(load, self.now, self.now - self.oldest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +46,8 @@ class WeightChange:
     new: int
     reason: str
     """What decides its weight, as `Verdict.reason` has it."""
-    load: Load
-    """Its fresh signals."""
+    signals: Mapping[str, float]
+    """Its fresh ones by name."""
     score: float | None = None
     """The strategy's, on its own scale."""
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -115,7 +101,8 @@ class PoolWeights:
         if self.restored is not None:
             if self.weights.keys() == set(addresses):
                 self._stabiliser.published(self._shares, tick.now)
-                return self._take({**self._saved, **overrides}, tick) if overrides != self._overrides else []
+                changed = overrides != self._overrides
+                return self._take({**self._saved, **overrides}, columns, tick) if changed else []
             self.restored = None
         if not self._appraise(addresses, columns, tick.now):
             if overrides == self._overrides and not self._ramp_is_due(ramp, tick.now):
@@ -124,28 +111,28 @@ class PoolWeights:
         slowed = [share * ramp.get(address, 1.0) for address, share in self._shares.items()]
         weights = dict(zip(self._shares, to_weights(slowed).tolist(), strict=True))
         self._ramp, self._published_at = ramp, tick.now
-        return self._take({**weights, **overrides}, tick)
+        return self._take({**weights, **overrides}, columns, tick)
 
     def marked(self, columns: Columns) -> frozenset[str]:
-        """Return whom Envoys are to be told not to use."""
+        """Return the endpoints that Envoys must not use."""
         if self.restored is not None:
             return self.restored.intersection(self._addresses)
         return unhealthy(self._addresses, columns, self._settings.stabiliser.max_unhealthy_share)
 
     def verdict(self, row: int, tick: Tick, *, marked: bool) -> Verdict:
         """Say of the endpoint at `row` why it weighs what it weighs."""
-        address, seen = self._addresses[row], self._appraisal
+        address, appraisal = self._addresses[row], self._appraisal
         weight = self.weights.get(address)
         return Verdict(
             address=address,
             pool=self.name,
-            score=None if seen is None else float(seen.scores[row]),
+            score=None if appraisal is None else float(appraisal.scores[row]),
             factors=self._factors(row, tick),
             weight=weight,
             share=None if weight is None else weight / self._total,
-            target_share=self._shares.get(address) if seen is None else float(seen.shares[row]),
+            target_share=self._shares.get(address) if appraisal is None else float(appraisal.shares[row]),
             unhealthy=marked,
-            reason=self._reason(row, tick.load(address), tick),
+            reason=self._reason(row, tick),
         )
 
     def _appraise(self, addresses: tuple[str, ...], columns: Columns, now: float) -> bool:
@@ -186,21 +173,21 @@ class PoolWeights:
             for address, before in self._ramp.items()
         )
 
-    def _take(self, weights: dict[str, int], tick: Tick) -> list[WeightChange]:
+    def _take(self, weights: dict[str, int], columns: Columns, tick: Tick) -> list[WeightChange]:
         old, self.weights, self._total = self.weights, weights, sum(weights.values())
         self._overrides = _of(tick.overrides, self._addresses) or NO_OVERRIDES
         changes = []
         for row, address in enumerate(self._addresses):
             if old.get(address) != weights[address]:
-                load, seen = tick.load(address), self._appraisal
-                score = None if seen is None else float(seen.scores[row])
+                appraisal = self._appraisal
+                score = None if appraisal is None else float(appraisal.scores[row])
                 changes.append(
                     WeightChange(
                         address=address,
                         old=old.get(address),
                         new=weights[address],
-                        reason=self._reason(row, load, tick),
-                        load=load,
+                        reason=self._reason(row, tick),
+                        signals=columns.signals.known(row),
                         score=score,
                         factors=self._factors(row, tick),
                     )
@@ -211,13 +198,13 @@ class PoolWeights:
         slow_start = tick.ramp.get(self._addresses[row])
         return NO_FACTORS if self._appraisal is None else self._appraisal.factors_of(row, slow_start)
 
-    def _reason(self, row: int, load: Load, tick: Tick) -> str:
+    def _reason(self, row: int, tick: Tick) -> str:
         address = self._addresses[row]
         if address in tick.overrides:
             return "override"
         if self._appraisal is None:
             return "last good state"
-        return self._appraisal.reason(row, load, tick.ramp.get(address), self._settings)
+        return self._appraisal.reason(row, tick.ramp.get(address), self._settings)
 
 
 def _of(values: Mapping[str, T], addresses: Sequence[str]) -> dict[str, T]:

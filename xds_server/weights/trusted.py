@@ -28,34 +28,35 @@ class Trusted:
 
     def __init__(self) -> None:
         self._addresses: tuple[str, ...] = ()
-        self._held: FloatArray = np.zeros(0)
+        self._trust: FloatArray = np.zeros(0)
         self._stepped_at = 0.0
 
     def step(
         self, addresses: tuple[str, ...], columns: Columns, now: float, settings: StabiliserSettings
     ) -> FloatArray:
         """Take the trust of `now` and return what counts, in (0, 1]. Unknown is trusted."""
-        told = np.nan_to_num(np.clip(columns.trust_ratio, 0.0, 1.0), nan=1.0)
+        trust = np.nan_to_num(np.clip(columns.signals["trust_ratio"], 0.0, 1.0), nan=1.0)
         if addresses != self._addresses:
-            self._align(addresses, told)
+            self._align(addresses, trust)
         elapsed, self._stepped_at = max(0.0, now - self._stepped_at), now
-        if self._held.min(initial=1.0) < 1.0:
+        if self._trust.min(initial=1.0) < 1.0:
             # A level that falls because another recovers must not fall before that one is back.
             rise = settings.rise_ratio_per_second ** min(elapsed, 60.0)
-            told = np.minimum(told, np.maximum(self._held, settings.floor_share) * rise)
-        self._held = told
-        if told.min(initial=1.0) >= 1.0:
-            return told
-        away = (columns.reachable == 0) | (columns.ready == 0)
-        gone = away | (columns.stalled > 0) | isolated(columns.gpu_health_score)
-        counts = told.copy()
-        counts[~gone] = levelled(told[~gone], 1.0 - max(settings.max_unhealthy_share, _HALF))
+            trust = np.minimum(trust, np.maximum(self._trust, settings.floor_share) * rise)
+        self._trust = trust
+        if trust.min(initial=1.0) >= 1.0:
+            return trust
+        signals = columns.signals
+        away = (signals["reachable"] == 0) | (signals["ready"] == 0)
+        gone = away | (signals["stalled"] > 0) | isolated(signals["gpu_health_score"])
+        counts = trust.copy()
+        counts[~gone] = levelled(trust[~gone], 1.0 - max(settings.max_unhealthy_share, _HALF))
         return counts
 
-    def _align(self, addresses: tuple[str, ...], told: FloatArray) -> None:
-        """Keep what is held of those who stay; the others begin with what is told."""
-        held = dict(zip(self._addresses, self._held.tolist(), strict=True))
-        self._held = np.array([held.get(a, t) for a, t in zip(addresses, told.tolist(), strict=True)])
+    def _align(self, addresses: tuple[str, ...], trust: FloatArray) -> None:
+        """Keep the trust of those that stay; the others begin with the trust of now."""
+        before = dict(zip(self._addresses, self._trust.tolist(), strict=True))
+        self._trust = np.array([before.get(a, t) for a, t in zip(addresses, trust.tolist(), strict=True)])
         self._addresses = addresses
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from xds_server.weights.columns import as_strategies_see
+import numpy as np
+
 from xds_server.weights.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleet.load import Load
     from fleet.settings import WeightSettings
-    from xds_server.weights.columns import BoolArray, Columns, FloatArray
+    from xds_server.weights.columns import BoolArray, Columns, FloatArray, Peers
     from xds_server.weights.faults import FaultFactors
 
 
@@ -37,14 +38,14 @@ class Verdict:
     """What the stabiliser makes of the scores now. Between it and the weight in force lie the dead band, slow
     start and overrides."""
     unhealthy: bool
-    """Whether Envoys are told not to use it."""
+    """Whether Envoys must not use it."""
     reason: str
     """What decided: a signal (`memory 0.93`, `queue 41`), `unknown`, `idle`, `neutral`, `slow start 0.35`,
     `silent zone 0.93`, `trust 0.1`, `gpu health 0.4`, `stalled`, `unreachable`, `not ready`, `override`, or
     `last good state`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Appraisal:
     """One pool at one tick, as arrays over its endpoints."""
 
@@ -58,6 +59,11 @@ class Appraisal:
 
     columns: Columns
 
+    @cached_property
+    def peers(self) -> Peers:
+        """What is usual in the pool."""
+        return self.columns.peers()
+
     def factors_of(self, row: int, slow_start: float | None) -> Mapping[str, float]:
         """Return what lowers the weight of one endpoint beside its load."""
         factors = dict(self.factors.named(row))
@@ -65,29 +71,26 @@ class Appraisal:
             factors["slow_start"] = slow_start
         return MappingProxyType(factors)
 
-    def reason(self, row: int, load: Load, slow_start: float | None, settings: WeightSettings) -> str:
-        """Say what decides the weight of one endpoint; `load` holds its fresh signals."""
-        seen = as_strategies_see(load, settings.memory)
+    def reason(self, row: int, slow_start: float | None, settings: WeightSettings) -> str:
+        """Say what decides the weight of one endpoint."""
         return (
-            self._fault(row, load)
+            self._fault(row)
             or (None if slow_start is None else f"slow start {slow_start:.2f}")
             or ("neutral" if self.held_back[row] else None)
-            or STRATEGIES[settings.strategy].reason(seen, settings, self.columns.peers())
+            or STRATEGIES[settings.strategy].reason(self.columns, row, settings, self.peers)
         )
 
-    def _fault(self, row: int, load: Load) -> str | None:
+    def _fault(self, row: int) -> str | None:
         """Name the worst fault; the silent zone by its memory."""
-        found = dict(self.factors.named(row))
-        if not found:
+        factors = dict(self.factors.named(row))
+        if not factors:
             return None
-        worst = min(found, key=found.__getitem__)
+        worst = min(factors, key=factors.__getitem__)
         if worst in {"unreachable", "not_ready", "stalled"}:
             return worst.replace("_", " ")
         if worst == "silent_zone":
             return f"silent zone {self.memory[row]:.2f}"
-        held = load.gpu_health_score if worst == "gpu_health" else load.trust_ratio
-        told = found[worst] if held is None else held.value
-        if worst == "trust":
-            # Where what counts is still on its way up, that is what decides.
-            told = min(told, found[worst])
-        return f"{worst.replace('_', ' ')} {told:.2g}"
+        if worst == "gpu_health":
+            return f"gpu health {self.columns.signals['gpu_health_score'][row]:.2g}"
+        # The trust that counts may still be on its way up: then it decides.
+        return f"trust {np.fmin(self.columns.signals['trust_ratio'][row], factors[worst]):.2g}"

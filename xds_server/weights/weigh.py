@@ -1,4 +1,4 @@
-"""Loads to weights: columns, scores, factors of faults, stable shares, slow start, overrides, integers."""
+"""Signals to weights: columns, scores, factors of faults, stable shares, slow start, overrides, integers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from xds_server.weights.border import to_weights
 from xds_server.weights.columns import Columns
-from xds_server.weights.pool import NO_FACTORS, NO_OVERRIDES, UNKNOWN, PoolWeights, Tick, WeightChange
+from xds_server.weights.pool import NO_FACTORS, NO_OVERRIDES, PoolWeights, Tick, WeightChange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from fleet.endpoint import Membership
-    from fleet.load import Load
     from fleet.settings import SignalSettings, WeightSettings
+    from fleet.signals import SignalTable
     from xds_server.weights.verdict import Verdict
 
 __all__ = ["Weigher", "WeightChange", "WeightUpdate"]
@@ -66,9 +66,9 @@ class Weigher:
         others are in it; then weights move on from them.
         """
         for pool in membership.pools:
-            held = {e.address: weights[e.address] for e in pool.endpoints if e.address in weights}
-            if held:
-                self._pool(pool.name).restore(held, unhealthy, now)
+            saved = {e.address: weights[e.address] for e in pool.endpoints if e.address in weights}
+            if saved:
+                self._pool(pool.name).restore(saved, unhealthy, now)
 
     def heard(self, addresses: Collection[str]) -> None:
         """Let the pools of these endpoints stand on what their engines say from now on."""
@@ -84,20 +84,22 @@ class Weigher:
     def weigh(
         self,
         membership: Membership,
-        loads: Mapping[str, Load],
+        signals: SignalTable,
         now: float,
         ramp: Mapping[str, float] = NO_FACTORS,
         overrides: Mapping[str, int] = NO_OVERRIDES,
     ) -> WeightUpdate:
-        """Compute all weights at `now` (seconds, on the clock of the loads' `observed_at`).
+        """Compute all weights at `now` (seconds, on the clock of the signals' `observed_at`).
 
         `ramp` has a factor above 0 and below 1 for each endpoint in slow start. `overrides` forces weights in
         [1, 10000] at once, past strategy and stabiliser; those of the others have a mean near 1000.
         """
         self._lay_out(membership)
-        tick = Tick(loads, now, now - self._signals.stale_after_seconds, ramp, overrides)
-        rows = [loads.get(endpoint.address, UNKNOWN) for endpoint in membership.endpoints]
-        columns = Columns.of(rows, self._settings.memory, tick.oldest)
+        tick = Tick(now, ramp, overrides)
+        columns = Columns.of(
+            signals.arranged(membership.addresses).fresh(now - self._signals.stale_after_seconds),
+            self._settings.memory,
+        )
         changes: list[WeightChange] = []
         marked: set[str] = set()
         blind: set[str] = set()
@@ -115,7 +117,7 @@ class Weigher:
 
     @property
     def in_use(self) -> Mapping[str, int]:
-        """By what Envoys spread requests: the weights in force of those that they may use.
+        """The weights in force of the endpoints that Envoys may use, by which they spread requests.
 
         The same object as long as nothing changes.
         """

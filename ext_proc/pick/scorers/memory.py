@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ext_proc.pick.candidates import neutral
 from ext_proc.pick.scorers.scorer import Scored
+from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
     from ext_proc.pick.scene import Scene
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def score(scene: Scene) -> Scored:
     """Bind to a tick. Unknown counts as the known peers' mean."""
     candidates, cost = scene.candidates, scene.settings.cost
-    used = neutral(candidates.signal("memory_used_ratio"), 0.0)
+    used = fill_unknown(candidates.signal("memory_used_ratio"), 0.0)
     start, full = cost.memory_pressure_from, cost.memory_pressure_full
     if full <= start:
         return Scored(np.where(used >= full, cost.memory_pressure_seconds, 0.0))

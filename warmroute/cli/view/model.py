@@ -39,7 +39,7 @@ class EndpointRow:
     unhealthy: bool = False
     """Whether Envoys are told not to use it."""
     load: Mapping[str, float | None] = field(default_factory=dict)
-    """By the names of `fleet.load.Load`."""
+    """By the names of `fleet.signals.SIGNALS`."""
 
     def signal(self, *names: str) -> float | None:
         """Return the first of these signals that is known."""

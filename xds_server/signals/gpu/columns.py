@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.gpu.faults import health
 from fleet.gpu.reading import HELD_DOWN
-from fleet.load import signal_of
+from fleet.signals import Source, known_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from fleet.gpu.reading import GpuReading, NodeReading
-    from fleet.load import Signal
     from fleet.settings import FaultSettings
 
 
@@ -31,10 +30,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuSignals:
-    """What an endpoint's GPUs tell."""
+    """The signals of one endpoint's GPUs."""
 
-    signals: dict[str, Signal]
-    """Fields of `Load`; what is unknown is left out."""
+    numbers: Mapping[str, float]
+    """By the name of the signal; what is unknown is left out."""
+    sampled_at: float
+    source: Source
     until: float | None = None
     """When a fault ends, so that the health score may be another one; None: not by itself."""
     missing: bool = False
@@ -42,26 +43,26 @@ class GpuSignals:
 
 
 def signals_of(
-    reading: NodeReading, wanted: tuple[str, ...], source: str, now: float, faults: FaultSettings
+    reading: NodeReading, chosen: tuple[str, ...], source: Source, now: float, faults: FaultSettings
 ) -> GpuSignals:
-    """Combine the wanted GPUs.
+    """Combine the chosen GPUs.
 
     Args:
         reading: of the endpoint's host.
-        wanted: UUIDs or indices of GPUs, UUIDs of MIG slices, or `GPU-UUID/INSTANCE` for a slice; empty: all
+        chosen: UUIDs or indices of GPUs, UUIDs of MIG slices, or `GPU-UUID/INSTANCE` for a slice; empty: all
             GPUs, and of those that are cut, all slices.
-        source: of the signals, `nvml` or `dcgm`.
+        source: of the reading.
         now: on the clock of the reading.
         faults: how long a fault counts.
     """
-    parts = [part for gpu in reading.gpus for part in _parts(gpu, wanted)]
-    missing = not parts if not wanted else len(_found(parts, wanted)) < len(wanted)
+    parts = [part for gpu in reading.gpus for part in _parts(gpu, chosen)]
+    missing = not parts if not chosen else len(_named(parts, chosen)) < len(chosen)
     if not parts:
-        return GpuSignals({}, missing=True)
+        return GpuSignals({}, reading.sampled_at, source, missing=True)
     gpus = {part.gpu.uuid: part.gpu for part in parts}.values()
     rated = [health(gpu.events(now), now, faults) for gpu in gpus]
-    ends = [found.until for found in rated if found.until is not None]
-    held = [_held_down(gpu) for gpu in gpus if gpu.clocks_reasons is not None]
+    ends = [rating.until for rating in rated if rating.until is not None]
+    throttled = [_throttled(gpu) for gpu in gpus if gpu.clocks_reasons is not None]
     busy = [gpu.utilisation_ratio for gpu in gpus if gpu.utilisation_ratio is not None]
     total = [part.memory_total_bytes for part in parts]
     values = {
@@ -70,41 +71,38 @@ def signals_of(
         "gpu_utilisation_ratio": _mean(busy),
         "gpu_temperature_celsius": _highest(g.temperature_celsius for g in gpus),
         "gpu_power_ratio": _highest(_ratio(g.power_watts, g.power_limit_watts) for g in gpus),
-        "gpu_throttled_ratio": _mean(held),
-        "gpu_health_score": min(found.score for found in rated),
+        "gpu_throttled_ratio": _mean(throttled),
+        "gpu_health_score": min(rating.score for rating in rated),
     }
-    made = {name: signal_of(name, value, reading.sampled_at, source) for name, value in values.items()}
-    return GpuSignals(
-        {name: found for name, found in made.items() if found is not None}, min(ends, default=None), missing
-    )
+    return GpuSignals(known_numbers(values), reading.sampled_at, source, min(ends, default=None), missing)
 
 
-def _parts(gpu: GpuReading, wanted: tuple[str, ...]) -> Iterator[Part]:
-    """The parts of a GPU that are wanted."""
+def _parts(gpu: GpuReading, chosen: tuple[str, ...]) -> Iterator[Part]:
+    """Yield the chosen parts of a GPU."""
     whole = Part(gpu, gpu.memory_used_bytes, gpu.memory_total_bytes)
-    if gpu.uuid in wanted or (gpu.index is not None and str(gpu.index) in wanted):
+    if gpu.uuid in chosen or (gpu.index is not None and str(gpu.index) in chosen):
         yield whole
         return
     slices = [
         Part(gpu, mig.memory_used_bytes, mig.memory_total_bytes)
         for mig in gpu.mig_slices
-        if not wanted or mig.uuid in wanted or f"{gpu.uuid}/{mig.instance}" in wanted
+        if not chosen or mig.uuid in chosen or f"{gpu.uuid}/{mig.instance}" in chosen
     ]
     yield from slices
-    if not wanted and not slices:
+    if not chosen and not slices:
         yield whole
 
 
-def _found(parts: list[Part], wanted: tuple[str, ...]) -> set[str]:
+def _named(parts: list[Part], chosen: tuple[str, ...]) -> set[str]:
     names: set[str] = set()
     for gpu in (part.gpu for part in parts):
         names |= {gpu.uuid, str(gpu.index)}
         for mig in gpu.mig_slices:
             names |= {mig.uuid, f"{gpu.uuid}/{mig.instance}"}
-    return names & set(wanted)
+    return names & set(chosen)
 
 
-def _held_down(gpu: GpuReading) -> float:
+def _throttled(gpu: GpuReading) -> float:
     return float(bool(HELD_DOWN & (gpu.clocks_reasons or frozenset())))
 
 

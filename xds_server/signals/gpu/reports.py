@@ -1,4 +1,4 @@
-"""GPUs as their hosts' agents and DCGM exporters tell of them."""
+"""The newest readings of GPUs, from agents and DCGM exporters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from prometheus_client import Counter, Gauge
 
 from fleet.errors import PeerError
 from fleet.gpu.fault_table import FaultClass
+from fleet.signals import Source
+from xds_server.signals.board import SignalBoard
 from xds_server.signals.gpu.columns import GpuSignals, signals_of
 
 if TYPE_CHECKING:
@@ -18,22 +20,21 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.gpu.reading import NodeReading
-    from fleet.load import Signal
     from fleet.settings import FaultSettings, SignalSettings
+    from fleet.signals import SignalTable
 
 MAX_NODES: Final = 4096
 """Hosts, and streams of their agents; one more is refused."""
 MAX_KEPT_BYTES: Final = 112 * 1024 * 1024
 """That the newest readings of all hosts take: some 27,000 each where they have eight GPUs."""
-NVML, DCGM = "nvml", "dcgm"
 
 
 @dataclass(slots=True)
-class Held:
-    """What is known of a host, or of an exporter's page."""
+class GpuSource:
+    """The newest reading of a host, or of an exporter's page."""
 
     reading: NodeReading
-    source: str
+    source: Source
     stream: int = 0
     aliases: tuple[str, ...] = ()
     """Addresses that its agent reports from."""
@@ -43,12 +44,12 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """An endpoint's signals, and what they were made of."""
+class _Computed:
+    """An endpoint's signals, and what they were computed of."""
 
     endpoint: Endpoint
     reading: NodeReading
-    found: GpuSignals
+    signals: GpuSignals
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,13 @@ class GpuBoard:
         self._signals = signals
         self._faults = faults
         self.metrics = GpuMetrics.of(registry)
-        self._nodes: dict[str, Held] = {}
+        self._nodes: dict[str, GpuSource] = {}
         self._aliases: dict[str, str] = {}
         """Address that an agent reports from, to its node's name."""
-        self._pages: dict[str, Held] = {}
-        self._made: dict[str, _Made] = {}
+        self._pages: dict[str, GpuSource] = {}
+        self._computed: dict[str, _Computed] = {}
+        """What the board shows, by address."""
+        self._board = SignalBoard()
         self._membership: Membership | None = None
         self.kept_bytes = 0
         """That the readings of all hosts take."""
@@ -109,7 +112,9 @@ class GpuBoard:
     def reconfigure(self, signals: SignalSettings, faults: FaultSettings) -> None:
         """Take changed settings over."""
         self._signals, self._faults = signals, faults
-        self._made.clear()
+        for address in self._computed:
+            self._board.clear(address)
+        self._computed.clear()
 
     def take(
         self, node: str, aliases: tuple[str, ...], stream: int, reading: NodeReading, kept_bytes: int = 0
@@ -123,13 +128,13 @@ class GpuBoard:
         more = kept_bytes - (0 if before is None else before.kept_bytes)
         self._make_room(node, more)
         self.kept_bytes += more
-        self._nodes[node] = Held(reading, NVML, stream, aliases, kept_bytes=kept_bytes)
+        self._nodes[node] = GpuSource(reading, Source.NVML, stream, aliases, kept_bytes=kept_bytes)
         if before is None or before.aliases != aliases:
-            self._aliases = {alias: held for alias, held in self._aliases.items() if held != node}
+            self._aliases = {alias: name for alias, name in self._aliases.items() if name != node}
             self._aliases.update(dict.fromkeys(aliases, node))
         self.metrics.reports.inc()
         self.metrics.nodes.set(len(self._nodes))
-        self._tell(before, reading)
+        self._notify(before, reading)
 
     def _make_room(self, node: str, more: int) -> None:
         """See to room for so many bytes: hosts whose agents have left make it, the first that left first.
@@ -154,68 +159,72 @@ class GpuBoard:
         self._drop(gone)
 
     def leave(self, node: str, stream: int, now: float) -> None:
-        """An agent's stream has ended: what it told is kept until it is stale."""
-        held = self._nodes.get(node)
-        if held is not None and held.stream == stream:
-            held.ended_at = now
+        """Note that an agent's stream has ended: its reading is kept until it is stale."""
+        source = self._nodes.get(node)
+        if source is not None and source.stream == stream:
+            source.ended_at = now
 
     def take_page(self, url: str, reading: NodeReading) -> None:
-        """Take what an exporter's page tells."""
+        """Take the reading of an exporter's page."""
         before = self._pages.get(url)
-        self._pages[url] = Held(reading, DCGM)
-        self._tell(before, reading)
+        self._pages[url] = GpuSource(reading, Source.DCGM)
+        self._notify(before, reading)
 
     def keep_pages(self, urls: set[str]) -> None:
         """Forget pages that no endpoint names any more."""
-        self._pages = {url: held for url, held in self._pages.items() if url in urls}
+        self._pages = {url: page for url, page in self._pages.items() if url in urls}
 
-    def loads(self, membership: Membership, now: float) -> Mapping[str, Mapping[str, Signal]]:
-        """Address to what its GPUs tell, by field of `Load`; who is not known at all is left out.
+    def signals(self, membership: Membership, now: float) -> SignalTable:
+        """Return the signals of every endpoint's GPUs.
 
-        Old signals are in it too, with their age: whoever uses them drops what is stale.
+        Old ones are in it too, with their time: readers drop what is stale.
         """
         self._forget(now)
         if membership is not self._membership:
             self._membership = membership
-            kept = membership.by_address
-            self._made = {address: made for address, made in self._made.items() if address in kept}
-        result: dict[str, Mapping[str, Signal]] = {}
+            members = membership.by_address
+            self._computed = {a: computed for a, computed in self._computed.items() if a in members}
+            self._board.follow(membership.addresses)
         scores, unmatched = dict.fromkeys(self.metrics.endpoints, 0), 0
-        for endpoint in membership.endpoints if self._nodes or self._pages else ():
-            found = self._of(endpoint, now)
-            if found is None:
+        for endpoint in membership.endpoints if self._nodes or self._pages or self._computed else ():
+            signals = self._of(endpoint, now)
+            if signals is None:
                 continue
-            unmatched += found.missing
-            if found.signals:
-                result[endpoint.address] = found.signals
-                if (score := found.signals.get("gpu_health_score")) is not None:
-                    scores[score.value] = scores.get(score.value, 0) + 1
+            unmatched += signals.missing
+            score = signals.numbers.get("gpu_health_score")
+            if score in scores:
+                scores[score] += 1
         self.metrics.unmatched.set(unmatched)
         for value, gauge in self.metrics.endpoints.items():
             gauge.set(scores[value])
-        return result
+        return self._board.table()
 
-    def readings(self) -> Mapping[str, Held]:
-        """Node's name, or page's URL, to what is known."""
+    def readings(self) -> Mapping[str, GpuSource]:
+        """Node's name, or page's URL, to its newest reading."""
         return {**self._nodes, **self._pages}
 
     def _of(self, endpoint: Endpoint, now: float) -> GpuSignals | None:
-        held = self._held(endpoint, now)
-        if held is None:
+        """Return an endpoint's signals, and bring its column of the board up to date."""
+        address, source = endpoint.address, self._source_of(endpoint, now)
+        computed = self._computed.get(address)
+        if source is None:
+            if computed is not None:
+                del self._computed[address]
+                self._board.clear(address)
             return None
-        made = self._made.get(endpoint.address)
         if (
-            made is None
-            or made.endpoint is not endpoint
-            or made.reading is not held.reading
-            or (made.found.until is not None and now >= made.found.until)
+            computed is None
+            or computed.endpoint is not endpoint
+            or computed.reading is not source.reading
+            or (computed.signals.until is not None and now >= computed.signals.until)
         ):
-            found = signals_of(held.reading, endpoint.gpus, held.source, now, self._faults)
-            self._made[endpoint.address] = made = _Made(endpoint, held.reading, found)
-        return made.found
+            signals = signals_of(source.reading, endpoint.gpus, source.source, now, self._faults)
+            computed = self._computed[address] = _Computed(endpoint, source.reading, signals)
+            self._board.put(address, signals.numbers, signals.sampled_at, signals.source)
+        return computed.signals
 
-    def _held(self, endpoint: Endpoint, now: float) -> Held | None:
-        """What tells of an endpoint's GPUs: its host's agent while it is fresh, else its exporter's page."""
+    def _source_of(self, endpoint: Endpoint, now: float) -> GpuSource | None:
+        """Return the reading of an endpoint's host while it is fresh, otherwise of its exporter's page."""
         node = self._nodes.get(endpoint.node) or self._nodes.get(self._aliases.get(endpoint.node, ""))
         if node is not None and not node.reading.gpus:
             node = None
@@ -228,8 +237,8 @@ class GpuBoard:
     def _forget(self, now: float) -> None:
         gone = [
             name
-            for name, held in self._nodes.items()
-            if held.ended_at is not None and now - held.ended_at > self._signals.stale_after_seconds
+            for name, node in self._nodes.items()
+            if node.ended_at is not None and now - node.ended_at > self._signals.stale_after_seconds
         ]
         if gone:
             self._drop(gone)
@@ -240,7 +249,7 @@ class GpuBoard:
         self._aliases = {alias: node for alias, node in self._aliases.items() if node in self._nodes}
         self.metrics.nodes.set(len(self._nodes))
 
-    def _tell(self, before: Held | None, reading: NodeReading) -> None:
+    def _notify(self, before: GpuSource | None, reading: NodeReading) -> None:
         if before is None or _faults(before.reading) != _faults(reading):
             self.on_change()
 

@@ -1,4 +1,4 @@
-"""`/api/v1/gpus`: every GPU that is known, with its health and why."""
+"""`/api/v1/gpus`: every known GPU, with its health and the cause of it."""
 
 from __future__ import annotations
 
@@ -8,39 +8,43 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fleet.gpu.faults import describe, health
+from fleet.signals import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleet.gpu.reading import GpuReading
     from fleet.settings import FaultSettings
-    from xds_server.signals.gpu.reports import Held
+    from xds_server.signals.gpu.reports import GpuSource
 
 
-def gpu_view(readings: Mapping[str, Held], now: float, faults: FaultSettings) -> list[dict[str, Any]]:
+def gpu_view(readings: Mapping[str, GpuSource], now: float, faults: FaultSettings) -> list[dict[str, Any]]:
     """One entry a host or page, in the order of their names. Plain data."""
-    shown = {_shown(name) if held.source == "dcgm" else name: held for name, held in readings.items()}
+    sources = {
+        _without_secrets(name) if source.source is Source.DCGM else name: source
+        for name, source in readings.items()
+    }
     return [
         {
             "node": name,
-            "source": held.source,
-            "age_seconds": round(max(0.0, now - held.reading.sampled_at), 3),
-            "connected": held.ended_at is None,
-            "unavailable": held.reading.unavailable,
-            "driver_version": held.reading.driver_version,
-            "gpus": [_gpu(gpu, now, faults) for gpu in held.reading.gpus],
+            "source": source.source.label,
+            "age_seconds": round(max(0.0, now - source.reading.sampled_at), 3),
+            "connected": source.ended_at is None,
+            "unavailable": source.reading.unavailable,
+            "driver_version": source.reading.driver_version,
+            "gpus": [_gpu(gpu, now, faults) for gpu in source.reading.gpus],
         }
-        for name, held in sorted(shown.items(), key=itemgetter(0))
+        for name, source in sorted(sources.items(), key=itemgetter(0))
     ]
 
 
 def _gpu(gpu: GpuReading, now: float, faults: FaultSettings) -> dict[str, Any]:
     rated = health(gpu.events(now), now, faults)
-    told = asdict(gpu)
-    told["clocks_reasons"] = None if gpu.clocks_reasons is None else sorted(gpu.clocks_reasons)
-    told["health_score"] = rated.score
-    told["health_cause"] = None if rated.cause is None else describe(rated.cause.kind, rated.cause.code)
-    told["faults"] = [
+    shown = asdict(gpu)
+    shown["clocks_reasons"] = None if gpu.clocks_reasons is None else sorted(gpu.clocks_reasons)
+    shown["health_score"] = rated.score
+    shown["health_cause"] = None if rated.cause is None else describe(rated.cause.kind, rated.cause.code)
+    shown["faults"] = [
         {
             "kind": fault.kind,
             "code": fault.code,
@@ -50,10 +54,10 @@ def _gpu(gpu: GpuReading, now: float, faults: FaultSettings) -> dict[str, Any]:
         }
         for fault in gpu.faults
     ]
-    return told
+    return shown
 
 
-def _shown(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """A page's URL without what may be a secret."""
     parts = urlsplit(url)
     return f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -22,11 +22,11 @@ from xds_server.signals.passive.log_batches import batches_of, log_name
 from xds_server.signals.passive.log_entry import finished_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from prometheus_client import CollectorRegistry
 
-    from xds_server.signals.passive.served import Finished
+    from xds_server.signals.passive.finished import Finished
 
 _log = logging.getLogger(__name__)
 
@@ -109,10 +109,10 @@ class _PoolCounts:
 
 
 class AccessLogService:
-    """Serves `envoy.service.accesslog.v3.AccessLogService`; hands each finished request to `take`.
+    """Serves `envoy.service.accesslog.v3.AccessLogService`.
 
-    `on_request` hears of each too, for spans of sampled requests; it must not raise, and what it raises is
-    counted and logged once.
+    `take` gets each finished request and each WebSocket that has opened, `observers` get the former. They
+    must not raise; what they raise is counted and logged once.
     """
 
     def __init__(
@@ -120,9 +120,10 @@ class AccessLogService:
         take: Callable[[Finished, float], None],
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
+        observers: Sequence[Callable[[Finished], None]] = (),
     ) -> None:
-        self.on_request: Callable[[Finished], None] | None = None
         self._take = take
+        self._observers = tuple(observers)
         self._clock = clock
         self._metrics = AccessLogMetrics.of(registry)
         self._pools: dict[str, _PoolCounts] = {_OTHER: _PoolCounts(self._metrics, _OTHER)}
@@ -133,7 +134,7 @@ class AccessLogService:
 
     @property
     def listening(self) -> bool:
-        """Whether any Envoy tells us of its requests now: only then does silence say anything."""
+        """Whether any Envoy sends its access log now: only then does silence say anything."""
         return self._streams > 0
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -212,8 +213,8 @@ class AccessLogService:
                 if finished.established:
                     continue  # Its end counts and has the span.
                 self._count(finished)
-                if self.on_request is not None:
-                    self.on_request(finished)
+                for observer in self._observers:
+                    observer(finished)
             except Exception:  # noqa: BLE001 - the one edge: a fault of ours must end no stream of an Envoy
                 self._metrics.faults.inc()
                 if not self._failing:

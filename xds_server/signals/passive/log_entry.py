@@ -15,15 +15,15 @@ from fleet.names import (
     WEBSOCKET_ROUTE,
     pool_of,
 )
-from xds_server.signals.passive.served import Finished
+from xds_server.signals.passive.finished import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ESTABLISHED: Final = accesslog_pb2.DownstreamTunnelSuccessfullyEstablished
 MOST_ATTEMPTS: Final = 100
-"""An entry that tells of more is held to tell of so many: Envoy retries far less often, and one such number
-would spoil a sum for ever."""
+"""A larger number in an entry counts as this one: Envoy retries far less often, and one such number would
+spoil a sum for ever."""
 _MOST_METADATA: Final = 64
 """ext_proc writes some twenty."""
 _FLAGS: Final = {
@@ -109,8 +109,8 @@ def _seconds(duration: Any) -> float:
 def _address(address: Any) -> str:
     if not address.HasField("socket_address"):
         return ""
-    held = address.socket_address
-    return address_of(held.address, held.port_value)
+    socket = address.socket_address
+    return address_of(socket.address, socket.port_value)
 
 
 def _flags(flags: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Mergeable histograms with logarithmic bins, one an endpoint, in fixed memory: pure numpy.
+"""Histograms with logarithmic bins, one an endpoint, in fixed memory: pure numpy.
 
 A value from 1 ms to 1 h falls into a bin whose bounds are 10 % apart, and is told back as the geometric
 middle of that bin: at most 4.9 % off. Smaller and larger values count as these bounds. A ring of slices
@@ -77,37 +77,17 @@ class FleetHistogram:
             places // BINS, weights=added, minlength=self._totals.shape[1]
         ).astype(np.uint32)
 
-    def merge(self, other: FleetHistogram) -> None:
-        """Add another one's counts; both have the same rows and slices, on the same clock.
-
-        Raises:
-            ValueError: they have not.
-        """
-        if other._counts.shape != self._counts.shape or other.slice_seconds != self.slice_seconds:
-            raise ValueError("only histograms of the same rows and slices can be merged")
-        self._advance_to(other.newest)
-        slices = len(self._counts)
-        for number in range(max(other.newest, self.newest) - slices + 1, other.newest + 1):
-            slot = number % slices
-            both = self._counts[slot].astype(np.uint32) + other._counts[slot]
-            self._counts[slot] = np.minimum(both, _MOST)
-            self._totals[slot] = self._counts[slot].sum(axis=1, dtype=np.uint32)
-
-    def held(self) -> IntArray:
-        """Return the rows that have any observation in the window."""
-        return np.flatnonzero(self._totals.any(axis=0))
-
     def quantiles(self, rows: IntArray, quantiles: Sequence[float], enough: int = ENOUGH) -> FloatArray:
         """Return one line a row and one column a quantile, in seconds; NaN without an observation.
 
         The newest slices count until they hold `enough`; by nearest rank.
         """
         slots = (self.newest - np.arange(len(self._counts))) % len(self._counts)
-        held = self._totals[slots][:, rows].astype(np.int64)
+        totals_of = self._totals[slots][:, rows].astype(np.int64)
         # A slice counts unless those before it, the newer ones, already hold enough.
-        wanted = (np.cumsum(held, axis=0) - held < enough) & (held > 0)
+        counting = (np.cumsum(totals_of, axis=0) - totals_of < enough) & (totals_of > 0)
         counts = np.zeros((len(rows), BINS), np.uint32)
-        for slot, chosen in zip(slots, wanted, strict=True):
+        for slot, chosen in zip(slots, counting, strict=True):
             if chosen.any():
                 counts[chosen] += self._counts[slot, rows[chosen]]
         reached = np.cumsum(counts, axis=1)

@@ -28,14 +28,14 @@ from xds_server.signals.rows import FloatArray, IntArray, relaid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xds_server.signals.passive.served import Finished
+    from xds_server.signals.passive.finished import Finished
 
 WINDOW_SECONDS: Final = 10.0
 """Time constant with which answers fade."""
 FADED_SECONDS: Final = 5 * WINDOW_SECONDS
 """Answers of an endpoint that are older than this are dropped."""
 MOST_CASES: Final = 1024
-"""Leading parts that are followed; the one that was not heard of for longest goes first."""
+"""Leading parts that are followed; the one without an answer for longest goes first."""
 MOSTLY: Final = 0.5
 FEW: Final = 0.25
 """Share of refusals among peers up to which they mostly answer a leading part."""
@@ -74,7 +74,7 @@ class _Counts:
 class _Case:
     """One leading part that was refused lately."""
 
-    __slots__ = ("by", "client", "heard_at", "total", "waiting")
+    __slots__ = ("answered_at", "by", "client", "total", "waiting")
 
     def __init__(self, now: float) -> None:
         self.total = _Counts(now)
@@ -84,7 +84,7 @@ class _Case:
         """Address to refusals that have not spoken against it yet."""
         self.client: dict[str, int] = {}
         """Address to a hash of the session that it refused last, or of the leading part."""
-        self.heard_at = now
+        self.answered_at = now
 
     def add(self, address: str, now: float) -> None:
         self._count(address, now, refused=False)
@@ -101,7 +101,7 @@ class _Case:
         self.by.move_to_end(address)
         counts.add(now, refused=refused)
         self.total.add(now, refused=refused)
-        self.heard_at = now
+        self.answered_at = now
         while now - (oldest := next(iter(self.by.items())))[1].at > FADED_SECONDS:
             self.drop(oldest[0])
 
@@ -136,8 +136,8 @@ class Refusals:
 
     def __init__(self) -> None:
         self._cases: OrderedDict[tuple[str, str], _Case] = OrderedDict()
-        """By pool and leading part, the one that was heard of last last."""
-        self._news: set[tuple[str, str]] = set()
+        """By pool and leading part, the one that was answered last at the end."""
+        self._answered: set[tuple[str, str]] = set()
         """Cases with an answer since the last step: no other can begin to speak against anybody."""
         self._rows: dict[str, int] = {}
         self._counts: FloatArray = np.zeros((0, 2))
@@ -155,7 +155,7 @@ class Refusals:
             for address in [address for address in case.by if address not in self._rows]:
                 case.drop(address)
 
-    def note(self, finished: Finished, now: float) -> None:
+    def record(self, finished: Finished, now: float) -> None:
         """Take in a request; it counts if an endpoint of the membership has answered it."""
         row = self._rows.get(finished.address)
         if row is None or finished.first_byte_seconds is None or finished.aborted:
@@ -176,7 +176,7 @@ class Refusals:
             return
         else:
             case.add(finished.address, now)
-        self._news.add(key)
+        self._answered.add(key)
         self._cases.move_to_end(key)
         if len(self._cases) > MOST_CASES:
             self._drop_oldest()
@@ -191,12 +191,12 @@ class Refusals:
         self._stepped_at = now
         self._counts += np.column_stack((good, self._refused))
         self._refused[:] = 0
-        while self._cases and now - next(iter(self._cases.values())).heard_at > WINDOW_SECONDS:
+        while self._cases and now - next(iter(self._cases.values())).answered_at > WINDOW_SECONDS:
             self._drop_oldest()
-        for case in [self._cases[key] for key in self._news]:
+        for case in [self._cases[key] for key in self._answered]:
             for address in case.against(now):
                 faults[self._rows[address]] += case.take(address)
-        self._news.clear()
+        self._answered.clear()
         if self._cases:
             for address in self._outliers(pools):
                 for case in self._cases.values():
@@ -206,7 +206,7 @@ class Refusals:
 
     def _drop_oldest(self) -> None:
         key, _ = self._cases.popitem(last=False)
-        self._news.discard(key)
+        self._answered.discard(key)
 
     def _outliers(self, pools: IntArray) -> list[str]:
         """Return the endpoints that have refused many clients and answered none, unlike their peers."""

@@ -1,41 +1,24 @@
-"""What Envoys tell of finished requests, as windows over each endpoint. I/O-free.
-
-Who is to blame for a request that went wrong:
-
-- 5xx that the host itself answered, and connections to it that failed, broke or could not be made: the host;
-- 4xx, 429 included: the client, or a host that defends itself; no fault here (`refusals.py` compares peers);
-- a client that went away: nobody, the request counts as finished only;
-- the end of a WebSocket, whatever it was: nobody. The server closes the connection first (RFC 6455, 7.1.1),
-  and Envoy flags that as broken. That one has opened is told when it has, and counts as an answer;
-- what Envoy answered by itself, without a host: nobody;
-- a pick that was tried first and not served by: the picked host, unless that may have been for a 4xx.
-"""
+"""Finished requests as windows over each endpoint. I/O-free; whose fault is whose stands in `finished.py`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from xds_server.signals.passive.finished import HOST_FLAGS, SWITCHED, Finished
 from xds_server.signals.passive.lenient import BLAMING, Lenient
 from xds_server.signals.passive.log_histogram import FleetHistogram
 from xds_server.signals.rows import FloatArray, IntArray, relaid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from fleet.settings import SignalSettings
 
-HOST_FLAGS: Final = frozenset(("UF", "UC", "UR", "LR", "UT", "UPE"))
-"""Envoy's flags of a connection or exchange with the host that failed."""
-CLIENT_FLAGS: Final = frozenset(("DC", "DR"))
-"""The client has gone."""
-_SWITCHED: Final = 101
-"""Of every upgrade that was taken, also where client or engine speak HTTP/2, in which it is 200."""
 _PENDING: Final = 1024
 """Requests taken in before they are counted in the windows: a bound, and what makes counting cheap."""
 _ERROR_SLICES: Final = 10
@@ -45,68 +28,6 @@ _OK, _CLIENT_ERROR, _FAULT, _ABORTED, _RETRIED = range(5)
 _KINDS: Final = 5
 _NONE, _PICKED, _IN_SESSION, _DRAWN = range(4)
 """Whether the host answered to the end, and how the request came to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """One request that has ended, as an Envoy saw it."""
-
-    address: str
-    """The endpoint that served it, or failed to at the last; empty: none was reached."""
-    picked: str
-    """The first endpoint of ext_proc's pick; empty: it went by weights."""
-    cluster: str
-    """The pool; either of its Envoy clusters."""
-    request_id: str
-    started_at: float
-    """Unix time in seconds."""
-    first_byte_seconds: float | None
-    """From the start to the first byte of the host's answer. An answer that is not streamed comes at its
-    end, so there it is the whole duration."""
-    duration_seconds: float | None
-    """From the start to the last byte sent to the client, or to the end without one."""
-    status: int
-    """HTTP status; 0: the client left before there was one."""
-    flags: tuple[str, ...]
-    """Envoy's response flags, such as `UF`."""
-    attempts: int
-    metadata: Mapping[str, str]
-    """What ext_proc noted of its decision."""
-    sent_seconds: float | None = None
-    """From the start to the first byte sent to the host, in the last attempt."""
-    over_http1: bool = False
-    """Whether it went by the cluster that speaks HTTP/1.1 to a pool that speaks HTTP/2 else."""
-    session: int | None = None
-    """Hash of the session that it named, good in this process; None: it named none. Envoy keeps the requests
-    of a session that have no pick on one endpoint."""
-    handshake: bool = False
-    """Whether it came by the route of WebSocket handshakes."""
-    established: bool = False
-    """A WebSocket has opened, and goes on: no end. That comes as another one, of status 101."""
-
-    @property
-    def aborted(self) -> bool:
-        """Whether the client went away."""
-        return not CLIENT_FLAGS.isdisjoint(self.flags)
-
-    @property
-    def faulty(self) -> bool:
-        """Whether the host that was reached is to blame."""
-        if self.aborted or self.status == _SWITCHED:
-            return False
-        return not HOST_FLAGS.isdisjoint(self.flags) or (
-            self.status >= 500 and self.first_byte_seconds is not None
-        )
-
-    @property
-    def elsewhere_seconds(self) -> float | None:
-        """What passed with attempts that failed before the last one; None: unknown."""
-        return self.sent_seconds if self.attempts > 1 else 0.0
-
-    @property
-    def retried_away(self) -> bool:
-        """Whether the pick was tried and somebody else served in the end."""
-        return self.attempts > 1 and bool(self.picked) and self.picked != self.address
 
 
 class Recent(NamedTuple):
@@ -124,7 +45,7 @@ class Recent(NamedTuple):
 
 
 class ServedColumns(NamedTuple):
-    """One number a row; NaN is unknown. Their units stand in `Load`'s fields of the same names."""
+    """One number a row; NaN is unknown. Those named as signals have their units."""
 
     first_byte_p50_seconds: FloatArray
     first_byte_p99_seconds: FloatArray
@@ -183,7 +104,7 @@ class ServedWindows:
 
     def record(self, finished: Finished, now: float) -> None:
         """Take in a request; of an endpoint that is not a member, nothing is kept."""
-        if finished.status == _SWITCHED and not finished.established:
+        if finished.status == SWITCHED and not finished.established:
             return  # It was taken in when it opened, perhaps days ago.
         if now - self._pending_at >= self._slice_seconds or len(self._pending) >= _PENDING:
             self._flush()
@@ -205,8 +126,8 @@ class ServedWindows:
     def take(self) -> Recent:
         """Return what has come since the last call."""
         self._flush()
-        held, self._recent = self._recent, np.zeros_like(self._recent)
-        return Recent(*held.T)
+        recent, self._recent = self._recent, np.zeros_like(self._recent)
+        return Recent(*recent.T)
 
     def columns(self, now: float) -> ServedColumns:
         """Return every window as it stands."""
@@ -250,8 +171,8 @@ class ServedWindows:
             .astype(np.uint32)
         )
         faults = (kinds == _FAULT) | (kinds == _RETRIED)
-        told = (kinds == _OK, faults, answers > _NONE, answers > _PICKED, answers == _DRAWN)
-        for column, chosen in enumerate(told):
+        kinds_of_recent = (kinds == _OK, faults, answers > _NONE, answers > _PICKED, answers == _DRAWN)
+        for column, chosen in enumerate(kinds_of_recent):
             self._recent[:, column] += np.bincount(rows[chosen], minlength=members)
         for histogram, values in ((self._first_bytes, firsts), (self._durations, durations)):
             known = np.isfinite(values)
@@ -300,5 +221,5 @@ def _counted(finished: Finished) -> tuple[int, float, float, int]:
     first, duration = finished.first_byte_seconds, finished.duration_seconds
     if (elsewhere := finished.elsewhere_seconds) is None:
         return _OK, np.nan, np.nan, answered
-    own = [np.nan if told is None else max(0.0, told - elsewhere) for told in (first, duration)]
+    own = [np.nan if seconds is None else max(0.0, seconds - elsewhere) for seconds in (first, duration)]
     return _OK, own[0], own[1], answered

@@ -1,7 +1,7 @@
 """Which engines hang: requests of ours are there and no sign of life. Pure, over the whole fleet at a time.
 
 That requests are there ext_proc's workers tell, who have them in flight. Of those that went by weights, or
-where there is no worker, the pool's answers tell: see `owed.py`.
+where there is no worker, the pool's answers tell: see `expected_answers.py`.
 
 Signs of life: an answer that Envoys saw to its end, and any movement of the engine's own counters. Where no
 Envoy tells of its requests, the end of a request's stream is one too, unless the engine has counters; a
@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from xds_server.signals.passive.owed import Owed, Spread
+from xds_server.signals.passive.expected_answers import ExpectedAnswers, Spread
 from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
 
 SLOW_FACTOR: Final = 5.0
@@ -52,8 +52,8 @@ class Timing(NamedTuple):
     scrape_timeout: float
 
 
-class Seen(NamedTuple):
-    """What is known at one moment, one number a row."""
+class StallInputs(NamedTuple):
+    """What tells at one moment whether engines hang, one number a row."""
 
     in_flight: FloatArray
     """Requests of ours; NaN: unknown."""
@@ -81,7 +81,7 @@ class StallDetector:
     """The state of every endpoint, one row each. `now` in seconds, never earlier than before."""
 
     def __init__(self) -> None:
-        self._owed = Owed()
+        self._expected = ExpectedAnswers()
         self._stalled: BoolArray = np.empty(0, np.bool_)
         self._silent: BoolArray = np.empty(0, np.bool_)
         self._lively: BoolArray = np.empty(0, np.bool_)
@@ -92,7 +92,7 @@ class StallDetector:
 
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`)."""
-        self._owed.relay(source)
+        self._expected.relay(source)
         for name in ("_stalled", "_silent", "_lively"):
             setattr(self, name, relaid(getattr(self, name), source, False))
         self._trials = relaid(self._trials, source, 0)
@@ -106,31 +106,31 @@ class StallDetector:
         for name in ("_least", "_settled"):
             setattr(self, name, relaid(getattr(self, name), source, 0.0))
 
-    def doubt(self, rows: IntArray, now: float) -> None:
-        """Hold newcomers for hanging, as before a restart, until they show life or are tried half open.
+    def restore(self, rows: IntArray, now: float) -> None:
+        """Begin with newcomers stalled, as before a restart, until they show life or are tried half open.
 
-        That their page answers is no sign: it may have done so all the time.
+        An answer of their page is no sign of life: it may have answered all the time.
         """
         self._stalled[rows] = True
         self._stalled_at[rows] = now
 
-    def step(self, seen: Seen, now: float, timing: Timing) -> FloatArray:
-        """Take in what is known and return 1 for who hangs, 0 for who does not, NaN where it is unknown."""
-        known = np.isfinite(seen.in_flight)
-        held = known & (seen.in_flight > 0)
-        self._begun_at = np.where(held, np.minimum(self._begun_at, now), np.inf)
-        life = self._sign_of_life(seen, held, now, timing)
-        self._owed.add(seen.spread, life | self._stalled, now)
-        page_lost = np.isfinite(seen.page_at) & (now - seen.page_at >= _missed(timing))
-        some = held | self._owed.enough(seen.spread, page_lost | (seen.busy > 0), now)
-        self._begun_at = np.where(some & ~held, self._owed.since, self._begun_at)
+    def step(self, inputs: StallInputs, now: float, timing: Timing) -> FloatArray:
+        """Return 1 for each endpoint that hangs, 0 for one that does not, NaN where that is unknown."""
+        known = np.isfinite(inputs.in_flight)
+        busy = known & (inputs.in_flight > 0)
+        self._begun_at = np.where(busy, np.minimum(self._begun_at, now), np.inf)
+        life = self._sign_of_life(inputs, busy, now, timing)
+        self._expected.add(inputs.spread, life | self._stalled, now)
+        page_lost = np.isfinite(inputs.page_at) & (now - inputs.page_at >= _missed(timing))
+        some = busy | self._expected.enough(inputs.spread, page_lost | (inputs.busy > 0), now)
+        self._begun_at = np.where(some & ~busy, self._expected.since, self._begun_at)
         self._idle_at = np.where(some, np.inf, np.minimum(self._idle_at, now))
-        self._note_page(seen, held)
-        self._recover(seen, life, now, timing)
+        self._note_page(inputs, busy)
+        self._recover(inputs, life, now, timing)
         since = np.maximum(self._moved_at, self._begun_at)
-        given_away, silent = self._given_away(seen, since, now, timing)
+        given_away, silent = self._given_away(inputs, since, now, timing)
         patient = timing.after * np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR)
-        patient = np.fmin(patient, np.maximum(SURPRISE_FACTOR * seen.duration, timing.after))
+        patient = np.fmin(patient, np.maximum(SURPRISE_FACTOR * inputs.duration, timing.after))
         allowed = np.where(given_away, timing.after, np.maximum(patient, _PAGES * timing.scrape_interval))
         hangs = some & ~self._stalled & (now - since >= allowed)
         self._stalled |= hangs
@@ -138,53 +138,53 @@ class StallDetector:
         self._stalled_at = np.where(hangs, now, self._stalled_at)
         return np.where(known | self._stalled, self._stalled.astype(np.float64), np.nan)
 
-    def _sign_of_life(self, seen: Seen, held: BoolArray, now: float, timing: Timing) -> BoolArray:
-        has_counters = np.isfinite(seen.progress)
+    def _sign_of_life(self, inputs: StallInputs, busy: BoolArray, now: float, timing: Timing) -> BoolArray:
+        has_counters = np.isfinite(inputs.progress)
         # Of an engine in doubt the first page shows where its counters stand, and not that they move.
-        told_before = np.isfinite(self._progress) | ~self._stalled
-        moved = has_counters & told_before & (seen.progress != self._progress)
-        completed = seen.answered > 0
-        if not seen.listening:
-            ended = np.isfinite(self._finished) & (seen.finished_total != self._finished)
+        known_before = np.isfinite(self._progress) | ~self._stalled
+        moved = has_counters & known_before & (inputs.progress != self._progress)
+        completed = inputs.answered > 0
+        if not inputs.listening:
+            ended = np.isfinite(self._finished) & (inputs.finished_total != self._finished)
             completed |= ended & ~has_counters
         without = now - np.maximum(self._completed_at, self._begun_at)
         lasting = without > _PAGES * timing.scrape_interval
-        self._lively |= moved & held & lasting & np.isfinite(self._progress)
-        self._progress = np.where(has_counters, seen.progress, self._progress)
-        self._finished = seen.finished_total
+        self._lively |= moved & busy & lasting & np.isfinite(self._progress)
+        self._progress = np.where(has_counters, inputs.progress, self._progress)
+        self._finished = inputs.finished_total
         life: BoolArray = moved | completed
         self._moved_at = np.where(life, now, self._moved_at)
         self._completed_at = np.where(completed, now, self._completed_at)
         return life
 
-    def _note_page(self, seen: Seen, held: BoolArray) -> None:
+    def _note_page(self, inputs: StallInputs, busy: BoolArray) -> None:
         """Keep how many requests have been in flight throughout from one page to the next."""
-        in_flight = np.where(held, seen.in_flight, 0.0)
+        in_flight = np.where(busy, inputs.in_flight, 0.0)
         self._least = np.minimum(self._least, in_flight)
-        renewed = seen.page_at > self._page_at
+        renewed = inputs.page_at > self._page_at
         self._settled = np.where(renewed, self._least, self._settled)
         self._least = np.where(renewed, in_flight, self._least)
-        self._page_at = np.maximum(self._page_at, seen.page_at)
+        self._page_at = np.maximum(self._page_at, inputs.page_at)
 
-    def _recover(self, seen: Seen, life: BoolArray, now: float, timing: Timing) -> None:
-        back = self._silent & (seen.page_at > self._stalled_at)
+    def _recover(self, inputs: StallInputs, life: BoolArray, now: float, timing: Timing) -> None:
+        back = self._silent & (inputs.page_at > self._stalled_at)
         alive = self._stalled & (life | back)
         self._moved_at = np.where(alive, now, self._moved_at)
         self._trials = np.where(life, 0, self._trials)
         wait = timing.after * HALF_OPEN_FACTOR * 2.0 ** np.minimum(self._trials, MOST_DOUBLINGS)
         idle = now - np.maximum(self._idle_at, self._stalled_at)
         on_trial = self._stalled & ~alive & (idle >= wait)
-        if seen.reachable is not None:
-            on_trial &= seen.reachable != 0
+        if inputs.reachable is not None:
+            on_trial &= inputs.reachable != 0
         self._trials = np.where(on_trial, self._trials + 1, self._trials)
         self._stalled &= ~(alive | on_trial)
 
     def _given_away(
-        self, seen: Seen, since: FloatArray, now: float, timing: Timing
+        self, inputs: StallInputs, since: FloatArray, now: float, timing: Timing
     ) -> tuple[BoolArray, BoolArray]:
         """Whose page shows that it hangs, and whose page has fallen silent."""
-        frozen = (seen.page_at >= since) & (seen.busy < self._settled)
-        silent = (now - seen.page_at >= _missed(timing)) & (since - seen.page_at <= timing.stale_after)
+        frozen = (inputs.page_at >= since) & (inputs.busy < self._settled)
+        silent = (now - inputs.page_at >= _missed(timing)) & (since - inputs.page_at <= timing.stale_after)
         return frozen | silent, silent
 
 

@@ -4,7 +4,7 @@ A recent share of faults is kept that halves with every answer, so it follows th
 it is above a half, trust falls with time, to the floor within two seconds: with time, not by count, because
 what an endpoint gets falls with it. Each good answer multiplies trust, the more the longer the answers have
 been good, and the fourth in a row makes it whole. 4xx counts where it speaks against the endpoint
-(`refusals.py`), otherwise it changes nothing. An endpoint of which nothing is heard grows back over seconds,
+(`refusals.py`), otherwise it changes nothing. An endpoint without answers grows back over seconds,
 which lets it be tried (half open). Where its newest answer was good, trust grows with time as well, and
 faster where the newest two were, because at light load no others may come for a while. So an engine that has
 recovered has half of its fair share within 5 s at any load.
@@ -12,9 +12,9 @@ recovered has half of its fair share within 5 s at any load.
 One endpoint's recent share of faults s, trust t, over a step of d seconds with k good answers:
 
     s <= 1/16                            t = 1                              the newest four were good
-    s > 1/2, 3 faults, heard of lately   t falls to t exp(-d / 0.45)
+    s > 1/2, 3 faults, answered lately   t falls to t exp(-d / 0.45)
     s <= 1/4                             t grows to 1 - (1 - t g) exp(-d / 1.5)
-    s <= 1/2, or nothing heard for 2 s   t grows to 1 - (1 - t g) exp(-d / 5.5)
+    s <= 1/2, or no answer for 2 s       t grows to 1 - (1 - t g) exp(-d / 5.5)
     otherwise                            t stays;  g = 6 ^ (k (1 - 2 s)), at least 1
 """
 
@@ -60,7 +60,7 @@ class Trust:
         self._lost: BoolArray = np.zeros(0, np.bool_)
         self._share: FloatArray = np.zeros(0)
         self._faults: FloatArray = np.zeros(0)
-        self._heard_at: FloatArray = np.zeros(0)
+        self._answered_at: FloatArray = np.zeros(0)
         self._stepped_at: float | None = None
 
     def relay(self, source: IntArray) -> None:
@@ -70,21 +70,21 @@ class Trust:
         self._lost = relaid(self._lost, source, False)
         self._share = relaid(self._share, source, 0.0)
         self._faults = relaid(self._faults, source, 0.0)
-        self._heard_at = relaid(self._heard_at, source, -np.inf)
+        self._answered_at = relaid(self._answered_at, source, -np.inf)
 
     def step(self, ok: IntArray, faults: IntArray, now: float) -> FloatArray:
         """Take in the answers since the last step and return each endpoint's trust."""
         elapsed = 0.0 if self._stepped_at is None else max(0.0, now - self._stepped_at)
         self._stepped_at = now
         answers = ok + faults
-        heard = answers > 0
+        answered = answers > 0
         share = faults / np.maximum(answers, 1)
         self._share = np.where(
-            heard, share + (self._share - share) * 0.5 ** np.minimum(answers, 64), self._share
+            answered, share + (self._share - share) * 0.5 ** np.minimum(answers, 64), self._share
         )
         self._faults = np.where(self._share < _FADED, 0.0, self._faults + faults)
-        self._heard_at = np.where(heard, now, self._heard_at)
-        quiet = now - self._heard_at >= QUIET_SECONDS
+        self._answered_at = np.where(answered, now, self._answered_at)
+        quiet = now - self._answered_at >= QUIET_SECONDS
         failing = (self._share > HIGH_SHARE) & (self._faults >= MINIMUM_FAULTS) & ~quiet
         growth = np.clip(1.0 - self._share / HIGH_SHARE, 0.0, 1.0) * np.minimum(ok, 8)
         ratio = np.where(failing, self.ratio * np.exp(-elapsed / FALL_SECONDS), self.ratio * GROWTH**growth)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from fleet.load import Load
 from xds_server.signals.scrape.reader import TableReader
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class AutoReader:
         """Name of the second page to fetch, once the kind is known."""
         return "" if self._reader is None else self._reader.beside
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
-        """Turn a page into a load; one that no kind's marks are on tells nothing.
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Mapping[str, float]:
+        """Return the numbers of a page; one without the marks of any kind has none.
 
         Raises:
             PageError: too many lines of it would be read.
@@ -47,7 +46,7 @@ class AutoReader:
             if not self._warned:
                 self._warned = True
                 _log.warning("%s: its metrics page is no known engine's", self._address)
-            return Load()
+            return {}
         self._warned = False
         if kind != self.kind or self._reader is None:
             _log.info("%s: its metrics page is that of %s", self._address, kind)
@@ -55,9 +54,9 @@ class AutoReader:
             self._reader = TableReader(self._tables[kind], self._address, self._settings)
             # What was fetched beside was asked for by the kind before.
             beside = None
-        load = self._reader.read(page, now, beside)
+        numbers = self._reader.read(page, now, beside)
         self.malformed_lines = self._reader.malformed_lines
-        return load
+        return numbers
 
 
 def kind_of(tables: Mapping[str, Table], page: bytes, before: str = "") -> str:

@@ -14,7 +14,8 @@ from xds_server.signals.scrape.triton import TRITON
 from xds_server.signals.scrape.vllm import VLLM
 
 if TYPE_CHECKING:
-    from fleet.load import Load
+    from collections.abc import Mapping
+
     from fleet.settings import SignalSettings
     from xds_server.signals.scrape.table import Table
 
@@ -30,8 +31,8 @@ class EngineReader(Protocol):
         """Name of a second page that is fetched beside the next one; empty: none."""
         ...
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
-        """Turn a page into a load: what cannot be read is unknown, which is None.
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Mapping[str, float]:
+        """Return the numbers of a page by the name of their signal, without what cannot be read.
 
         `beside` is the second page, or None where it was not asked for or did not come.
 

@@ -7,7 +7,7 @@ import re
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from fleet.load import Load, signal_of
+from fleet.signals import known_numbers
 from xds_server.signals.scrape.histogram import CounterWindow, Growth, HistogramWindow
 from xds_server.signals.scrape.page import PageReader
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SOURCE: Final = "scrape"
 _PROCESS: Final = rb"process_start_time_seconds(?:\{[^}\n]*+\})?+ ([^\s#]++)"
 _STARTED: Final = re.compile(_PROCESS)
 _STARTED_LATER: Final = re.compile(rb"\n" + _PROCESS)
@@ -45,8 +44,8 @@ class TableReader:
         """Name of the second page to fetch; empty: none."""
         return self._table.beside
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Load:
-        """Turn a page into a load; a metric that is missing or makes no sense is unknown.
+    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Mapping[str, float]:
+        """Return the numbers of a page; a metric that is missing or makes no sense is left out.
 
         Raises:
             PageError: too many lines of it would be read.
@@ -57,7 +56,7 @@ class TableReader:
             values.update(self._beside(beside))
         self._read_before = True
         self._warn(values)
-        return Load(**{name: signal_of(name, value, now, _SOURCE) for name, value in values.items()})
+        return known_numbers(values)
 
     def _beside(self, page: bytes | None) -> Mapping[str, float | None]:
         try:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from math import nan
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
+import numpy as np
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fleet.load import Load, same_values, signal
+from fleet.signals import ROW, Source
 from xds_server.http1.client import FetchError
 from xds_server.http1.turn import Portions, Turn
+from xds_server.signals.board import SignalBoard
 from xds_server.signals.passive.reach import Reach
 from xds_server.signals.scrape.aside import Aside, Cost
 from xds_server.signals.scrape.engines import reader_of
@@ -24,17 +27,16 @@ from xds_server.signals.scrape.page import PageError
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import LimitSettings, SignalSettings
+    from fleet.signals import SignalTable
     from xds_server.signals.scrape.engines import EngineReader
     from xds_server.tls.engine_tls import EngineTls
 
 _log = logging.getLogger(__name__)
 
-_SOURCE: Final = "scrape"
-_UNKNOWN: Final = Load()
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
 _ASK_AGAIN_SECONDS: Final = 60.0
@@ -86,7 +88,6 @@ class ScrapeMetrics:
 @dataclass(slots=True)
 class _Target:
     endpoint: Endpoint
-    load: Load = _UNKNOWN
     failing: str = ""
     """Kind of the newest scrape's failure; empty when it went well."""
     cost: Cost = field(default_factory=Cost)
@@ -97,13 +98,16 @@ class _Target:
 
     def same_source(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint is still read from the same place in the same way."""
-        held = self.endpoint
-        same = held.metrics_url == endpoint.metrics_url and held.screened is endpoint.screened
-        return same and held.engine == endpoint.engine
+        own = self.endpoint
+        return (own.metrics_url, own.screened, own.engine) == (
+            endpoint.metrics_url,
+            endpoint.screened,
+            endpoint.engine,
+        )
 
 
 class Scraper:
-    """Keeps the newest load of every endpoint. All calls come from one running event loop."""
+    """Keeps the newest signals of every endpoint. All calls come from one running event loop."""
 
     def __init__(
         self,
@@ -116,8 +120,8 @@ class Scraper:
         reach: Reach | None = None,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        """Called after a scrape that changed what an endpoint's load says."""
-        self.on_doubt: Callable[[str, bool], None] = lambda _address, _refused: None
+        """Called after a scrape that changed a signal."""
+        self.on_fault: Callable[[str, bool], None] = lambda _address, _refused: None
         """Called after a scrape that speaks of a restart or a fault of an endpoint's engine, with its address
         and whether its port refused the connection."""
         self._signals = signals
@@ -126,7 +130,8 @@ class Scraper:
         self._engine_tls = engine_tls
         self._reach = Reach() if reach is None else reach
         self._away: set[str] = set()
-        """Whose load says that it is unreachable."""
+        """Endpoints whose signals say that they are unreachable."""
+        self._board = SignalBoard()
         self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
@@ -141,21 +146,23 @@ class Scraper:
 
     def update(self, membership: Membership) -> None:
         """Start and stop tasks as endpoints come and go; another metrics URL or engine starts anew."""
-        wanted = membership.by_address
+        endpoints = membership.by_address
         for address in list(self._targets):
-            if address not in wanted or not self._targets[address].same_source(wanted[address]):
+            if address not in endpoints or not self._targets[address].same_source(endpoints[address]):
                 self._stop(self._targets.pop(address))
-                for held in (self._untried, self._failing, self._away):
-                    held.discard(address)
-        for address, endpoint in wanted.items():
+                self._board.clear(address)
+                for addresses in (self._untried, self._failing, self._away):
+                    addresses.discard(address)
+        self._board.follow(membership.addresses)
+        for address, endpoint in endpoints.items():
             if address not in self._targets:
                 self._start(endpoint)
-        unscraped = [endpoint.address for endpoint in wanted.values() if not at_own_port(endpoint)]
-        self._reach.keep({address: endpoint.pool for address, endpoint in wanted.items()}, unscraped)
+        unscraped = [endpoint.address for endpoint in endpoints.values() if not at_own_port(endpoint)]
+        self._reach.keep({address: endpoint.pool for address, endpoint in endpoints.items()}, unscraped)
         self._note_state()
 
     def reconfigure(self, signals: SignalSettings) -> None:
-        """Take other settings; when they differ, every window starts again and loads are kept to age out."""
+        """Take other settings; other ones start every window again, and signals are kept to age out."""
         if signals == self._signals:
             return
         self._signals = signals
@@ -163,20 +170,20 @@ class Scraper:
         for address, target in list(self._targets.items()):
             self._stop(target)
             self._start(target.endpoint)
-            renewed = self._targets[address]
-            renewed.load, renewed.failing = target.load, target.failing
+            self._targets[address].failing = target.failing
             if address not in untried:
                 self._untried.discard(address)
 
-    def loads(self) -> Mapping[str, Load]:
-        """Address to newest load, for every endpoint; all unknown before its first page.
+    def signals(self) -> SignalTable:
+        """Return the newest signals of every endpoint; all unknown before its first page.
 
-        Who is unreachable also depends on what Envoys tell and on the others of the pool, so it is looked up.
+        Whether an endpoint is unreachable also depends on access logs and on the others of its pool, so that
+        is looked up at each call.
         """
         away = self._reach.away(self._clock())
         for address in self._away | (away.keys() & self._targets.keys()):
-            self._set_reachable(self._targets[address], away.get(address))
-        return {address: target.load for address, target in self._targets.items()}
+            self._set_reachable(address, away.get(address))
+        return self._board.table()
 
     def answering(self) -> frozenset[str]:
         """Endpoints whose newest scrape got an answer of any kind: somebody is there."""
@@ -241,7 +248,8 @@ class Scraper:
 
     async def _scrape(self, target: _Target, reader: EngineReader) -> None:
         self._metrics.scrapes.inc()
-        before, own = target.load, at_own_port(target.endpoint)
+        address, own = target.endpoint.address, at_own_port(target.endpoint)
+        before = self._board.numbers(address)
         try:
             began = self._clock()
             seconds = self._signals.scrape_timeout_seconds
@@ -251,7 +259,7 @@ class Scraper:
             if reader.beside:
                 beside = await self._fetch_beside(target, reader.beside, now, now - began)
             size = len(page) + len(beside or b"")
-            load = await self._aside.run(target.cost, size, partial(reader.read, page, now, beside))
+            numbers = await self._aside.run(target.cost, size, partial(reader.read, page, now, beside))
             self._metrics.malformed_lines.inc(reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
@@ -261,22 +269,19 @@ class Scraper:
             self._faulted(target)
         else:
             if own:
-                self._reach.connected(target.endpoint.address)
-            target.load = load
-            away_at = self._reach.away_at(target.endpoint.address, now)
-            self._set_reachable(target, away_at, now if own else None)
+                self._reach.connected(address)
+            self._board.put(address, numbers, now, Source.SCRAPE)
+            self._set_reachable(address, self._reach.away_at(address, now), now if own else None)
             if target.failing:
-                _log.info("%s: metrics are read again", target.endpoint.address)
+                _log.info("%s: metrics are read again", address)
             target.failing = ""
-            if _restarted(before, load):
-                self.on_doubt(target.endpoint.address, False)
-        if not same_values(before, target.load):
+            # The engine's counters began again.
+            if numbers.get("progress_total", nan) < before[ROW["progress_total"]]:
+                self.on_fault(address, False)
+        if not np.array_equal(before, self._board.numbers(address), equal_nan=True):
             self.on_change()
-        self._untried.discard(target.endpoint.address)
-        if target.failing:
-            self._failing.add(target.endpoint.address)
-        else:
-            self._failing.discard(target.endpoint.address)
+        self._untried.discard(address)
+        (self._failing.add if target.failing else self._failing.discard)(address)
         self._note_state()
 
     async def _fetch_beside(self, target: _Target, path: str, now: float, used: float) -> bytes | None:
@@ -312,35 +317,30 @@ class Scraper:
             self._reach.connected(endpoint.address)
         elif own:
             self._reach.unclear(endpoint.address)
-        self._set_reachable(target, self._reach.away_at(endpoint.address, now))
+        self._set_reachable(endpoint.address, self._reach.away_at(endpoint.address, now))
         if target.failing != error.kind:
             # Without the URL: it may carry a password.
             _log.warning("%s: no metrics: %s", endpoint.address, error)
         target.failing = error.kind
         if refused or (own and (error.status or 0) >= _SERVER_ERROR):
-            self.on_doubt(endpoint.address, refused)
+            self.on_fault(endpoint.address, refused)
 
-    def _set_reachable(self, target: _Target, away_at: float | None, there_at: float | None = None) -> None:
-        """Note that an endpoint is unreachable since a try, or answered; with neither that is unknown."""
-        address = target.endpoint.address
-        value, at = (1.0, there_at) if away_at is None else (0.0, away_at)
+    def _set_reachable(self, address: str, away_at: float | None, there_at: float | None = None) -> None:
+        """Set that an endpoint is unreachable since a try, or answered; with neither that is unknown."""
         (self._away.discard if away_at is None else self._away.add)(address)
-        reachable = None if at is None else signal(value, at, _SOURCE)
-        if reachable != target.load.reachable:
-            target.load = replace(target.load, reachable=reachable)
+        if away_at is not None:
+            self._board.set(address, "reachable", 0.0, away_at, Source.SCRAPE)
+        else:
+            value, at = (nan, nan) if there_at is None else (1.0, there_at)
+            self._board.set(address, "reachable", value, at, Source.SCRAPE)
 
     def _faulted(self, target: _Target) -> None:
         self._metrics.failures.labels("internal").inc()
-        self._set_reachable(target, self._reach.away_at(target.endpoint.address, self._clock()))
+        address = target.endpoint.address
+        self._set_reachable(address, self._reach.away_at(address, self._clock()))
         if target.failing != "internal":
-            _log.exception("%s: reading its metrics failed in Warmroute itself", target.endpoint.address)
+            _log.exception("%s: reading its metrics failed in Warmroute itself", address)
         target.failing = "internal"
-
-
-def _restarted(before: Load, load: Load) -> bool:
-    """Whether the engine's counters began anew."""
-    held, told = before.progress_total, load.progress_total
-    return held is not None and told is not None and told.value < held.value
 
 
 def phase(address: str) -> float:

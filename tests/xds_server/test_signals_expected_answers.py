@@ -8,8 +8,20 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from xds_server.signals.passive.owed import EJECTED_SECONDS, ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
-from xds_server.signals.passive.stall import BLIND_FACTOR, HALF_OPEN_FACTOR, Seen, StallDetector, Timing
+from xds_server.signals.passive.expected_answers import (
+    EJECTED_SECONDS,
+    ENOUGH,
+    ENOUGH_OF_IDLE,
+    ExpectedAnswers,
+    Spread,
+)
+from xds_server.signals.passive.stall import (
+    BLIND_FACTOR,
+    HALF_OPEN_FACTOR,
+    StallDetector,
+    StallInputs,
+    Timing,
+)
 
 TICK = 0.25
 AFTER = 2.0
@@ -52,7 +64,7 @@ class Pool:
         if (self.now - 0.3) % 1.0 < TICK:
             for row in set(range(COUNT)) - self.dark:
                 self.page[row] = self.progress[row], self.busy[row], self.now
-        seen = Seen(
+        seen = StallInputs(
             self.in_flight,
             self.in_flight,
             answered,
@@ -109,7 +121,7 @@ def test_a_hung_engine_whose_page_answers_is_found_by_its_counters(busy: float) 
 
 
 def test_its_share_and_its_pools_answers_say_how_long_it_takes() -> None:
-    """At 2.7 answers a second of its peers, and a tenth of the weight, seven are owed after 26 s."""
+    """At 2.7 answers a second of its peers, and a tenth of the weight, seven are expected after 26 s."""
     pool = Pool(rate=3.0, share=0.1)
     pool.work(20)
     pool.hung, pool.dark = {0}, {0}
@@ -209,13 +221,13 @@ def test_requests_by_weight_beside_idle_workers_are_seen_too() -> None:
 
 
 def test_debts_follow_their_endpoints_and_pools_are_apart() -> None:
-    owed = Owed()
-    owed.relay(np.array([-1, -1, -1]))
+    expected = ExpectedAnswers()
+    expected.relay(np.array([-1, -1, -1]))
     answered, none = np.array([0, 40, 0]), np.zeros(3, np.int64)
     spread = Spread(np.array([0.5, 0.5, 1.0]), np.array([0, 0, 1]), answered, answered, none)
-    owed.add(spread, np.array([False, True, False]), 5.0)
-    assert owed.since.tolist() == [5.0, inf, inf]
+    expected.add(spread, np.array([False, True, False]), 5.0)
+    assert expected.since.tolist() == [5.0, inf, inf]
     nobody = np.zeros(3, np.bool_)
-    assert owed.enough(spread, nobody, 5.0).tolist() == [True, False, False], f"{ENOUGH_OF_IDLE:g} of 20"
-    owed.relay(np.array([2, 0]))
-    assert owed.since.tolist() == [inf, 5.0]
+    assert expected.enough(spread, nobody, 5.0).tolist() == [True, False, False], f"{ENOUGH_OF_IDLE:g} of 20"
+    expected.relay(np.array([2, 0]))
+    assert expected.since.tolist() == [inf, 5.0]

@@ -1,4 +1,4 @@
-"""Answers that an endpoint owes: its share of those that its pool gave, since it last showed life. Pure.
+"""Answers expected of an endpoint since it last showed life: its share of those that its pool gave. Pure.
 
 Requests without a pick go by weights, whoever is there to tell of them while they are in flight. So of N such
 answers of a pool an endpoint with the share s should have given s N, and how many it did give is Poisson
@@ -42,31 +42,31 @@ class Spread(NamedTuple):
     """Requests that failed there."""
 
 
-class Owed:
-    """What every endpoint owes, one row each."""
+class ExpectedAnswers:
+    """The answers that are expected of every endpoint and did not come, one row each."""
 
     def __init__(self) -> None:
         self.since: FloatArray = np.empty(0)
-        """When the first of it was due; +inf: it owes nothing."""
+        """When the first of them was expected; +inf: none is."""
         self._answers: FloatArray = np.empty(0)
         self._draws: FloatArray = np.empty(0)
         self._failed_at: FloatArray = np.empty(0)
 
     def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`); newcomers owe nothing."""
+        """Follow a changed membership (see `rows.relaid`); none is expected of newcomers."""
         self.since = relaid(self.since, source, np.inf)
         self._answers = relaid(self._answers, source, 0.0)
         self._draws = relaid(self._draws, source, 0.0)
         self._failed_at = relaid(self._failed_at, source, -np.inf)
 
-    def add(self, spread: Spread | None, paid: BoolArray, now: float) -> None:
-        """Add what the pools have answered; `paid` says who owes nothing after that."""
+    def add(self, spread: Spread | None, alive: BoolArray, now: float) -> None:
+        """Add the shares of what the pools have answered; nothing is expected of those that are `alive`."""
         if spread is not None:
             self._answers = self._answers + spread.shares * _of_pool(spread.answered, spread.pools)
             self._draws = self._draws + spread.shares * _of_pool(spread.drawn, spread.pools)
             self._failed_at = np.where(spread.faults > 0, now, self._failed_at)
-        self._answers = np.where(paid, 0.0, self._answers)
-        self._draws = np.where(paid, 0.0, self._draws)
+        self._answers = np.where(alive, 0.0, self._answers)
+        self._draws = np.where(alive, 0.0, self._draws)
         self.since = np.where(self._answers > 0, np.minimum(self.since, now), np.inf)
 
     def enough(self, spread: Spread | None, suspect: BoolArray, now: float) -> BoolArray:

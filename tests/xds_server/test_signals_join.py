@@ -8,12 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.load import Load, Signal, signal
 from fleet.settings import SignalSettings
 from fleet.store import Traffic
-from xds_server.signals.collect import REFRESH_SECONDS, Collector, Sources
+from testing.signals import Load, Signal, loads_of, table_of
+from xds_server.signals.join import REFRESH_SECONDS, SignalJoiner, Sources
+from xds_server.signals.passive.finished import Finished
 from xds_server.signals.passive.lenient import BLAMING
-from xds_server.signals.passive.served import Finished
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 
@@ -23,34 +23,36 @@ def fleet(*addresses: str) -> Membership:
 
 
 class World:
-    """A collector whose sources are plain attributes."""
+    """A joiner whose sources are plain attributes."""
 
     def __init__(self, *addresses: str, **settings) -> None:
         self.membership = fleet(*(addresses or (A, B, C)))
         self.pages: dict[str, Load] = {}
         self.workers: dict[str, dict[str, Traffic]] = {}
         self.listening = True
-        self.gpus: dict[str, dict[str, Signal]] = {}
+        self.gpus: dict[str, Load] = {}
         self.not_ready: set[str] = set()
         self.registry = CollectorRegistry()
         self.now = 1000.0
         self.weights: dict[str, int] = {}
-        self.collector = Collector(
+        self.joiner = SignalJoiner(
             SignalSettings(**settings),
             BLAMING,
             Sources(
-                lambda: self.pages,
+                lambda: table_of(list(self.pages), self.pages),
                 lambda: self.workers,
                 lambda: self.listening,
-                lambda membership, now: self.gpus,
+                lambda membership, now: table_of(list(self.gpus), self.gpus),
                 lambda: self.not_ready,
             ),
             self.registry,
         )
-        self.collector.loads(self.membership, self.now)
+        self.joiner.join(self.membership, self.now)
 
     def page(self, address: str, **values: float) -> None:
-        self.pages[address] = Load(**{name: signal(v, self.now, "scrape") for name, v in values.items()})
+        self.pages[address] = Load(
+            **{name: Signal(float(v), self.now, "scrape") for name, v in values.items()}
+        )
 
     def traffic(self, worker: str, address: str, in_flight: int, finished: int = 0, p99: float | None = None):
         seen = Traffic(address, in_flight, in_flight + finished, finished, p99)
@@ -68,13 +70,11 @@ class World:
             "metadata": {},
             **fields,
         }
-        self.collector.take(
-            Finished(address=address, status=status, first_byte_seconds=first, **held), self.now
-        )
+        self.joiner.take(Finished(address=address, status=status, first_byte_seconds=first, **held), self.now)
 
     def loads(self, later: float = 0.25) -> dict[str, Load]:
         self.now += later
-        return self.collector.loads(self.membership, self.now, self.weights)
+        return loads_of(self.joiner.join(self.membership, self.now, self.weights))
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
@@ -85,13 +85,13 @@ def test_sources_are_joined_with_their_own_ages():
     world = World()
     world.page(A, memory_used_ratio=0.5, queue_depth=3, latency_p99_seconds=1.5)
     paged_at = world.now
-    world.gpus[A] = {"gpu_temperature_celsius": Signal(70.0, 990.0, "gpu")}
+    world.gpus[A] = Load(gpu_temperature_celsius=Signal(70.0, 990.0, "nvml"))
     world.served(A)
     world.traffic("w1", A, 2, p99=1.0)
     world.traffic("w2", A, 3, p99=4.0)
     load = world.loads()[A]
     assert load.memory_used_ratio == Signal(0.5, paged_at, "scrape")
-    assert load.gpu_temperature_celsius == Signal(70.0, 990.0, "gpu")
+    assert load.gpu_temperature_celsius == Signal(70.0, 990.0, "nvml")
     assert load.in_flight == Signal(5.0, world.now, "traffic")
     assert load.picked_duration_p99_seconds == Signal(4.0, world.now, "traffic")
     assert load.first_byte_p99_seconds is not None
@@ -107,7 +107,7 @@ def test_unknown_is_none():
     world = World()
     world.listening = False
     assert set(world.loads().values()) == {Load()}
-    assert world.collector.loads(fleet(), world.now) == {}
+    assert len(world.joiner.join(fleet(), world.now)) == 0
 
 
 def test_the_engines_own_latency_wins_while_it_is_fresh():
@@ -128,22 +128,21 @@ def test_the_engines_own_latency_wins_while_it_is_fresh():
     assert latency.source == "access_log"
 
 
-def test_a_load_is_the_same_object_until_something_moves():
-    """And is built again after a second, so that its ages stay true."""
+def test_numbers_of_the_tick_are_observed_when_they_move_or_after_a_second():
+    """Workers are sent what changes, so a quiet endpoint keeps its times of observation."""
     world = World()
     world.page(A, queue_depth=1)
     world.traffic("w", A, 1)
     world.traffic("w", B, 1)
     before = world.loads()
-    after = world.loads()
-    assert all(after[address] is before[address] for address in after)
+    assert world.loads() == before
     world.traffic("w", B, 2)
     moved = world.loads()
-    assert moved[A] is before[A]
+    assert moved[A] == before[A]
     assert moved[B].in_flight == Signal(2.0, world.now, "traffic")
     later = world.loads(REFRESH_SECONDS)
-    assert later[A] is not before[A]
     assert later[A].in_flight == Signal(1.0, world.now, "traffic")
+    assert later[A].queue_depth == before[A].queue_depth
 
 
 def test_a_frozen_engine_is_stalled_and_told_once(caplog):
@@ -280,9 +279,9 @@ def test_other_windows_begin_anew_and_other_settings_do_not():
         for _ in range(5):
             world.served(A, 503)
         world.loads()
-    world.collector.reconfigure(SignalSettings(decay_seconds=3), BLAMING)
+    world.joiner.reconfigure(SignalSettings(decay_seconds=3), BLAMING)
     assert world.loads()[A].error_ratio.value == 1.0
-    world.collector.reconfigure(SignalSettings(error_window_seconds=9), BLAMING)
+    world.joiner.reconfigure(SignalSettings(error_window_seconds=9), BLAMING)
     load = world.loads()[A]
     assert load.error_ratio is None
     assert load.trust_ratio.value == 0.02
@@ -290,8 +289,8 @@ def test_other_windows_begin_anew_and_other_settings_do_not():
     assert world.loads()[A].error_ratio.value == 0
 
 
-def test_only_what_moved_is_built():
-    """A thousand quiet endpoints cost no loads: a tick's cost follows what happens, not the fleet."""
+def test_only_what_moved_differs():
+    """Of a thousand quiet endpoints one page is new: nothing else is another observation."""
     addresses = [f"10.1.{number // 250}.{number % 250}:80" for number in range(1000)]
     world = World(*addresses)
     for address in addresses:
@@ -299,17 +298,17 @@ def test_only_what_moved_is_built():
     before = world.loads()
     world.page(addresses[7], queue_depth=2)
     after = world.loads()
-    assert [address for address in addresses if after[address] is not before[address]] == [addresses[7]]
+    assert [address for address in addresses if after[address] != before[address]] == [addresses[7]]
 
 
 def test_who_was_unhealthy_before_a_restart_is_told_once_at_most(caplog):
     """It hangs on in the load and in the gauge, and the log was written before."""
     world = World()
-    world.collector.doubt({B, "10.0.0.9:80"}, world.now)
+    world.joiner.restore_stalled({B, "10.0.0.9:80"}, world.now)
     world.membership = fleet(A, B, C, "10.0.0.4:80")
     assert world.loads()[B].stalled is None, "it was followed before it was doubted"
     world = World(A)
-    world.collector.doubt({B}, world.now)
+    world.joiner.restore_stalled({B}, world.now)
     world.membership = fleet(A, B)
     with caplog.at_level(logging.INFO):
         load = world.loads()[B]

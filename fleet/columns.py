@@ -1,0 +1,29 @@
+"""Arithmetic on columns, one number an endpoint, in which NaN is unknown."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def fill_unknown(column: NDArray[np.float64], default: float = 0.0) -> NDArray[np.float64]:
+    """Count each unknown number as the mean of the known ones; `default` throughout when none is known.
+
+    A column that is equal for all endpoints decides nothing.
+    """
+    unknown = ~np.isfinite(column)
+    if not unknown.any():
+        return column
+    mean = default if unknown.all() else float(column[~unknown].mean())
+    return np.where(unknown, mean, column)
+
+
+def lower_median(column: NDArray[np.float64]) -> float:
+    """Return the lower median of the known numbers, which of two is the lower one; NaN without any."""
+    known = np.sort(column[np.isfinite(column)])
+    return float(known[(known.size - 1) // 2]) if known.size else nan

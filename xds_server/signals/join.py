@@ -1,0 +1,313 @@
+"""All sources of signals joined into one table, once a tick. Everything is computed on columns.
+
+How two sources of one number are merged: the engine's own time to first token wins while it is fresh, because
+it contains no network and no queue of Envoy's; without it, the time to the first byte that Envoys saw counts.
+Nothing else has two sources. When a number is believed stands in `decay.py`, `stall.py` and `trust.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from fleet.signals import ROW, SIGNALS, SignalTable, Source, rows_of
+from xds_server.signals.decay import FADING_SIGNALS, Returning, fade
+from xds_server.signals.events import EndpointEvents
+from xds_server.signals.passive.expected_answers import Spread
+from xds_server.signals.passive.refusals import Refusals
+from xds_server.signals.passive.served import ServedWindows
+from xds_server.signals.passive.stall import HALF_OPEN_FACTOR, StallDetector, StallInputs, Timing
+from xds_server.signals.passive.trust import Trust
+from xds_server.signals.rows import relaid, sources
+from xds_server.signals.traffic import TrafficColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from fleet.endpoint import Endpoint, Membership
+    from fleet.settings import SignalSettings
+    from fleet.store import Traffic
+    from xds_server.signals.passive.finished import Finished
+    from xds_server.signals.passive.lenient import Lenient
+    from xds_server.signals.passive.served import Recent, ServedColumns
+    from xds_server.signals.rows import BoolArray, FloatArray
+
+NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
+REFRESH_SECONDS: Final = 1.0
+"""A number of the tick that does not move is observed again after this time: workers get what changed."""
+
+_OF_ENVOYS: Final = (
+    "first_byte_p50_seconds",
+    "first_byte_p99_seconds",
+    "duration_p99_seconds",
+    "requests_per_second",
+    "error_ratio",
+)
+_LATENCIES: Final = slice(0, 3)
+"""The first of these, which are as old as the newest answer."""
+_RATE: Final = 3
+"""It moves with every look, so its movement alone is no change."""
+_TICK_SOURCES: Final[Mapping[str, Source]] = {
+    **dict.fromkeys(_OF_ENVOYS, Source.ACCESS_LOG),
+    "in_flight": Source.TRAFFIC,
+    "picked_duration_p99_seconds": Source.TRAFFIC,
+    "stalled": Source.TRAFFIC,
+    "trust_ratio": Source.ACCESS_LOG,
+    "ready": Source.PROBE,
+}
+"""What the tick computes, in the order of the rows of `_tick_rows`."""
+_TICK_ROWS: Final = rows_of(_TICK_SOURCES)
+_SOURCE_OF_ROW: Final = np.array(list(_TICK_SOURCES.values()), np.uint8)[:, None]
+_GPU_ROWS: Final = rows_of(name for name in SIGNALS if name.startswith("gpu_"))
+_FADING_ROWS: Final = rows_of(FADING_SIGNALS)
+_READ_ROWS: Final = rows_of(name for name in SIGNALS if name != "reachable")
+"""Signals of a page by which it is known when it was read."""
+_WAITING_ROWS: Final = rows_of(name for name in SIGNALS if name not in {"reachable", "progress_total"})
+"""Signals of a page that do not count when it has only just come back."""
+_LATENCY_ROWS: Final = (
+    (ROW["latency_p50_seconds"], ROW["first_byte_p50_seconds"]),
+    (ROW["latency_p99_seconds"], ROW["first_byte_p99_seconds"]),
+)
+_RATIO_DIGITS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the joiner looks in every tick."""
+
+    pages: Callable[[], SignalTable]
+    traffic: Callable[[], Mapping[str, Mapping[str, Traffic]]]
+    """Worker to address to traffic."""
+    listening: Callable[[], bool] = lambda: False
+    """Whether any Envoy sends its access log."""
+    gpus: Callable[[Membership, float], SignalTable] | None = None
+    not_ready: Callable[[], Collection[str]] = tuple
+    """Endpoints whose probe has to pass first."""
+
+
+class SignalJoiner:
+    """Joins every source. All calls come from one event loop; `now` never goes back."""
+
+    def __init__(
+        self,
+        settings: SignalSettings,
+        lenient: Lenient,
+        sources: Sources,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._sources = sources
+        self._events = EndpointEvents(registry)
+        self._trust = Trust()
+        self._refusals = Refusals()
+        self._stall = StallDetector()
+        self._returning = Returning()
+        self._traffic = TrafficColumns()
+        self._membership: Membership | None = None
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._rows: dict[str, int] = {}
+        """Address to its place in the membership: the row of all state."""
+        self._settings = settings
+        self._served = ServedWindows(settings)
+        self._weights = NO_WEIGHTS
+        self._expected_stalled: frozenset[str] = frozenset()
+        self._expected_until = 0.0
+        self._pools = np.empty(0, np.int64)
+        self._shares: FloatArray = np.empty(0)
+        self._read_at: FloatArray = np.empty(0)
+        """When the newest page was read; -inf: never."""
+        self._busy_at: FloatArray = np.empty(0)
+        """When a request of ours was there last, as far as that is known."""
+        self._tick_rows: FloatArray = np.empty((len(_TICK_ROWS), 0))
+        """What the tick computed, as published."""
+        self._tick_at: FloatArray = np.empty((len(_TICK_ROWS), 0))
+        """When it was observed."""
+        self._due_at: FloatArray = np.empty(0)
+        """When it is observed again at the latest."""
+        self.reconfigure(settings, lenient)
+
+    def reconfigure(self, settings: SignalSettings, lenient: Lenient) -> None:
+        """Take other settings; windows of another length start again."""
+        before, self._settings = self._settings, settings
+        windows = (settings.latency_window_seconds, settings.error_window_seconds)
+        if windows != (before.latency_window_seconds, before.error_window_seconds):
+            self._served = ServedWindows(settings)
+            self._membership = None
+        self._served.lenient = lenient
+
+    def restore_stalled(self, addresses: Collection[str], now: float) -> None:
+        """Begin with these endpoints stalled: they were unhealthy before a restart.
+
+        They show life or get a trial, as any stalled endpoint. Those that are not followed by the time of the
+        trial are forgotten.
+        """
+        self._expected_stalled = frozenset(addresses)
+        self._expected_until = now + self._settings.stalled_after_seconds * HALF_OPEN_FACTOR
+
+    def take(self, finished: Finished, now: float) -> None:
+        """Take in a request that an Envoy has finished."""
+        self._served.record(finished, now)
+        self._refusals.record(finished, now)
+
+    def join(
+        self, membership: Membership, now: float, weights: Mapping[str, int] = NO_WEIGHTS
+    ) -> SignalTable:
+        """Return every endpoint's signals, with the age that they have at their source.
+
+        `weights` are those by which Envoys spread requests now; an endpoint that gets none is left out.
+        """
+        if membership is not self._membership:
+            self._follow(membership, now)
+            self._weights = NO_WEIGHTS
+        if weights is not self._weights:
+            self._weights, self._shares = weights, self._shares_of(weights)
+        if not self._endpoints:
+            return SignalTable.unknown(())
+        pages = self._sources.pages().arranged(membership.addresses)
+        self._read_at = np.fmax(self._read_at, np.fmax.reduce(pages.observed_at[_READ_ROWS]))
+        envoy, listening = self._served.columns(now), self._sources.listening()
+        recent = self._served.take()
+        self._traffic.read(self._sources.traffic(), self._rows)
+        moving = (recent.ok + recent.faults + recent.answered > 0) | self._traffic.moving
+        self._busy_at[moving | ~self._traffic.known] = now
+        duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
+        stalled = self._step_stall(pages, recent, duration, now, listening=listening)
+        refused = self._refusals.step(self._pools, recent.ok, now)
+        trust = self._trust.step(recent.ok, recent.faults + refused, now)
+        if self._trust.recovered.any():
+            self._served.forgive(np.flatnonzero(self._trust.recovered))
+        self._events.report(self._endpoints, stalled, trust)
+        settings = self._settings
+        returning = self._returning.step(
+            self._read_at, now, settings.stale_after_seconds, settings.returning_seconds
+        )
+        self._publish_tick(envoy, stalled, trust, now, listening=listening)
+        return self._table(membership, pages, returning, now)
+
+    def _follow(self, membership: Membership, now: float) -> None:
+        endpoints, addresses = membership.endpoints, membership.addresses
+        source = sources(addresses, self._rows)
+        for part in (self._trust, self._stall, self._returning, self._traffic, self._events):
+            part.relay(source)
+        if self._expected_stalled and now < self._expected_until:
+            newcomers = np.flatnonzero(source < 0).tolist()
+            rows = np.array([row for row in newcomers if addresses[row] in self._expected_stalled], np.int64)
+            self._stall.restore(rows, now)
+            self._events.restore(rows)
+        self._served.relay(addresses, source if self._served.members else np.full_like(source, -1), now)
+        self._refusals.relay(addresses, source)
+        self._busy_at = relaid(self._busy_at, source, now)
+        self._membership, self._endpoints = membership, endpoints
+        self._rows = {address: row for row, address in enumerate(addresses)}
+        size = len(addresses)
+        numbers = {pool.name: number for number, pool in enumerate(membership.pools)}
+        self._pools = np.array([numbers[endpoint.pool] for endpoint in endpoints], np.int64)
+        self._shares = np.zeros(size)
+        self._read_at = np.full(size, -np.inf)
+        self._tick_rows = np.full((len(_TICK_ROWS), size), np.nan)
+        self._tick_at = self._tick_rows.copy()
+        self._due_at = np.full(size, -np.inf)
+
+    def _shares_of(self, weights: Mapping[str, int]) -> FloatArray:
+        """Return each endpoint's share of its pool's weights; 0 where it has none."""
+        own = np.array([weights.get(endpoint.address, 0) for endpoint in self._endpoints], np.float64)
+        sums = np.bincount(self._pools, weights=own, minlength=1)[self._pools]
+        return np.divide(own, sums, out=np.zeros_like(own), where=sums > 0)
+
+    def _not_ready(self) -> BoolArray:
+        result: BoolArray = np.zeros(len(self._endpoints), np.bool_)
+        for address in self._sources.not_ready():
+            if address in self._rows:
+                result[self._rows[address]] = True
+        return result
+
+    def _step_stall(
+        self, pages: SignalTable, recent: Recent, duration: FloatArray, now: float, *, listening: bool
+    ) -> FloatArray:
+        settings = self._settings
+        inputs = StallInputs(
+            self._traffic.in_flight,
+            self._traffic.finished_total,
+            recent.answered,
+            listening,
+            pages["progress_total"],
+            pages["running"] + np.nan_to_num(pages["queue_depth"]),
+            self._read_at,
+            duration,
+            Spread(self._shares, self._pools, recent.by_weight, recent.drawn, recent.faults),
+            pages["reachable"],
+        )
+        timing = Timing(
+            settings.stalled_after_seconds,
+            settings.stale_after_seconds,
+            settings.scrape_interval_seconds,
+            settings.scrape_timeout_seconds,
+        )
+        return self._stall.step(inputs, now, timing)
+
+    def _publish_tick(
+        self, envoy: ServedColumns, stalled: FloatArray, trust: FloatArray, now: float, *, listening: bool
+    ) -> None:
+        """Publish what the tick computed where it moved or is due; rounded where noise would move it."""
+        rounded = np.round(trust, _RATIO_DIGITS)
+        rows = np.stack(
+            (
+                envoy.first_byte_p50_seconds,
+                envoy.first_byte_p99_seconds,
+                envoy.duration_p99_seconds,
+                np.round(envoy.requests_per_second, 1) if listening else np.full(len(trust), np.nan),
+                np.round(envoy.error_ratio, _RATIO_DIGITS),
+                self._traffic.in_flight,
+                self._traffic.duration_p99_seconds,
+                stalled,
+                rounded if listening else np.where(trust < 1, rounded, np.nan),
+                np.where(self._not_ready(), 0.0, np.nan),
+            )
+        )
+        moved = (rows != self._tick_rows) & ~(np.isnan(rows) & np.isnan(self._tick_rows))
+        moved[_RATE] = False
+        renewed = moved.any(axis=0) | (now >= self._due_at)
+        at = np.full_like(rows, now)
+        at[_LATENCIES] = envoy.latency_at
+        self._tick_rows = np.where(renewed, rows, self._tick_rows)
+        self._tick_at = np.where(renewed, at, self._tick_at)
+        self._due_at[renewed] = now + REFRESH_SECONDS
+
+    def _table(
+        self, membership: Membership, pages: SignalTable, returning: BoolArray, now: float
+    ) -> SignalTable:
+        values, at, sources = pages.values.copy(), pages.observed_at.copy(), pages.sources.copy()
+        if returning.any():
+            waiting = np.ix_(_WAITING_ROWS, returning)
+            values[waiting], at[waiting], sources[waiting] = np.nan, np.nan, Source.NONE
+        if self._sources.gpus is not None:
+            gpus = self._sources.gpus(membership, now).arranged(membership.addresses)
+            values[_GPU_ROWS], at[_GPU_ROWS] = gpus.values[_GPU_ROWS], gpus.observed_at[_GPU_ROWS]
+            sources[_GPU_ROWS] = gpus.sources[_GPU_ROWS]
+        unknown = np.isnan(self._tick_rows)
+        values[_TICK_ROWS] = self._tick_rows
+        at[_TICK_ROWS] = np.where(unknown, np.nan, self._tick_at)
+        sources[_TICK_ROWS] = np.where(unknown, Source.NONE, _SOURCE_OF_ROW)
+        oldest = now - self._settings.stale_after_seconds
+        for own, first_byte in _LATENCY_ROWS:
+            stands_in = np.isfinite(values[first_byte]) & ~(at[own] >= oldest)
+            for array in (values, at, sources):
+                array[own] = np.where(stands_in, array[first_byte], array[own])
+        self._fade(values, at, sources, now)
+        return SignalTable(membership.addresses, values, at, sources)
+
+    def _fade(self, values: FloatArray, at: FloatArray, sources: np.ndarray, now: float) -> None:
+        """Let extremes fade where nothing of ours runs."""
+        settings, idle = self._settings, now - self._busy_at
+        if not settings.decay_seconds or not idle.any():
+            return
+        signals = values[_FADING_ROWS]
+        fresh = np.where(at[_FADING_ROWS] >= now - settings.stale_after_seconds, signals, np.nan)
+        faded = fade(fresh.T, idle, self._pools, settings.decay_seconds).T
+        moved = (faded != fresh) & np.isfinite(fresh)
+        values[_FADING_ROWS] = np.where(moved, faded, signals)
+        sources[_FADING_ROWS] = np.where(moved, Source.FADED, sources[_FADING_ROWS])
