@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     MakeReader = Callable[[str, str, SignalSettings], EngineReader]
 
-_WANTED: Final = VLLM.wanted
+_WANTED: Final = VLLM.names
 _TIMEOUT_SECONDS: Final = 5.0
 
 

@@ -1,6 +1,6 @@
 """Follows xds_server's stream into a store of our own, for an ext_proc that runs apart.
 
-When the stream breaks, the store keeps what it last held: picks go on, on ages that grow, and the
+When the stream breaks, the store keeps the last view: picks go on, on ages that grow, and the
 follower reconnects with jittered, bounded back-off.
 """
 
@@ -51,7 +51,7 @@ TRIES_IN_VAIN: Final = 5
 
 
 class Following:
-    """What one stream has told; I/O-free."""
+    """The view that the messages of one stream lead to; I/O-free."""
 
     def __init__(self) -> None:
         self._membership: Membership | None = None
@@ -59,18 +59,19 @@ class Following:
         self._view: FleetView | None = None
 
     def on_update(
-        self, update: control_pb2.FleetUpdate, held: FleetView | None, now: float
+        self, update: control_pb2.FleetUpdate, view: FleetView | None, now: float
     ) -> FleetView | None:
-        """Turn an update into the view that it leads to; None for a membership without loads yet.
+        """Turn an update into the view that it leads to, after `view`; None without loads so far.
 
         Raises:
             PeerError: loads or counts before any membership, or such that do not fit it.
         """
         kind = update.WhichOneof("kind")
         if kind == "membership":
-            newest = decode_membership(update.membership)
-            # The same object stays in the view, so that holders see by identity that nothing moved.
-            self._membership = held.membership if held is not None and held.membership == newest else newest
+            membership = decode_membership(update.membership)
+            # The same object stays in the view, so that readers see by identity that nothing moved.
+            same = view is not None and view.membership == membership
+            self._membership = view.membership if view is not None and same else membership
             self._elsewhere, self._view = {}, None
             return None
         if self._membership is None:
@@ -93,7 +94,7 @@ class Reports:
 
     def due(self, traffic: Sequence[Traffic], now: float) -> bool:
         """Whether to report now; what is, is taken for reported."""
-        counts = [(seen.address, seen.in_flight) for seen in traffic]
+        counts = [(entry.address, entry.in_flight) for entry in traffic]
         if counts == self._counts and now < self._due_at:
             return False
         self._counts, self._due_at = counts, now + REPORT_INTERVAL_SECONDS
@@ -125,7 +126,7 @@ class Follower:
         self._traffic = traffic
         self._clock = clock
         self._in_vain = 0
-        """Streams in a row that told nothing."""
+        """Streams in a row without a message."""
         self._connected = Gauge(
             "warmroute_follower_connected", "1 while xds_server is heard", registry=registry
         )
@@ -140,44 +141,44 @@ class Follower:
             async with self._dialler.open() as channel:
                 stub = control_pb2_grpc.FleetControlStub(channel)
                 while not self._dialler.stale:
-                    heard = await self._follow(stub)
+                    received = await self._follow(stub)
                     self._connected.set(0)
                     self._breaks.inc()
-                    backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                    backoff = FIRST_BACKOFF_SECONDS if received else min(2 * backoff, MAX_BACKOFF_SECONDS)
                     await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
 
     async def _follow(self, stub: control_pb2_grpc.FleetControlStub) -> bool:
-        """Follow one stream to its end; returns whether it told anything."""
-        heard = False
+        """Follow one stream to its end; returns whether any message came."""
+        received = False
         following = Following()
         call = stub.Follow(self._requests())
         try:
             async for update in call:
-                if not heard:
+                if not received:
                     logger.info("following xds_server at %s", self._address)
                     self._connected.set(1)
-                    heard = True
+                    received = True
                     if self._dialler.heed(permitted_ping_seconds(await call.initial_metadata())):
                         break
                 if update.HasField("missed"):
                     for missed in decode_missed(update.missed):
-                        self._store.tell_missed(missed)
+                        self._store.publish_missed(missed)
                     continue
                 view = following.on_update(update, self._store.view, self._clock())
                 if view is not None:
                     self._store.publish(view)
         except grpc.aio.AioRpcError as error:
-            self._broke(error, heard=heard)
+            self._broke(error, received=received)
         except PeerError as error:
             logger.warning("xds_server at %s: %s", self._address, error)
         finally:
             call.cancel()
-        return heard
+        return received
 
-    def _broke(self, error: grpc.aio.AioRpcError, *, heard: bool) -> None:
-        """Log the end of a stream; of those that told nothing, once when there were several in a row."""
-        self._in_vain = 0 if heard else self._in_vain + 1
-        if heard:
+    def _broke(self, error: grpc.aio.AioRpcError, *, received: bool) -> None:
+        """Log the end of a stream; of those without a message, once when there were several in a row."""
+        self._in_vain = 0 if received else self._in_vain + 1
+        if received:
             logger.warning(
                 "stream to xds_server at %s broke (%s): going on with what is known",
                 self._address,

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _WIRE: Final = np.dtype("<f8")
 """How a column's numbers travel."""
 MAX_IN_FLIGHT: Final = 1_000_000
-"""Of one worker at one endpoint, as `limits.ext_proc_streams` has it at most; more is told as so many."""
+"""Of one worker at one endpoint, the most of `limits.ext_proc_streams`; a larger number counts as this."""
 _MAX_COUNT: Final = 2**32 - 1
 _ENTRIES_FACTOR: Final = 2
 _ENTRIES_BESIDE: Final = 64
-"""Entries of a report beyond the membership's: its worker may not have heard yet who has left."""
+"""Entries of a report beyond the membership's: its worker may not know yet which endpoints have left."""
 _REPORT: Final = sized(control_pb2.FollowRequest.REPORT_FIELD_NUMBER)
 _REPORTS: Final = 4
 """Fields of a large message that are looked at; one of ours has one."""
@@ -83,8 +83,8 @@ def decode_membership(update: control_pb2.MembershipUpdate) -> Membership:
 def _decode_source(entry: control_pb2.Endpoint) -> KvEventSource | None:
     if not entry.HasField("kv_events"):
         return None
-    told = entry.kv_events
-    return KvEventSource(told.port, told.replay_port, told.topic, told.ranks)
+    source = entry.kv_events
+    return KvEventSource(source.port, source.replay_port, source.topic, source.ranks)
 
 
 def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
@@ -188,14 +188,14 @@ def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:
     request = control_pb2.FollowRequest()
     request.report.SetInParent()
     add = request.report.endpoints.add
-    for seen in traffic:
+    for entry in traffic:
         add(
-            address=seen.address,
-            in_flight=seen.in_flight,
-            started_total=seen.started_total,
-            finished_total=seen.finished_total,
-            duration_p99_seconds=seen.duration_p99_seconds,
-            oldest_in_flight_seconds=seen.oldest_in_flight_seconds,
+            address=entry.address,
+            in_flight=entry.in_flight,
+            started_total=entry.started_total,
+            finished_total=entry.finished_total,
+            duration_p99_seconds=entry.duration_p99_seconds,
+            oldest_in_flight_seconds=entry.oldest_in_flight_seconds,
         )
     return request
 

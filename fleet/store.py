@@ -71,15 +71,15 @@ class Missed(NamedTuple):
     served: str
     """Address of the endpoint that answered well in its place; empty: the client was refused."""
     serial: int = 0
-    """Of the pick, by which the worker that made it knows it; 0: not told."""
+    """Of the pick, by which the worker that made it knows it; 0: none was sent."""
     request: int = 0
-    """64-bit digest of the whole request: what repeats it goes elsewhere; 0: not told."""
+    """64-bit digest of the whole request: what repeats it goes elsewhere; 0: none was sent."""
 
 
 class FleetStore:
     """Holds the newest view and every worker's newest traffic; wakes those who wait for a change.
 
-    Missed requests pass through: they are told to those who listen, and not kept.
+    Missed requests pass through to the listeners and are not kept.
 
     Single-threaded: all calls come from one event loop.
     """
@@ -109,20 +109,20 @@ class FleetStore:
             await self._changed.wait()
         return self._view
 
-    def on_missed(self, hear: Callable[[Missed], None]) -> None:
-        """Tell `hear` of each missed request from now on; it must not raise."""
-        self._on_missed.append(hear)
+    def on_missed(self, listener: Callable[[Missed], None]) -> None:
+        """Call `listener` with each missed request from now on; it must not raise."""
+        self._on_missed.append(listener)
 
-    def tell_missed(self, missed: Missed) -> None:
-        """Tell everybody who listens."""
-        for hear in self._on_missed:
-            hear(missed)
+    def publish_missed(self, missed: Missed) -> None:
+        """Call every listener."""
+        for listener in self._on_missed:
+            listener(missed)
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:
         """Replace what `worker` reported before."""
         self.forget_worker(worker)
-        self._traffic[worker] = told = {entry.address: entry for entry in traffic}
-        _move(self._in_flight, told, +1)
+        self._traffic[worker] = by_address = {entry.address: entry for entry in traffic}
+        _move(self._in_flight, by_address, +1)
 
     def forget_worker(self, worker: str) -> None:
         """Drop a worker's report: its stream has ended, so its requests have too."""
@@ -141,9 +141,9 @@ class FleetStore:
 
 def _move(totals: dict[str, int], traffic: Mapping[str, Traffic], sign: int) -> None:
     """Add a worker's requests in flight to the sums, or take them off."""
-    for address, seen in traffic.items():
-        if seen.in_flight:
-            left = totals.get(address, 0) + sign * seen.in_flight
+    for address, entry in traffic.items():
+        if entry.in_flight:
+            left = totals.get(address, 0) + sign * entry.in_flight
             if left:
                 totals[address] = left
             else:

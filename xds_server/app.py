@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from fleet.service.admin import Query
     from fleet.settings import Settings
     from fleet.store import FleetStore
+    from xds_server.access_log.finished import Finished
     from xds_server.endpoints.listed import Listed
     from xds_server.http2.ways import Ways
-    from xds_server.signals.passive.finished import Finished
     from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)
@@ -309,7 +309,7 @@ class XdsServer:
     def _publish_missed(self, finished: Finished) -> None:
         """Pass a finished request on to workers if the first endpoint of its pick did not answer well."""
         if (missed := missed_of(finished)) is not None:
-            self._store.tell_missed(missed)
+            self._store.publish_missed(missed)
 
     def _take_roster(self) -> Roster | None:
         """Who is served now; None while nobody of any pool is known."""

@@ -1,4 +1,4 @@
-"""The fleet as picks see it: pools that follow the newest view, and who of them is warm."""
+"""The fleet as picks see it: pools that follow the newest view, and which of their endpoints are warm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESTARTED_BELOW: Final = 0.5
 
 
 class ViewSource(Protocol):
-    """Whatever knows the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
+    """A holder of the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
 
     @property
     def view(self) -> FleetView | None:
@@ -37,38 +37,39 @@ class ViewSource(Protocol):
 
 
 class Restarts:
-    """Tells which engines have lost their caches because their process ended: their counters fell.
+    """Finds engines that have lost their caches because their process ended: their counters fell.
 
-    An engine that refused connections and is there again has restarted too. Both come with the loads.
+    An engine that refused connections and answers again has restarted too. Both are signals.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, bool]] = {}
+        self._last: dict[str, tuple[float, bool]] = {}
+        """By address: the newest progress, and whether it was unreachable."""
 
-    def seen(
+    def step(
         self, addresses: Iterable[str], progress: NDArray[np.float64], reachable: NDArray[np.float64]
     ) -> list[str]:
-        """Take over one tick's signals, NaN where unknown; return who has restarted since the last."""
+        """Take one tick's signals, NaN where unknown; return the endpoints that restarted since the last."""
         restarted = []
-        held = self._seen
+        last = self._last
         for address, total, answers in zip(addresses, progress.tolist(), reachable.tolist(), strict=True):
-            before, was_away = held.get(address, (0.0, False))
+            before, was_away = last.get(address, (0.0, False))
             away = was_away if isnan(answers) else answers == 0
             if (was_away and not away) or total < RESTARTED_BELOW * before:
                 restarted.append(address)
             known = before if isnan(total) else total
             if (known, away) != (before, was_away):
-                held[address] = (known, away)
+                last[address] = (known, away)
         return restarted
 
     def keep(self, addresses: Iterable[str]) -> None:
         """Forget those that are not among these."""
         kept = set(addresses)
-        self._seen = {address: seen for address, seen in self._seen.items() if address in kept}
+        self._last = {address: entry for address, entry in self._last.items() if address in kept}
 
     def forget(self, address: str) -> None:
         """Compare an engine no more with what it was."""
-        self._seen.pop(address, None)
+        self._last.pop(address, None)
 
 
 class Pools:
@@ -179,7 +180,7 @@ class Pools:
             begin = end
         addresses = view.membership.addresses
         progress, reachable = signals["progress_total"], signals["reachable"]
-        for address in self._restarts.seen(addresses, progress, reachable):
+        for address in self._restarts.step(addresses, progress, reachable):
             self._warmth.forget(address)
             self._pool_of[address].forget(address)
             self._index_limits.pop(address, None)
@@ -191,17 +192,17 @@ class Pools:
     def _take_membership(self, membership: Membership, now: float) -> None:
         members = membership.by_address.keys()
         for address in members - self._pool_of.keys():
-            # Who has been away may have been forgotten, its size included.
+            # An endpoint that was away may have been forgotten, with its size.
             self._index_limits.pop(address, None)
         self._warmth.keep(members, now)
-        # Who may return with its warmth may have restarted while it was away.
+        # An endpoint that may return with its warmth may have restarted while it was away.
         self._restarts.keep(members | self._warmth.leaving)
         self._traffic.keep(members)
         in_flight = self._traffic.in_flight
         pools: dict[str, PoolState] = {}
         for pool in membership.pools:
-            held = self._pools.get(pool.name) or PoolState(pool)
-            pools[pool.name] = held if held.pool == pool else held.moved_to(pool, in_flight)
+            state = self._pools.get(pool.name) or PoolState(pool)
+            pools[pool.name] = state if state.pool == pool else state.moved_to(pool, in_flight)
         self._pools = pools
         self._pool_of = {address: pool for pool in pools.values() for address in pool.shape.addresses}
         self._columns = {
@@ -216,8 +217,8 @@ class Pools:
         pick, most = self._settings.ext_proc.pick, self._settings.limits.index_blocks_per_endpoint
         blocks = np.clip(capacities * (pick.cost.bytes_per_token / pick.block_bytes), 1, most)
         for address, fitting in zip(addresses, blocks.tolist(), strict=True):
-            held = self._index_limits.get(address)
-            limit = min(held or most, most) if isnan(fitting) else int(fitting)
-            if held != limit:
+            before = self._index_limits.get(address)
+            limit = min(before or most, most) if isnan(fitting) else int(fitting)
+            if before != limit:
                 self._warmth.resize(address, limit)
                 self._index_limits[address] = limit

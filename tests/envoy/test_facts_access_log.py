@@ -14,17 +14,17 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from warmroute.demo.tether import tethered
-from xds_server.signals.passive.access_log import AccessLogService
+from xds_server.access_log.service import AccessLogService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 STAND_IN = """
 import asyncio, sys, grpc
 from prometheus_client import CollectorRegistry
-from xds_server.signals.passive.access_log import AccessLogService
+from xds_server.access_log.service import AccessLogService
 async def main():
     server = grpc.aio.server()
     def take(finished, now):

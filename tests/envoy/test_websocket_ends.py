@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from fleet.settings import SignalSettings
 from tests.envoy.sockets import HANDSHAKE, PATH, Http2Client, SocketEngines, masked
 from tests.envoy.two_tongues import TwoTongues
-from xds_server.signals.passive.access_log import AccessLogService
+from xds_server.access_log.service import AccessLogService
 from xds_server.signals.passive.lenient import lenient_of
 from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.rows import sources
@@ -22,7 +22,7 @@ from xds_server.signals.rows import sources
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 CLOSE = b"\x03\xe8"
 

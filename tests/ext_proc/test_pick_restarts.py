@@ -66,7 +66,7 @@ def test_an_engine_that_is_forgotten_is_not_compared_with_what_it_was() -> None:
     publish(made, others)
     made.clock.now += made.settings.ext_proc.pick.forget_after_seconds + 1.0
     publish(made, others)
-    assert first not in made.router.pools._restarts._seen
+    assert first not in made.router.pools._restarts._last
     publish(made, {first: ANEW})
     made.router.route(whole(chat(LONG)))
     publish(made, {first: ANEW + 1.0})

@@ -143,7 +143,7 @@ async def test_a_worker_hears_of_the_others_requests_between_two_views(server: S
 
 async def test_all_workers_hear_of_missed_requests_between_two_views(server: Server) -> None:
     server.store.publish(VIEW)
-    server.store.tell_missed(Missed(1, A.address, ""))
+    server.store.publish_missed(Missed(1, A.address, ""))
     workers = [Worker(server.address, name) for name in ("one", "two")]
     heard: list[list[Missed]] = [[], []]
     for worker, told in zip(workers, heard, strict=True):
@@ -152,7 +152,7 @@ async def test_all_workers_hear_of_missed_requests_between_two_views(server: Ser
     await until(lambda: all(worker.store.view is not None for worker in workers))
     missed = [Missed(2**64 - 1, A.address, ""), Missed(3, B.address, A.address, 2**64 - 1, 4)]
     for each in missed:
-        server.store.tell_missed(each)
+        server.store.publish_missed(each)
     await until(lambda: [len(told) for told in heard] == [2, 2])
     assert heard == [missed, missed], "and not of what was before them"
     assert server.store.view is VIEW, "no tick has told it"

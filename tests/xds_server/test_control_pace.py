@@ -32,10 +32,10 @@ def test_many_endpoints_and_workers_are_told_of_less_often() -> None:
 async def test_reports_that_come_together_are_told_once() -> None:
     pulse = Pulse()
     for _ in range(5):
-        pulse.hear(3600.0)
+        pulse.schedule(3600.0)
     await pulse.beyond(0)
     for _ in range(5):
-        pulse.hear(3600.0)
+        pulse.schedule(3600.0)
     # A timer that is due now goes off behind, or together with, a beat that is due already.
     due = asyncio.Event()
     asyncio.get_running_loop().call_later(0, due.set)
@@ -45,20 +45,20 @@ async def test_reports_that_come_together_are_told_once() -> None:
 
 async def test_what_is_urgent_is_told_sooner() -> None:
     pulse = Pulse()
-    pulse.hear(0.0)
+    pulse.schedule(0.0)
     await pulse.beyond(0)
-    pulse.hear(3600.0)
-    pulse.hear(0.0)
-    pulse.hear(3600.0)
+    pulse.schedule(3600.0)
+    pulse.schedule(0.0)
+    pulse.schedule(3600.0)
     await asyncio.wait_for(pulse.beyond(1), 60)
 
 
 async def test_a_beat_that_came_before_anybody_waited_is_not_lost() -> None:
     pulse = Pulse()
-    pulse.hear(0.0)
+    pulse.schedule(0.0)
     await pulse.beyond(0)
     await pulse.beyond(0)
-    pulse.hear(0.0)
+    pulse.schedule(0.0)
     await pulse.beyond(1)
     assert pulse.beats == 2
 
@@ -68,8 +68,8 @@ def test_reports_together_are_told_once_on_the_services_own_loop() -> None:
 
     async def beats() -> int:
         pulse = Pulse()
-        pulse.hear(0.0)
-        pulse.hear(0.0)
+        pulse.schedule(0.0)
+        pulse.schedule(0.0)
         await asyncio.wait_for(pulse.beyond(0), 60)
         return pulse.beats
 

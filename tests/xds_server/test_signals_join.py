@@ -11,8 +11,8 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import SignalSettings
 from fleet.store import Traffic
 from testing.signals import Load, Signal, loads_of, table_of
+from xds_server.access_log.finished import Finished
 from xds_server.signals.join import REFRESH_SECONDS, SignalJoiner, Sources
-from xds_server.signals.passive.finished import Finished
 from xds_server.signals.passive.lenient import BLAMING
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"

@@ -10,7 +10,7 @@ import pytest
 from fleet.names import METADATA_RETRY_ON
 from fleet.settings import Settings, parse_settings
 from fleet.sla import KEYED
-from xds_server.signals.passive.finished import Finished
+from xds_server.access_log.finished import Finished
 from xds_server.signals.passive.lenient import lenient_of
 
 SLA = {"first_token_p95_seconds": 2.0, "base_round_trip_seconds": 0.001, "tolerated_error_ratio": 0.05}

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.store import Missed
 from tests.xds_server.test_signals_refusals import A, B, answer
-from xds_server.signals.passive.finished import Finished
+from xds_server.access_log.finished import Finished
 from xds_server.signals.passive.missed import missed_of
 
 

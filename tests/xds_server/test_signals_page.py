@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf, isnan
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,34 @@ from hypothesis import strategies as st
 
 from bench.abuse.pages import KINDS
 from xds_server.signals.scrape import page as page_module
-from xds_server.signals.scrape.page import MAX_WANTED_LINES, PageError, PageReader, Sample, read_samples
+from xds_server.signals.scrape.page import MAX_READ_LINES, PageError, PageReader
 
 PAGE = (Path(__file__).parent / "data" / "vllm-metrics.txt").read_bytes()
+
+
+SUFFIXES = ("", "_total", "_bucket", "_sum", "_count")
+
+
+class Sample(NamedTuple):
+    """One line: the full sample name, its labels, its value."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Page(NamedTuple):
+    """The lines of one page."""
+
+    samples: list[Sample]
+    malformed_lines: int
+
+
+def read_samples(page: bytes, families: frozenset[str]) -> Page:
+    """One page by itself: of `x` also `x_total`, `x_bucket`, `x_sum` and `x_count`, never `x_created`."""
+    lines = PageReader(frozenset(name + suffix for name in families for suffix in SUFFIXES)).read(page)
+    pairs = zip(lines.series, lines.values, strict=True)
+    return Page([Sample(each.name, each.labels, value) for each, value in pairs], lines.malformed_lines)
 
 
 def test_a_family_takes_its_samples_and_no_other_metric() -> None:
@@ -126,9 +152,9 @@ def test_a_page_reads_the_same_in_any_slices(size: int, monkeypatch: pytest.Monk
 
 def test_more_wanted_lines_than_a_page_may_have_are_not_read() -> None:
     reader = PageReader(frozenset({"m"}))
-    assert len(reader.read(b"m 1\n" * MAX_WANTED_LINES).values) == MAX_WANTED_LINES
+    assert len(reader.read(b"m 1\n" * MAX_READ_LINES).values) == MAX_READ_LINES
     with pytest.raises(PageError):
-        reader.read(b"m 1\n" * (MAX_WANTED_LINES + 1))
+        reader.read(b"m 1\n" * (MAX_READ_LINES + 1))
     assert reader.read(b"m 2\n").values == [2.0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xds_server.signals.passive.finished import Finished
+from xds_server.access_log.finished import Finished
 from xds_server.signals.passive.refusals import (
     FADED_SECONDS,
     MANY_CLIENTS,

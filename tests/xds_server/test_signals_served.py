@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fleet.settings import SignalSettings
-from xds_server.signals.passive.finished import Finished
+from xds_server.access_log.finished import Finished
 from xds_server.signals.passive.lenient import BLAMING, Lenient
 from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.rows import sources

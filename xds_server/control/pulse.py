@@ -1,4 +1,4 @@
-"""When workers hear of each other's requests: soon after reports, and not more often than is worth it."""
+"""When workers receive each other's counts: soon after reports, and not more often than is worth it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 LEAST_APART_SECONDS: Final = 0.05
 _MOST_APART_SECONDS: Final = 0.25
 _APART_SECONDS_PER_COUNT: Final = 0.00025
-"""Telling one worker of one endpoint takes a hundredth of that or less."""
+"""Sending the count of one endpoint to one worker takes a hundredth of that or less."""
 
 
 class Pulse:
@@ -18,19 +18,19 @@ class Pulse:
         self.beats = 0
         self._event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._due_at = float("inf")
+        self._fires_at = float("inf")
         """When the timer fires. uvloop's handle of a moment that has come has no `when`."""
         self._beat_at = float("-inf")
 
-    def hear(self, apart_seconds: float) -> None:
-        """Beat soon, at least so many seconds after the last beat."""
+    def schedule(self, apart_seconds: float) -> None:
+        """Beat soon, at least this many seconds after the last beat."""
         loop = asyncio.get_running_loop()
         at = max(loop.time(), self._beat_at + apart_seconds)
         if self._timer is not None:
-            if self._due_at <= at:
+            if self._fires_at <= at:
                 return
             self._timer.cancel()
-        self._due_at = at
+        self._fires_at = at
         self._timer = loop.call_at(at, self._beat)
 
     def _beat(self) -> None:
@@ -41,11 +41,11 @@ class Pulse:
         self._event = asyncio.Event()
 
     async def beyond(self, beats: int) -> None:
-        """Return once there have been more beats than so many."""
+        """Return once there have been more beats than this."""
         while self.beats <= beats:
             await self._event.wait()
 
 
 def apart_seconds(endpoints: int, workers: int) -> float:
-    """Return how far apart so many workers are told counts of so many endpoints."""
+    """Return the least time between two sets of counts of so many endpoints, to so many workers."""
     return min(_MOST_APART_SECONDS, max(LEAST_APART_SECONDS, _APART_SECONDS_PER_COUNT * endpoints * workers))

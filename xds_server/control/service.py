@@ -1,14 +1,14 @@
 """The stream to ext_proc workers that run apart: membership and loads down, traffic up.
 
-A stream's life: the worker says hello; it is told the membership, then loads at each change of the
-fleet's view; a changed membership is told before the loads that refer to it. A worker that reads slowly
+A stream's life: the worker sends a hello and receives the membership, then loads at each change of the
+fleet's view. A changed membership is sent before the loads that refer to it. A worker that reads slowly
 gets the newest view only. When its stream ends, its traffic is forgotten.
 
-The others' requests are told between two views, too, soon after they have been reported: by older counts two
-workers send to the same endpoint what one would have spread. So are missed requests, to all: the worker that
-picked takes back what it noted, and the others avoid the endpoint for that prompt.
+The requests in flight of other workers are also sent between two views, soon after they have been reported:
+by older counts two workers send to the same endpoint what one would have spread. So are missed requests, to
+all workers: the one that picked takes its notes back, and the others avoid the endpoint for that prompt.
 
-Membership and loads are the same for all workers, so they are made bytes once a view, whatever the number of
+Membership and loads are the same for all workers, so they are encoded once a view, whatever the number of
 workers. What differs, the requests of the others, is a small message of its own.
 """
 
@@ -55,14 +55,14 @@ _MOST_AGE_SECONDS: Final = 0.25
 """Of encoded bytes: the ages in older ones are too small."""
 _PICK_ROWS: Final = rows_of(PICK_SIGNALS)
 MAX_WORKERS: Final = 512
-"""Streams of workers, those included that have not said who they are."""
+"""Streams of workers, with those that have not sent a hello."""
 MAX_NAME: Final = 256
 WHOLE_BYTES: Final = 16 * 1024
 """A message of no more is read at once; a larger one, which can only be a report, in parts."""
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Of all reports that are being read in parts: of 10,000 endpoints they have some 700 KB."""
 MOST_MISSED: Final = 1024
-"""Missed requests that are told at once; of more, the newest."""
+"""Missed requests that are sent at once; of more, the newest."""
 
 
 class Broadcast:
@@ -116,7 +116,7 @@ class Broadcast:
 
 
 class MissedLog:
-    """The newest missed requests, which each worker is told once; I/O-free."""
+    """The newest missed requests, which each worker receives once; I/O-free."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -133,7 +133,7 @@ class MissedLog:
 
 
 class WorkerStream:
-    """What one worker has been told; I/O-free."""
+    """What one worker has received; I/O-free."""
 
     def __init__(self, broadcast: Broadcast, log: MissedLog) -> None:
         self.worker: str | None = None
@@ -161,7 +161,7 @@ class WorkerStream:
             raise PeerError(f"unexpected {kind or 'empty message'}")
 
     def updates(self, view: FleetView, store: FleetStore, now: float) -> list[bytes]:
-        """What the worker must be told of a view: serialised `FleetUpdate`s."""
+        """Return what a view changes for the worker: serialised `FleetUpdate`s."""
         messages = []
         broadcast = self._broadcast
         broadcast.take(view)
@@ -176,7 +176,7 @@ class WorkerStream:
         return messages
 
     def in_flight(self, store: FleetStore) -> list[bytes]:
-        """What it must be told of the others' requests, of the endpoints that it has been told."""
+        """Return the changed counts of the others' requests, for the membership that it has."""
         if self._membership is None:
             return []
         before, elsewhere = self._elsewhere or {}, store.in_flight(except_worker=self.worker or "")
@@ -186,7 +186,7 @@ class WorkerStream:
         return [encode_in_flight(elsewhere, self._membership).SerializeToString()]
 
     def missed(self) -> list[bytes]:
-        """What it must be told of missed requests."""
+        """Return the missed requests that it has not received."""
         missed, self._missed = self._log.since(self._missed), self._log.total
         return [encode_missed(missed).SerializeToString()] if missed else []
 
@@ -208,7 +208,7 @@ class ControlService:
         self._reported = Pulse()
         self._serial = 0
         self._workers = Gauge("warmroute_workers", "ext_proc workers that follow", registry=registry)
-        self._refused = Counter(
+        self._protocol_errors = Counter(
             "warmroute_worker_protocol_errors_total",
             "Worker streams ended because of what they sent",
             registry=registry,
@@ -233,7 +233,7 @@ class ControlService:
             async for update in self._follow(request_iterator, context):
                 yield update
         except (PeerError, DecodeError) as error:
-            self._refused.inc()
+            self._protocol_errors.inc()
             status = grpc.StatusCode.INVALID_ARGUMENT, str(error)
         except Exception:  # the one edge: a fault of ours ends this stream, never the others
             self._faults.inc()
@@ -269,26 +269,26 @@ class ControlService:
                 yield update
             await reader
         finally:
-            # First what must not be left out, whatever the reader ended with.
+            # First what must happen, whatever the reader ended with.
             reader.cancel()
             self._streams.discard(key)
             self._workers.set(len(self._streams))
             self._store.forget_worker(key)
-            self._tell_soon()
+            self._schedule_counts()
             logger.info("worker %s has left", key)
             await asyncio.gather(reader, return_exceptions=True)
             del reader  # Its error has this frame.
 
     async def _updates(self, stream: WorkerStream, reader: asyncio.Task[None]) -> AsyncIterator[bytes]:
-        told, beats = None, 0
+        sent, beats = None, 0
         while not reader.done():
             view = self._store.view
-            if view is not None and view is not told:
-                told, beats = view, self._reported.beats
+            if view is not None and view is not sent:
+                sent, beats = view, self._reported.beats
                 for update in (*stream.updates(view, self._store, self._clock()), *stream.missed()):
                     yield update
                 continue
-            change = asyncio.create_task(self._store.changed(told))
+            change = asyncio.create_task(self._store.changed(sent))
             report = asyncio.create_task(self._reported.beyond(beats))
             try:
                 await asyncio.wait((change, report, reader), return_when=asyncio.FIRST_COMPLETED)
@@ -304,7 +304,7 @@ class ControlService:
         async for message in messages:
             await self._take(stream, message)
             if len(self._streams) > 1:
-                self._tell_soon()
+                self._schedule_counts()
 
     async def _take(self, stream: WorkerStream, message: bytes) -> None:
         """Take a message, by turns.
@@ -337,13 +337,13 @@ class ControlService:
         self._store.report(stream.worker, traffic)
 
     def _take_missed(self, missed: Missed) -> None:
-        """Tell the workers, if there are any, as soon as that is worth it."""
+        """Send it to the workers, if there are any, soon."""
         if self._streams:
             self._missed.add(missed)
-            self._reported.hear(LEAST_APART_SECONDS)
+            self._reported.schedule(LEAST_APART_SECONDS)
 
-    def _tell_soon(self) -> None:
-        """See to it that workers hear of changed counts, without waiting for a tick."""
+    def _schedule_counts(self) -> None:
+        """Send changed counts to workers without waiting for a tick."""
         view = self._store.view
         if view is not None:
-            self._reported.hear(apart_seconds(len(view.membership.addresses), len(self._streams)))
+            self._reported.schedule(apart_seconds(len(view.membership.addresses), len(self._streams)))

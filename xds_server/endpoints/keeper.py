@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings, PoolSettings, Settings
+    from xds_server.access_log.finished import Finished
     from xds_server.endpoints.factory import Factory
-    from xds_server.signals.passive.finished import Finished
     from xds_server.tls.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Membership
     from fleet.settings import PoolSettings, Settings
+    from xds_server.access_log.finished import Finished
     from xds_server.http2.standing import Question
-    from xds_server.signals.passive.finished import Finished
     from xds_server.tls.engine_tls import EngineTls
 
 logger = logging.getLogger(__name__)

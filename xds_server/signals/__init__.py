@@ -1,1 +1,1 @@
-"""One file a source of signals; each yields a Load."""
+"""Sources of signals, each with a table or columns, and what joins them."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import SignalSettings
     from fleet.store import Traffic
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
     from xds_server.signals.passive.lenient import Lenient
     from xds_server.signals.passive.served import Recent, ServedColumns
     from xds_server.signals.rows import BoolArray, FloatArray

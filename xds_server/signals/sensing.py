@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from xds_server.access_log.service import AccessLogService
 from xds_server.signals.gpu.dcgm import DcgmPoller
 from xds_server.signals.gpu.report_service import GpuReportService
 from xds_server.signals.gpu.reports import GpuBoard
 from xds_server.signals.gpu.view import gpu_view
 from xds_server.signals.join import SignalJoiner, Sources
-from xds_server.signals.passive.access_log import AccessLogService
 from xds_server.signals.passive.lenient import lenient_of
 from xds_server.signals.scrape.scraper import Scraper
 from xds_server.skew.watch import SkewWatch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
     from fleet.signals import SignalTable
     from fleet.store import FleetStore
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
     from xds_server.signals.passive.reach import Reach
     from xds_server.tls.engine_tls import EngineTls
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from prometheus_client import CollectorRegistry
 
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 _STREAMED_SHARE: Final = 0.98
 """A first byte later than this share of the whole duration is that of an answer in one piece."""

@@ -25,12 +25,12 @@ def repair(scores: npt.ArrayLike) -> FloatArray:
     NaN, infinite and negative numbers are no scores; without any score all are equal. The result is scaled
     so that the highest is 1, hence sums of it cannot overflow.
     """
-    given = np.asarray(scores, dtype=np.float64)
-    good = np.isfinite(given) & (given >= 0)
-    highest = given[good].max(initial=0.0)
+    numbers = np.asarray(scores, dtype=np.float64)
+    good = np.isfinite(numbers) & (numbers >= 0)
+    highest = numbers[good].max(initial=0.0)
     if highest <= 0:
-        return np.ones_like(given)
-    scaled = np.divide(given, highest, out=np.zeros_like(given), where=good)
+        return np.ones_like(numbers)
+    scaled = np.divide(numbers, highest, out=np.zeros_like(numbers), where=good)
     repaired: FloatArray = np.where(good, scaled, scaled[good].mean())
     return repaired
 

@@ -25,7 +25,7 @@ _SLOWER: Final = 3.0
 _RETURN: Final = 0.02
 """A rise by more, from below the zone or after a drop, is a return."""
 _FADE_PER_SECOND: Final = 0.05
-"""What falls no faster is no drop: a figure that fades where nothing is sent, and is seen anew, does not
+"""What falls no faster is no drop: a figure that fades where nothing is sent, and is read again, does not
 flap."""
 
 
@@ -49,15 +49,15 @@ class Peaks:
         if addresses != self._addresses:
             self._align(addresses, values)
         if values.max(initial=0.0) <= zone and self._state[0].max(initial=0.0) <= zone:
-            # Below the zone nothing is held; what is remembered fades at the next step that matters.
+            # Below the zone nothing stays up; what is remembered fades at the next step that matters.
             self._state[:2] = self._state[4] = values
             return values
         elapsed = max(0.0, now - self._stepped_at)
         self._stepped_at = now
-        held, least, returns, since, last, dropped = self._state
+        level, least, returns, since, last, dropped = self._state
         returns = returns * exp(-elapsed / _FORGET_SECONDS)
         since = since + elapsed
-        up = values >= held
+        up = values >= level
         dropped = np.where(last - values > _RETURN + _FADE_PER_SECOND * elapsed, 1.0, dropped)
         left_before = (least <= zone) | (dropped > 0)
         back = up & (values > zone) & left_before & (values - least > _RETURN)
@@ -66,17 +66,17 @@ class Peaks:
         if release_seconds > 0:
             # Slower too, so that the next return is a small step.
             left = np.exp(-elapsed / (release_seconds * np.maximum(1.0, _SLOWER * (returns - 1.0))))
-            fallen = np.where(since >= hold, values + (held - values) * left, held)
+            fallen = np.where(since >= hold, values + (level - values) * left, level)
         else:
             fallen = values
-        held = np.where(up, values, fallen)
-        least = np.where(back, held, np.minimum(least, held))
+        level = np.where(up, values, fallen)
+        least = np.where(back, level, np.minimum(least, level))
         since, dropped = np.where(up, 0.0, since), np.where(back, 0.0, dropped)
-        self._state = np.array([held, least, returns, since, values, dropped])
-        return held
+        self._state = np.array([level, least, returns, since, values, dropped])
+        return level
 
     def _align(self, addresses: tuple[str, ...], values: FloatArray) -> None:
-        """Keep what is held of those who stay; the others begin with their values."""
+        """Keep the levels of those that stay; the others begin with their values."""
         rows = {address: row for row, address in enumerate(self._addresses)}
         index = np.array([rows.get(address, -1) for address in addresses], dtype=np.intp)
         none = np.zeros(values.size)

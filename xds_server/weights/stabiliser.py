@@ -34,7 +34,7 @@ _GREAT: Final = 0.25
 """A change of the silent zone's factor that is not waited with."""
 _NEAR: Final = 0.01
 _TELLING: Final = 2.0
-"""Time constants of smoothing over which noise is told from a change."""
+"""Time constants of smoothing over which noise is distinguished from a change."""
 _SURE: Final = 0.6
 """The tracking signal from which on a change is sure."""
 _SLOWEST: Final = 4.0
@@ -130,7 +130,7 @@ class Stabiliser:
         return self.settings.dead_band_ratio / 2.0
 
     def _align(self, addresses: tuple[str, ...], now: float) -> bool:
-        """Bring what is held into the order of `addresses`; return whether nobody of before is left.
+        """Bring the state into the order of `addresses`; return whether nobody of before is left.
 
         Those who left leave their share to all others; those who join start at the mean, whatever they
         report: an engine that has just come up has the best numbers of all.
@@ -143,10 +143,10 @@ class Stabiliser:
         fresh = not stayed.any()
         same = self._load.size == len(addresses) and bool(stayed.all())
 
-        def moved(held: FloatArray, newcomers: float) -> FloatArray:
+        def moved(before: FloatArray, newcomers: float) -> FloatArray:
             if fresh:
                 return np.full(len(addresses), newcomers)
-            return np.where(stayed, held[index], newcomers)
+            return np.where(stayed, before[index], newcomers)
 
         mean = 0.0 if fresh else float(self._load[index[stayed]].mean())
         self._load = to_shares(moved(self._load, mean))
@@ -216,13 +216,13 @@ class Stabiliser:
         great = np.abs(zone - self._zone) > _GREAT
         self._struck = (faults < 1.0) | (great & (zone < self._zone))
         self._zone = self._slewed(self._zone, np.where(great, zone, smoothed), elapsed)
-        wanted = self._zone * faults
-        self._factors = self._slewed(self._factors, wanted, elapsed)
+        target = self._zone * faults
+        self._factors = self._slewed(self._factors, target, elapsed)
         return bool((np.abs(self._factors - zone * faults) < _NEAR).all())
 
-    def _slewed(self, before: FloatArray, wanted: FloatArray, elapsed: float) -> FloatArray:
+    def _slewed(self, before: FloatArray, target: FloatArray, elapsed: float) -> FloatArray:
         fastest = np.maximum(before, self.settings.floor_share) * self._rise(elapsed)
-        return np.minimum(wanted, np.maximum(fastest, _LEAST))
+        return np.minimum(target, np.maximum(fastest, _LEAST))
 
     def _alpha(self, elapsed: npt.ArrayLike) -> FloatArray:
         tau = self.settings.smoothing_seconds

@@ -71,20 +71,20 @@ class Topology:
         if not places.zones.size:
             return np.ones(0)
         settings = self._settings
-        found = np.full(places.zones.shape, _UNKNOWN)
+        result = np.full(places.zones.shape, _UNKNOWN)
         if client.sub_zone:
             apart = (places.sub_zones != client.sub_zone) & (places.sub_zones != "")
-            found = np.where(apart, settings.same_zone, found)
-            found[places.sub_zones == client.sub_zone] = settings.same_sub_zone
+            result = np.where(apart, settings.same_zone, result)
+            result[places.sub_zones == client.sub_zone] = settings.same_sub_zone
         if client.zone:
             apart = (places.zones != client.zone) & (places.zones != "")
-            found = np.where(apart, settings.same_region, found)
+            result = np.where(apart, settings.same_region, result)
         if client.region:
             apart = (places.regions != client.region) & (places.regions != "")
-            found = np.where(apart, settings.elsewhere, found)
+            result = np.where(apart, settings.elsewhere, result)
         for sub_zone, factor in self._links.get(client.sub_zone, {}).items():
-            found[places.sub_zones == sub_zone] = factor
-        return found
+            result[places.sub_zones == sub_zone] = factor
+        return result
 
 
 def nearer_weighs_more(weights: npt.NDArray[np.int64], factors: FloatArray) -> npt.NDArray[np.int64]:

@@ -1,1 +1,1 @@
-"""Signals from Envoy's access log: what requests met."""
+"""Signals of finished requests: latency, faults, trust, hangs."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fleet.settings import PoolSettings, Settings
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 _RETRIED_4XX: Final = frozenset(
     ("retriable-4xx", "retriable-status-codes", "retriable-headers", "envoy-ratelimited")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from fleet.names import METADATA_PROMPT, METADATA_REQUEST, METADATA_SERIAL
 from fleet.store import Missed
-from xds_server.signals.passive.finished import HOST_FLAGS
+from xds_server.access_log.finished import HOST_FLAGS
 
 if TYPE_CHECKING:
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 
 def missed_of(finished: Finished) -> Missed | None:

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.passive.finished import HOST_FLAGS
+from xds_server.access_log.finished import HOST_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 TRIES: Final = 2
 """In a row without a connection: packets may be lost, and of an engine that is slow to accept one comes

@@ -28,7 +28,7 @@ from xds_server.signals.rows import FloatArray, IntArray, relaid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 WINDOW_SECONDS: Final = 10.0
 """Time constant with which answers fade."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from xds_server.signals.passive.finished import HOST_FLAGS, SWITCHED, Finished
+from xds_server.access_log.finished import HOST_FLAGS, SWITCHED, Finished
 from xds_server.signals.passive.lenient import BLAMING, Lenient
 from xds_server.signals.passive.log_histogram import FleetHistogram
 from xds_server.signals.rows import FloatArray, IntArray, relaid

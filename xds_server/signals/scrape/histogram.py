@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
 _STEPS: Final = 10
-"""Snapshots held per window: memory stays the same however often one scrapes, and a window is at most a
+"""Snapshots kept per window: memory stays the same however often one scrapes, and a window is at most a
 tenth longer than asked for."""
 _FINE_STEPS: Final = 30
 """The same of histograms, whose quantiles look at the newest slices first: at 30 s, a slice is a second."""
@@ -81,8 +81,8 @@ class CounterWindow:
 
     def deltas(self, now: float) -> list[float] | None:
         """Growth of each value over the window; None when the newest observation is a window old."""
-        held = self.growth(now)
-        return None if held is None else held.deltas
+        growth = self.growth(now)
+        return None if growth is None else growth.deltas
 
     def growth(self, now: float, enough: float = inf) -> Growth | None:
         """Growth of each value, and over how long; None when the newest observation is a window old.
@@ -124,13 +124,13 @@ class HistogramWindow:
         under load the answer is a second or two old, and what an engine did before counts only while little
         else is known.
         """
-        held = self._window.growth(now, ENOUGH_OBSERVATIONS if q > 0.5 else ENOUGH_FOR_MEDIAN)
-        return None if held is None else bucket_quantile(q, self._bounds, held.deltas)
+        growth = self._window.growth(now, ENOUGH_OBSERVATIONS if q > 0.5 else ENOUGH_FOR_MEDIAN)
+        return None if growth is None else bucket_quantile(q, self._bounds, growth.deltas)
 
     def variance(self, now: float) -> float | None:
         """Variance of all observations in the window, by `bucket_variance`; None without any."""
-        held = self._window.growth(now)
-        return None if held is None else bucket_variance(self._bounds, held.deltas)
+        growth = self._window.growth(now)
+        return None if growth is None else bucket_variance(self._bounds, growth.deltas)
 
 
 def bucket_quantile(q: float, bounds: Sequence[float], counts: Sequence[float]) -> float | None:

@@ -47,9 +47,9 @@ def read_slots(page: bytes) -> Mapping[str, float | None]:
     # A slot that never worked tells no tokens; one that works must.
     used = [_tokens(slot) for slot in slots if slot.is_processing]
     known = [tokens for tokens in used if tokens is not None]
-    told = capacity > 0 and len(known) == len(used)
+    complete = capacity > 0 and len(known) == len(used)
     return {
-        "memory_used_ratio": min(sum(known) / capacity, 1.0) if told else None,
+        "memory_used_ratio": min(sum(known) / capacity, 1.0) if complete else None,
         "kv_capacity_tokens": capacity or None,
         "batch_limit": len(slots) or None,
     }

@@ -1,4 +1,4 @@
-"""A lean reader of Prometheus and OpenMetrics text: only the wanted lines of a page are looked into.
+"""A lean reader of Prometheus and OpenMetrics text: only the lines of known metrics are looked into.
 
 Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and OpenMetrics 1.0. Comment lines
 (`# HELP`, `# TYPE`, `# EOF`) carry nothing that a reader of known names needs.
@@ -20,15 +20,12 @@ from fleet.errors import PeerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_WANTED_LINES: Final = 8192
+MAX_READ_LINES: Final = 8192
 """Of a page; one engine's has some sixty. More are none that a server of many engines has, and each costs
 memory and Python's lock."""
 _MAX_LINE_BYTES: Final = 16_384
 _SLICE_BYTES: Final = 65_536
 """A regular expression holds Python's lock until its end: it gets so much of a page at once."""
-
-_SUFFIXES: Final = ("", "_total", "_bucket", "_sum", "_count")
-"""What a family's samples may be called. `_created` is missing on purpose: it is a time, not a count."""
 
 _NAME: Final = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*+")
 # Possessive quantifiers: a hostile page costs time linear in its length, never more.
@@ -74,39 +71,11 @@ class Lines(NamedTuple):
     """Lines that begin with a wanted name and cannot be read; unwanted lines are not looked into."""
 
 
-class Sample(NamedTuple):
-    """One line: the full sample name (suffix included), its labels, its value (may be NaN or infinite)."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-
-
-class Page(NamedTuple):
-    """The wanted samples in the order of the page, and how many wanted lines cannot be read."""
-
-    samples: list[Sample]
-    malformed_lines: int
-
-
-def read_samples(page: bytes, wanted: frozenset[str]) -> Page:
-    """Read one page by itself: `x` takes `x_total`, `x_bucket`, `x_sum`, `x_count` too, never `x_created`."""
-    names = frozenset(name + suffix for name in wanted for suffix in _SUFFIXES)
-    lines = PageReader(names).read(page)
-    return Page(
-        [
-            Sample(series.name, series.labels, value)
-            for series, value in zip(lines.series, lines.values, strict=True)
-        ],
-        lines.malformed_lines,
-    )
-
-
 class PageReader:
-    """Reads one endpoint's pages, one after the other. `wanted` are full sample names."""
+    """Reads one endpoint's pages, one after the other. `names` are full sample names."""
 
-    def __init__(self, wanted: frozenset[str]) -> None:
-        self._pattern = _compiled(wanted)
+    def __init__(self, names: frozenset[str]) -> None:
+        self._pattern = _compiled(names)
         self._heads: tuple[bytes, ...] = ()
         self._series: tuple[Series, ...] = ()
 
@@ -117,31 +86,31 @@ class PageReader:
             PageError: there are too many.
         """
         page = b"\n" + page
-        found = []
+        lines = []
         for begin, end in _slices(page):
-            found += self._pattern.findall(page, begin, end)
-            if len(found) > MAX_WANTED_LINES:
-                raise PageError(f"more than {MAX_WANTED_LINES} lines of metrics that are read")
-        if not found:
+            lines += self._pattern.findall(page, begin, end)
+            if len(lines) > MAX_READ_LINES:
+                raise PageError(f"more than {MAX_READ_LINES} lines of metrics that are read")
+        if not lines:
             self._heads = self._series = ()
             return Lines((), [], 0)
-        heads, numbers, rests = zip(*found, strict=True)
+        heads, numbers, rests = zip(*lines, strict=True)
         if heads == self._heads and not any(rests) and all(numbers):
             try:
                 return Lines(self._series, list(map(float, numbers)), 0)
             except ValueError:
                 pass  # the way below finds out which line it is
-        return self._read_anew(page, heads)
+        return self._read_all(page, heads)
 
-    def _read_anew(self, page: bytes, heads: tuple[bytes, ...]) -> Lines:
+    def _read_all(self, page: bytes, heads: tuple[bytes, ...]) -> Lines:
         series: list[Series] = []
         values: list[float] = []
         malformed = 0
         plain = True
         matches = (self._pattern.finditer(page, begin, end) for begin, end in _slices(page))
-        for found in chain.from_iterable(matches):
-            sample = _read_line(found[0][1:])
-            plain = plain and not found[3]
+        for match in chain.from_iterable(matches):
+            sample = _read_line(match[0][1:])
+            plain = plain and not match[3]
             if sample is None:
                 malformed += 1
             else:
@@ -164,8 +133,8 @@ def _slices(page: bytes) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=64)
-def _compiled(wanted: frozenset[str]) -> re.Pattern[bytes]:
-    return re.compile(rb"\n(" + _any_of(sorted(name.encode() for name in wanted)) + _PLAIN)
+def _compiled(names: frozenset[str]) -> re.Pattern[bytes]:
+    return re.compile(rb"\n(" + _any_of(sorted(name.encode() for name in names)) + _PLAIN)
 
 
 def _any_of(names: list[bytes]) -> bytes:
@@ -211,4 +180,4 @@ def _unescaped(raw: bytes) -> str:
     text = raw.decode(errors="replace")
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(lambda found: {"n": "\n"}.get(found[1], found[1]), text)
+    return _ESCAPE.sub(lambda match: {"n": "\n"}.get(match[1], match[1]), text)

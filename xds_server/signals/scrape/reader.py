@@ -63,15 +63,15 @@ class TableReader:
             if page is not None:
                 return self._table.read_beside(page)
             if not self._read_before:
-                return {}  # who found out the kind from this very page could not ask yet
-            told = "does not answer"
+                return {}  # The kind was found out from this very page: nobody could ask for the other yet.
+            fault = "does not answer"
         except ValueError:
-            told = "cannot be read"
-        self._warn_once(self._table.beside, f"its page {self._table.beside} {told}")
+            fault = "cannot be read"
+        self._warn_once(self._table.beside, f"its page {self._table.beside} {fault}")
         return {}
 
     def _warn(self, values: Mapping[str, float | None]) -> None:
-        """Tell once what the page lacks.
+        """Log once what the page lacks.
 
         Some metrics come with the first request, so they are missed only in an engine that has worked.
         """
@@ -103,7 +103,7 @@ class _Source:
     def __init__(self, table: Table, window_seconds: float) -> None:
         self._table = table
         self._window_seconds = window_seconds
-        self._pages = PageReader(table.wanted)
+        self._pages = PageReader(table.names)
         self._lines: Lines | None = None
         self._series: tuple[Series, ...] = ()
         self.layouts = 0
@@ -139,15 +139,15 @@ class _Source:
         self._observed.clear()
         return lines.malformed_lines
 
-    def series(self, wanted: Metric) -> list[Series]:
+    def series(self, of: Metric) -> list[Series]:
         """Series of a metric."""
-        return [self._series[place] for place in self._where(wanted)]
+        return [self._series[place] for place in self._where(of)]
 
-    def values(self, wanted: Metric) -> list[float]:
+    def values(self, of: Metric) -> list[float]:
         """Values of a metric's series."""
         assert self._lines is not None
         values = self._lines.values
-        return [values[place] for place in self._where(wanted)]
+        return [values[place] for place in self._where(of)]
 
     def growth(self, metrics: tuple[Metric, ...]) -> Growth | None:
         """Growth of each metric's sum over the window."""
@@ -192,19 +192,19 @@ class _Source:
             window.observe(counts, self._now, (self._process, self._identity(buckets)))
         return window
 
-    def _where(self, wanted: Metric) -> tuple[int, ...]:
-        places = self._places.get(wanted)
+    def _where(self, of: Metric) -> tuple[int, ...]:
+        places = self._places.get(of)
         if places is None:
-            places = self._places[wanted] = tuple(_find(wanted, self._series, self._table))
+            places = self._places[of] = tuple(_find(of, self._series, self._table))
         return places
 
-    def _identity(self, wanted: Metric) -> frozenset[Hashable]:
+    def _identity(self, of: Metric) -> frozenset[Hashable]:
         """What was added up: when an engine's series comes or goes, a sum's jump is no growth."""
-        if wanted not in self._identities:
-            self._identities[wanted] = frozenset(
-                (series.name, _labels_but(series, ("le",))) for series in self.series(wanted)
+        if of not in self._identities:
+            self._identities[of] = frozenset(
+                (series.name, _labels_but(series, ("le",))) for series in self.series(of)
             )
-        return self._identities[wanted]
+        return self._identities[of]
 
     def _bounds_of(self, buckets: Metric) -> tuple[float, ...]:
         if buckets not in self._bounds:
@@ -212,16 +212,16 @@ class _Source:
         return self._bounds[buckets]
 
 
-def _find(wanted: Metric, page: Sequence[Series], table: Table) -> list[int]:
+def _find(of: Metric, page: Sequence[Series], table: Table) -> list[int]:
     """Places of a metric's series on a page, without those that repeat or part others.
 
-    A series that stands there twice counts once, as told last: a sum would double it.
+    A series that stands there twice counts once, with its last value: a sum would double it.
     """
-    for name in wanted.names:
+    for name in of.names:
         places = [
             place
             for place, series in enumerate(page)
-            if series.name == name and all(series.labels.get(key) == value for key, value in wanted.only)
+            if series.name == name and all(series.labels.get(key) == value for key, value in of.only)
         ]
         if places:
             break

@@ -29,7 +29,7 @@ class _Rule:
         raise NotImplementedError
 
     def missing(self, source: Source) -> list[Metric]:
-        return [wanted for wanted in self.metrics if not source.values(wanted)]
+        return [each for each in self.metrics if not source.values(each)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +134,15 @@ class HighestShare(_OfTwo):
 
 
 @dataclass(frozen=True, slots=True)
-class Told(_OfOne):
-    """What the labels of each series tell, summed; NaN from one of them makes the sum unknown."""
+class OfLabels(_OfOne):
+    """A number out of the labels of each series, summed; NaN from one of them makes the sum unknown."""
 
-    told: Callable[[Mapping[str, str]], float]
+    number: Callable[[Mapping[str, str]], float]
 
     def read(self, source: Source) -> float | None:
         """Return the sum; unknown unless it is above 0."""
-        told = sum(self.told(series.labels) for series in source.series(self.of))
-        return told if told > 0 else None
+        number = sum(self.number(series.labels) for series in source.series(self.of))
+        return number if number > 0 else None
 
 
 class _OfMany(_Rule):
@@ -157,7 +157,7 @@ class _OfMany(_Rule):
 
 
 class Moving(_OfMany):
-    """Sum of whatever there is of the metrics: whether it moves is all that it tells."""
+    """Sum of whatever there is of the metrics: only its movement has a meaning."""
 
     __slots__ = ()
 

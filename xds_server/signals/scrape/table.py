@@ -1,4 +1,4 @@
-"""What an engine's metrics mean, as a table: each of a load's fields and the rule that reads it.
+"""What an engine's metrics mean, as a table: each of its signals and the rule that reads it.
 
 Each kind of engine has its table in a file beside this one (`vllm.py` and neighbours); `reader.py` applies
 it. An endpoint may export several series of one metric (data-parallel engines, ranks, label values): the
@@ -40,13 +40,13 @@ def metric(*names: str, **only: str) -> Metric:
 
 
 class Source(Protocol):
-    """One page, and what the pages before it told."""
+    """One page, and windows over the pages before it."""
 
-    def series(self, wanted: Metric) -> Sequence[Series]:
+    def series(self, of: Metric) -> Sequence[Series]:
         """Series of a metric; empty when the page has none."""
         ...
 
-    def values(self, wanted: Metric) -> list[float]:
+    def values(self, of: Metric) -> list[float]:
         """Their values."""
         ...
 
@@ -64,7 +64,7 @@ class Source(Protocol):
 
 
 class Rule(Protocol):
-    """How a field is read from a page."""
+    """How a signal is read from a page."""
 
     @property
     def late(self) -> bool:
@@ -81,7 +81,7 @@ class Rule(Protocol):
         ...
 
     def read(self, source: Source) -> float | None:
-        """Return the field's value; None is unknown."""
+        """Return the signal's value; None is unknown."""
         ...
 
 
@@ -92,7 +92,7 @@ class Table:
     marks: tuple[str, ...]
     """What lines of its pages begin with, and other kinds' do not."""
     fields: Mapping[str, Rule]
-    """A load's field to the rule that reads it."""
+    """A signal to the rule that reads it."""
     optional: frozenset[str] = frozenset()
     """Fields that only some versions or switches of the engine tell: no warning when they are missing."""
     repeated_by: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Table:
     """
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def names(self) -> frozenset[str]:
         """Full names of the samples that are read."""
         return frozenset(
             name for rule in self.fields.values() for each in rule.metrics for name in each.names

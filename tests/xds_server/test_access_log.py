@@ -21,11 +21,13 @@ from fleet.names import (
 )
 from fleet.service.turns import Turns
 from fleet.wire_fields import fields
-from xds_server.signals.passive import access_log, log_batches, log_mend
-from xds_server.signals.passive.access_log import AccessLogService
-from xds_server.signals.passive.finished import Finished
-from xds_server.signals.passive.log_batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
-from xds_server.signals.passive.log_entry import MOST_ATTEMPTS, finished_of
+from xds_server.access_log import batches as log_batches
+from xds_server.access_log import mend as log_mend
+from xds_server.access_log import service as access_log
+from xds_server.access_log.batches import MAX_ENTRY_BYTES, MAX_FIELDS, PORTION, batches_of
+from xds_server.access_log.entry import MOST_ATTEMPTS, finished_of
+from xds_server.access_log.finished import Finished
+from xds_server.access_log.service import AccessLogService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -18,15 +18,15 @@ from prometheus_client import Counter, Gauge
 
 from fleet.names import ACCESS_LOG_NAME
 from fleet.service.turns import Turns
-from xds_server.signals.passive.log_batches import batches_of, log_name
-from xds_server.signals.passive.log_entry import finished_of
+from xds_server.access_log.batches import batches_of, log_name
+from xds_server.access_log.entry import finished_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from prometheus_client import CollectorRegistry
 
-    from xds_server.signals.passive.finished import Finished
+    from xds_server.access_log.finished import Finished
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.envoy_api.service.accesslog.v3 import als_pb2
 from fleet.wire_fields import fields, sized
-from xds_server.signals.passive.log_mend import read_or_mended
+from xds_server.access_log.mend import read_or_mended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

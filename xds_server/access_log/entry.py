@@ -15,7 +15,7 @@ from fleet.names import (
     WEBSOCKET_ROUTE,
     pool_of,
 )
-from xds_server.signals.passive.finished import Finished
+from xds_server.access_log.finished import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""What requests met: Envoys' access log."""
