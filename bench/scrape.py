@@ -48,9 +48,9 @@ class ReferenceReader:
     """Reads the product's lines by prometheus_client's parser, and makes less of them than the product."""
 
     malformed_lines = 0
-    beside = ""
+    second_page = ""
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
+    def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Gather the wanted samples; the queue shows that they were read."""
         told: dict[str, list[float]] = {}
         for family in text_string_to_metric_families(page.decode()):
@@ -64,9 +64,9 @@ class NoReader:
     """Leaves the page alone."""
 
     malformed_lines = 0
-    beside = ""
+    second_page = ""
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
+    def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Tell that a page came."""
         return {"queue_depth": 0.0}
 

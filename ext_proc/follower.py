@@ -47,7 +47,7 @@ _TLS: Final = {
     "name": "tls.workers.server_name",
 }
 TRIES_IN_VAIN: Final = 5
-"""After so many in a row, some seconds, xds_server is missed: one that starts beside us is there by then."""
+"""After so many in a row, some seconds, a missing xds_server is logged: one that starts with us is there."""
 
 
 class Following:

@@ -18,7 +18,7 @@ def memory_that_counts(
     """Return the share in use of the KV cache, of the GPU's memory (`gpu`), or the higher one (`highest`).
 
     NaN is unknown. Engines reserve most of a GPU's memory when they start, so it stands for nothing that an
-    engine does not tell of its KV cache.
+    engine does not show of its KV cache.
     """
     if chosen == "gpu":
         return gpu

@@ -164,7 +164,7 @@ class SignalTable:
 
     @classmethod
     def unknown(cls, addresses: tuple[str, ...]) -> Self:
-        """Return the table of which nothing is known."""
+        """Return a table in which nothing is known."""
         shape = len(SIGNALS), len(addresses)
         values = np.full(shape, nan)
         return cls(addresses, values, values, np.zeros(shape, np.uint8))
@@ -184,7 +184,7 @@ class SignalTable:
         return column
 
     def known(self, column: int) -> dict[str, float]:
-        """Return the known signals of one endpoint by name, for those who show them."""
+        """Return the known signals of one endpoint by name, to be shown."""
         numbers = self.values[:, column].tolist()
         return {name: value for name, value in zip(SIGNALS, numbers, strict=True) if value == value}
 

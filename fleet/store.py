@@ -77,7 +77,7 @@ class Missed(NamedTuple):
 
 
 class FleetStore:
-    """Holds the newest view and every worker's newest traffic; wakes those who wait for a change.
+    """Holds the newest view and every worker's newest traffic; wakes the tasks that wait for a change.
 
     Missed requests pass through to the listeners and are not kept.
 
@@ -98,7 +98,7 @@ class FleetStore:
         return self._view
 
     def publish(self, view: FleetView) -> None:
-        """Swap the view and wake everyone in `changed`."""
+        """Swap the view and wake every task in `changed`."""
         self._view = view
         self._changed.set()
         self._changed = asyncio.Event()

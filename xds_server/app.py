@@ -275,7 +275,7 @@ class XdsServer:
         signals = self._sensing.signals(roster.active, now, self._weigher.in_use)
         yield
         if self._weigher.restored:
-            self._weigher.heard(self._sensing.scraper.answering())
+            self._weigher.on_answers(self._sensing.scraper.answering())
         times.collected()
         overrides = self._operators.overrides()
         update = self._weigher.weigh(roster.active, signals, now, self._keeper.ramp(now), overrides)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.store import FleetView
 
 RESTARTED_BELOW: Final = 0.5
-"""An engine whose counters fell below this share of what they were has begun anew."""
+"""An engine whose counters fell below this share of what they were has restarted."""
 
 
 class ViewSource(Protocol):
@@ -126,7 +126,7 @@ class Pools:
         return naming[0] if len(naming) == 1 else None
 
     def column(self, pool: PoolState) -> DepthColumn:
-        """Return what looks up who of a pool is warm."""
+        """Return the look-up of a pool's warm endpoints."""
         return self._columns[pool.shape.name]
 
     def __iter__(self) -> Iterator[PoolState]:
@@ -153,14 +153,14 @@ class Pools:
             pool.put_off_trial(address, self._clock())
 
     def emptied(self, address: str) -> None:
-        """Hear that an engine has dropped its cache; how much fits into it stays."""
+        """Forget the cache of an engine that has dropped it; how much fits into it stays."""
         if address in self._pool_of:
             self._warmth.forget(address)
             if (limit := self._index_limits.get(address)) is not None:
                 self._warmth.resize(address, limit)
 
     def reconfigure(self, settings: Settings, warmth: Warmth) -> None:
-        """Take over changed settings, and another memory of who is warm if it is another one."""
+        """Take over changed settings, and another `Warmth` if it is another one."""
         self._settings = settings
         if warmth is not self._warmth:
             self._warmth = warmth

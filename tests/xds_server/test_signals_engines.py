@@ -49,12 +49,12 @@ def doubled(page: bytes) -> bytes:
     return counter.sub(twice, page)
 
 
-def after_work(kind: str, page: bytes | None = None, beside: bytes | None = None) -> dict[str, float]:
+def after_work(kind: str, page: bytes | None = None, second: bytes | None = None) -> dict[str, float]:
     """What a reader tells from a page and, two seconds later, the page after as much work again."""
     page = page_of(kind) if page is None else page
     reader = reader_of(kind, ADDRESS, SignalSettings())
-    reader.read(page, 10.0, beside)
-    return reader.read(doubled(page), 12.0, beside)
+    reader.read(page, 10.0, second)
+    return reader.read(doubled(page), 12.0, second)
 
 
 def test_every_kind_of_the_settings_can_be_read() -> None:
@@ -196,7 +196,7 @@ def test_tgi() -> None:
 
 def test_llama_cpp_with_its_slots() -> None:
     """Tokens of idle slots take no place: what they hold is free to be taken."""
-    told = after_work("llama.cpp", beside=SLOTS)
+    told = after_work("llama.cpp", second=SLOTS)
     assert told.pop("progress_total") > 0
     assert told == pytest.approx(
         {
@@ -219,7 +219,7 @@ def test_llama_cpp_with_its_slots() -> None:
 def test_llama_cpp_without_readable_slots_is_read_by_its_page(
     slots: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = after_work("llama.cpp", beside=slots)
+    told = after_work("llama.cpp", second=slots)
     assert told["queue_depth"] == 7
     assert not {"memory_used_ratio", "batch_limit", "kv_capacity_tokens"} & set(told)
     assert len([record for record in caplog.records if "slots" in record.getMessage()]) == 1
@@ -250,11 +250,11 @@ def test_a_kinds_page_is_read_without_a_warning_and_found_by_its_marks(
 ) -> None:
     slots = SLOTS if kind == "llama.cpp" else None
     auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
-    assert auto.beside == ""
+    assert auto.second_page == ""
     auto.read(page_of(kind), 10.0)  # nobody knew yet that there are slots to ask for
     assert auto.kind == kind
-    assert auto.beside == ENGINES[kind].beside
-    assert auto.read(doubled(page_of(kind)), 12.0, slots) == after_work(kind, beside=slots)
+    assert auto.second_page == ENGINES[kind].second_page
+    assert auto.read(doubled(page_of(kind)), 12.0, slots) == after_work(kind, second=slots)
     assert not caplog.records
 
 
@@ -320,7 +320,7 @@ def test_openmetrics_tells_the_same(kind: str) -> None:
     reader = reader_of(kind, ADDRESS, SignalSettings())
     reader.read(as_openmetrics(page_of(kind)), 10.0, SLOTS)
     told = reader.read(as_openmetrics(doubled(page_of(kind))), 12.0, SLOTS)
-    assert told == after_work(kind, beside=SLOTS)
+    assert told == after_work(kind, second=SLOTS)
     assert reader.malformed_lines == 0
 
 
@@ -378,4 +378,4 @@ def test_the_document_tells_which_engine_tells_what() -> None:
         cells = dict(zip(kinds, told.get(field, [""] * len(kinds)), strict=True))
         for kind, table in ENGINES.items():
             known = "" if field not in table.fields else "some" if field in table.optional else "yes"
-            assert cells[kind] == ("slots" if table.beside and field in slots else known), (kind, field)
+            assert cells[kind] == ("slots" if table.second_page and field in slots else known), (kind, field)

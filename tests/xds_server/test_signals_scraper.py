@@ -400,10 +400,10 @@ async def test_one_that_hangs_delays_nobody_else() -> None:
 async def test_a_fault_of_ours_is_counted_and_ends_no_task(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         malformed_lines = 0
-        beside = ""
+        second_page = ""
         reads = 0
 
-        def read(self, page: bytes, now: float, beside: bytes | None) -> Load:
+        def read(self, page: bytes, now: float, second: bytes | None) -> dict[str, float]:
             Broken.reads += 1
             raise KeyError("bug")
 

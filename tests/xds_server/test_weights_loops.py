@@ -218,7 +218,7 @@ def test_at_the_start_and_after_the_last_good_state_nobody_is_neutral() -> None:
     assert weigh(fresh, membership, loads, 0.0).weights["b"] > 1300
     restored = Weigher(WeightSettings(), SignalSettings())
     restored.restore(membership, {"a": 1000, "b": 1000}, (), 0.0)
-    restored.heard({"a", "b"})
+    restored.on_answers({"a", "b"})
     for tick in range(40):
         held = {name: Load(memory_used_ratio=load.memory_used_ratio) for name, load in loads.items()}
         update = weigh(restored, membership, held, tick * TICK)

@@ -104,7 +104,7 @@ def test_without_a_word_from_engines_weights_and_marks_are_the_saved_ones() -> N
 def test_once_an_engine_answers_weights_move_on_from_the_saved_ones() -> None:
     weigher = restored(unhealthy="a")
     weigh(weigher, members("ab"), {}, 1.0)
-    weigher.heard({"b"})
+    weigher.on_answers({"b"})
     assert weigher.restored == frozenset()
     update = weigh(weigher, members("ab"), loads("ab", 1.25), 1.25)
     assert (dict(update.weights), update.unhealthy) == (SAVED, frozenset())
@@ -116,7 +116,7 @@ def test_once_an_engine_answers_weights_move_on_from_the_saved_ones() -> None:
 def test_a_restart_pushes_nothing_when_the_loads_are_as_before() -> None:
     """The saved weights are in force: what differs by less than the dead band moves nothing."""
     weigher = restored({"a": 1000, "b": 1000})
-    weigher.heard("ab")
+    weigher.on_answers("ab")
     now = 0.5
     first = weigh(weigher, members("ab"), loads("a", now, 0.50) | loads("b", now, 0.51), now)
     assert dict(first.weights) == {"a": 1000, "b": 1000}

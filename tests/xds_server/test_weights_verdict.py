@@ -103,7 +103,7 @@ def test_an_override_outlasts_other_changes_and_the_last_good_state_bears_it() -
     assert given.verdicts()["a"].reason == "last good state"
     assert given.verdicts()["a"].score is None
     assert dict(weigh(given, POOLS, {}, 0.25).weights)["b"] == 1500
-    given.heard({"a"})
+    given.on_answers({"a"})
     for tick in range(8, 60):
         now = tick * TICK
         update = weigh(given, POOLS, loads(now, a={"stalled": 1.0}), now, overrides={"b": 42})

@@ -1,6 +1,6 @@
 """One request that an Envoy has finished, as its access log has it. Pure.
 
-Who is to blame for a request that went wrong:
+The side to blame for a request that went wrong:
 
 - 5xx that the host itself answered, and connections to it that failed, broke or could not be made: the host;
 - 4xx, 429 included: the client, or a host that defends itself; no fault here (`refusals.py` compares peers);

@@ -30,7 +30,7 @@ def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
     try:
         return accesslog_pb2.HTTPAccessLogEntry.FromString(data)
     except DecodeError:
-        pass  # Mended below, or told as None.
+        pass  # Mended below, or yielded as None.
     copy = bytearray(data)
     try:
         kind: Descriptor = accesslog_pb2.HTTPAccessLogEntry.DESCRIPTOR  # type: ignore[assignment] # upb's.

@@ -30,8 +30,8 @@ FADING_SIGNALS: Final = (
     "duration_p99_seconds",
     "picked_duration_p99_seconds",
 )
-"""Signals of which more means less traffic. A GPU's own memory and temperature are none: they are true
-whoever uses it."""
+"""Signals that lower traffic when they rise. A GPU's own memory and temperature are not among them: they hold
+for every user of the GPU."""
 
 
 def fade(values: FloatArray, idle_seconds: FloatArray, pools: IntArray, decay_seconds: float) -> FloatArray:

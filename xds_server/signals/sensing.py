@@ -102,7 +102,7 @@ class Sensing:
         self._skew.reconfigure(settings.skew, signals)
 
     def update(self, membership: Membership) -> None:
-        """Follow those who are served."""
+        """Follow the endpoints that are served."""
         self.scraper.update(membership)
         self._gpu_pages.update(membership)
         self._access_log.follow(pool.name for pool in membership.pools)

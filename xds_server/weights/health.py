@@ -25,9 +25,9 @@ def unhealthy(addresses: Sequence[str], columns: Columns, max_share: float) -> f
 
     The worst come first: a port that gave no connection, a probe that has to pass and a GPU that is drained,
     then an engine that hangs, then a GPU that is isolated. At most `max_share` of the pool, rounded down, are
-    named: when nearly everything looks dead, the view is more likely wrong than the fleet. Nor is anybody
-    named who is no worse than the best of the pool: which of equals serves after all is unknown. Among others
-    the address decides, so replicas of this service agree.
+    named: when nearly everything looks dead, the view is more likely wrong than the fleet. Nor is an endpoint
+    named that is no worse than the best of the pool: which of equals would serve is unknown. Among others the
+    address decides, so replicas of this service agree.
     """
     if not columns.faulty.any():
         return frozenset()

@@ -63,7 +63,7 @@ class PoolWeights:
         self._total = 0
         """Their sum."""
         self.restored: frozenset[str] | None = None
-        """While the weights are those of the last good state: who was unhealthy in it."""
+        """While the weights are those of the last good state: the endpoints that were unhealthy in it."""
         self._settings = settings
         self._stabiliser = Stabiliser(settings.stabiliser)
         self._peaks = Peaks()

@@ -54,7 +54,7 @@ class Stabiliser:
         self.shares: FloatArray = _NO_SHARES
         """What the pool should have now, in the order of the last step; published or not."""
         self.held_back: BoolArray = np.zeros(0, dtype=np.bool_)
-        """Who would have had a better score but for being new or idle."""
+        """Endpoints whose score would be better if they were not new or idle."""
         self._addresses: tuple[str, ...] = ()
         self._load = _NO_SHARES
         """By load alone; empty before the first step."""
@@ -88,8 +88,8 @@ class Stabiliser:
     ) -> FloatArray | None:
         """Take the scores of `now`; return the shares to publish, or None when nothing is worth it.
 
-        `faults` and `zone` are factors in [0, 1], of faults and of the silent zone; `idle` says who claims to
-        hold nothing. Shares sum to 1 and stand in the order of `addresses`. Another membership is published
+        `faults` and `zone` are factors in [0, 1], of faults and of the silent zone; `idle` marks endpoints
+        that claim to hold nothing. Shares sum to 1 and stand in the order of `addresses`. Another membership is published
         at once; changed shares not before the minimum interval has passed.
         """
         fresh = self._align(tuple(addresses), now)
@@ -122,7 +122,7 @@ class Stabiliser:
         self._settled = False
 
     def hold(self, now: float) -> None:
-        """Begin the minimum interval anew: weights went out for a reason beside the shares."""
+        """Start the minimum interval again: weights went out for another reason than the shares."""
         self._published_at = now
 
     @property

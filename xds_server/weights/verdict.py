@@ -28,7 +28,7 @@ class Verdict:
     score: float | None
     """The strategy's, on its own scale; None while the weights are those of the last good state."""
     factors: Mapping[str, float]
-    """What lowers its weight beside its load, by name: `unreachable`, `not_ready`, `stalled`, `gpu_health`,
+    """What lowers its weight besides its load, by name: `unreachable`, `not_ready`, `stalled`, `gpu_health`,
     `silent_zone`, `trust`, `slow_start`. Empty for none."""
     weight: int | None
     """In force, in [1, 10000]; None before the pool's first update."""
@@ -55,7 +55,7 @@ class Appraisal:
     """What the silent zone looks at, 0 to 1."""
     shares: FloatArray
     held_back: BoolArray
-    """Who counts as the mean because it is new or claims to be idle."""
+    """Endpoints that count as the mean because they are new or claim to be idle."""
 
     columns: Columns
 
@@ -65,7 +65,7 @@ class Appraisal:
         return self.columns.peers()
 
     def factors_of(self, row: int, slow_start: float | None) -> Mapping[str, float]:
-        """Return what lowers the weight of one endpoint beside its load."""
+        """Return what lowers the weight of one endpoint besides its load."""
         factors = dict(self.factors.named(row))
         if slow_start is not None:
             factors["slow_start"] = slow_start

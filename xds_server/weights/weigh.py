@@ -33,7 +33,7 @@ class WeightUpdate:
     """Whether a weight, a health mark or the membership differs from the update before."""
     changes: tuple[WeightChange, ...] = ()
     blind_pools: frozenset[str] = frozenset()
-    """Pools with endpoints of which none has any fresh signal that counts: their weights turn equal."""
+    """Pools in which no endpoint has a fresh signal that counts: their weights turn equal."""
 
 
 class Weigher:
@@ -62,16 +62,16 @@ class Weigher:
     ) -> None:
         """Begin with the weights of the last good state.
 
-        They stay as they are, marks of health included, until `heard` names one of the pool's endpoints or
-        others are in it; then weights move on from them.
+        They stay as they are, marks of health included, until `on_answers` names one of the pool's endpoints
+        or others are in it; then weights move on from them.
         """
         for pool in membership.pools:
             saved = {e.address: weights[e.address] for e in pool.endpoints if e.address in weights}
             if saved:
                 self._pool(pool.name).restore(saved, unhealthy, now)
 
-    def heard(self, addresses: Collection[str]) -> None:
-        """Let the pools of these endpoints stand on what their engines say from now on."""
+    def on_answers(self, addresses: Collection[str]) -> None:
+        """Weigh the pools of these endpoints by their signals from now on: their engines answer."""
         for pool in self._pools.values():
             if pool.restored is not None and not pool.weights.keys().isdisjoint(addresses):
                 pool.restored = None
@@ -139,7 +139,7 @@ class Weigher:
         return own
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Say of every endpoint of the last tick why it weighs what it weighs. Made anew at each call."""
+        """Say of every endpoint of the last tick why it weighs what it weighs. Made at each call."""
         tick = self._tick
         if tick is None:
             return {}

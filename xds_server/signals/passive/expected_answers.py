@@ -1,11 +1,11 @@
 """Answers expected of an endpoint since it last showed life: its share of those that its pool gave. Pure.
 
-Requests without a pick go by weights, whoever is there to tell of them while they are in flight. So of N such
+Requests without a pick go by weights, and no worker counts them while they are in flight. So of N such
 answers of a pool an endpoint with the share s should have given s N, and how many it did give is Poisson
 distributed around that: none of 7 has a probability of 0.1 %. That is enough where something else speaks
-against the engine too: a page that has fallen silent, or one that tells of requests while its counters stand.
+against the engine too: a page that has fallen silent, or one that shows requests while its counters stand.
 
-An engine whose page tells of nothing, or that has no page, may be idle, so there it takes more. First, 20: an
+An engine whose page shows no requests, or that has no page, may be idle, so it takes more. First, 20: an
 engine with one answer a second would pass 7 by chance every quarter of an hour. Second, only requests without
 a session count, for those of one session stay on one engine and are no draws of their own. Third, most of the
 pool has answered: where it has not, requests are not spread by weights at all. Fourth, none has failed there
@@ -70,7 +70,7 @@ class ExpectedAnswers:
         self.since = np.where(self._answers > 0, np.minimum(self.since, now), np.inf)
 
     def enough(self, spread: Spread | None, suspect: BoolArray, now: float) -> BoolArray:
-        """Whose silence is no chance; `suspect` says against whom something else speaks."""
+        """Return which silences are no chance; `suspect`: something else speaks against the endpoint too."""
         result: BoolArray = suspect & (self._answers >= ENOUGH)
         silent = self._draws >= ENOUGH_OF_IDLE
         if spread is not None and silent.any():

@@ -1,6 +1,6 @@
-"""Whose retries blame nobody, because a 4xx may have been the reason. Pure.
+"""Retries that blame no engine, because a 4xx may have been the reason. Pure.
 
-The log tells of the last attempt only: that another one was before, and not what it was answered.
+The log has the last attempt only: it shows that another one was before, and not what the answer to it was.
 """
 
 from __future__ import annotations

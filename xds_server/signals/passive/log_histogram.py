@@ -1,6 +1,6 @@
 """Histograms with logarithmic bins, one an endpoint, in fixed memory: pure numpy.
 
-A value from 1 ms to 1 h falls into a bin whose bounds are 10 % apart, and is told back as the geometric
+A value from 1 ms to 1 h falls into a bin whose bounds are 10 % apart, and is returned as the geometric
 middle of that bin: at most 4.9 % off. Smaller and larger values count as these bounds. A ring of slices
 makes the window: 15 slices x 160 bins x 2 bytes = 4.8 KB an endpoint. A bin holds at most 65,535 of one
 slice; more are not counted.
@@ -62,7 +62,7 @@ class FleetHistogram:
         return self._advance_to(int(now // self.slice_seconds))
 
     def add(self, rows: IntArray, values: FloatArray, now: float) -> None:
-        """Count `values` (seconds) in the rows beside them."""
+        """Count `values` (seconds) in the rows next to them."""
         self.advance(now)
         with np.errstate(divide="ignore"):
             exact = np.log(np.maximum(values, 0.0) / LOWEST_SECONDS) / log(GROWTH)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def missed_of(finished: Finished) -> Missed | None:
-    """Return what ext_proc must hear of a request, None where its pick has answered well or nobody knows.
+    """Return the miss that a request is for ext_proc; None where its pick answered well, or that is unknown.
 
     Any error of the engine is a miss, 4xx as well: the prompt was not computed, or not to its end. An answer
     of Envoy's own (401, 413, 429, or 503 at a circuit breaker) says nothing of the engine, unless an attempt
@@ -36,7 +36,7 @@ def missed_of(finished: Finished) -> Missed | None:
 
 
 def _digits(finished: Finished, key: str) -> int:
-    """Return what the pick has told under a key; 0: nothing that could be it."""
+    """Return the number that the pick noted under a key; 0: none."""
     try:
         number = int(finished.metadata.get(key, ""), 16)
     except ValueError:

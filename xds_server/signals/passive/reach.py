@@ -1,7 +1,7 @@
 """Whether an engine's port gives connections: what this process finds, unless Envoys know better. Pure.
 
 A port that refuses is unreachable at once. One that gives no connection (none in time, or no route) is
-unreachable after two tries in a row, unless that tells of this process' own network. So it does not count
+unreachable after two tries in a row, unless the cause is this process' own network. So it does not count
 
 - while an Envoy has had an answer there lately, or to a request that began after the first of these tries;
 - while nobody of the pool gives this process a connection, and all went at once.
@@ -28,7 +28,7 @@ TRIES: Final = 2
 """In a row without a connection: packets may be lost, and of an engine that is slow to accept one comes
 later."""
 BEGUN_LATER_SECONDS: Final = 2.0
-"""What an Envoy tells is as old as that at the most: of a request it is only certain that it began later."""
+"""An entry of an access log is at most this old, so its request began later than this before the entry."""
 AT_ONCE_SECONDS: Final = 10.0
 """Ports of a pool whose first try without a connection lies within this time went at once."""
 FAILED_SECONDS: Final = 10.0
@@ -43,14 +43,14 @@ class _Port:
     """Whether the newest try got a connection, or was refused one."""
     refused: bool = False
     tries: int = 0
-    """In a row without a connection; those that tell nothing end the row."""
+    """In a row without a connection; an unclear try ends the row."""
     since: float = inf
     """When the first of them had failed."""
     at: float = -inf
     """When the newest had."""
     answered_at: float = -inf
     failed_at: float = -inf
-    """When Envoys told of an answer, and of a connection that failed."""
+    """When access logs had an answer, and a connection that failed."""
     answered_since: bool = False
     """Whether a request that began after `since` was answered."""
 
@@ -87,7 +87,7 @@ class Reach:
             self._meet(port)
 
     def unclear(self, address: str) -> None:
-        """Take a try that tells nothing of the port."""
+        """Take a try that says nothing about the port."""
         self._end(address)
 
     def missed(self, address: str, now: float, *, refused: bool = False) -> None:
@@ -105,7 +105,7 @@ class Reach:
             self._meet(port)
 
     def probed(self, address: str, now: float, *, connected: bool) -> None:
-        """Take a probe; who was answered once is not probed again, so a connection is no lasting contact."""
+        """Take a probe; after an answer there are no more probes, so a connection is no lasting contact."""
         if address in self._unscraped:
             if connected:
                 self._end(address)
@@ -113,7 +113,7 @@ class Reach:
                 self.missed(address, now)
 
     def note(self, finished: Finished, now: float) -> None:
-        """Take what an Envoy tells of a client's request."""
+        """Take a client's request that an Envoy has finished."""
         port = self._ports.get(finished.address)
         if port is None:
             return
@@ -144,7 +144,7 @@ class Reach:
         return port.at
 
     def away(self, now: float) -> dict[str, float]:
-        """Return who is unreachable, and when each was tried last."""
+        """Return the unreachable endpoints, and when each was tried last."""
         tried = ((address, self.away_at(address, now)) for address in self._without)
         return {address: at for address, at in tried if at is not None}
 

@@ -1,4 +1,4 @@
-"""Whom refusals (4xx) speak against: the client, or the endpoint that refuses what its peers take. I/O-free.
+"""Which side refusals (4xx) speak against: the client, or an endpoint unlike its peers. I/O-free.
 
 A client that is refused by all alike is at fault itself. An endpoint is at fault in two cases, of what Envoys
 reported within about `WINDOW_SECONDS`:

@@ -119,7 +119,7 @@ class ServedWindows:
                 self._pending.append((row, _RETRIED, np.nan, np.nan, _NONE))
 
     def forgive(self, rows: IntArray) -> None:
-        """Let the error ratio of these begin anew: they have recovered, and what was before is no news."""
+        """Start the error ratio of these again: they have recovered, and older faults do not count."""
         self._flush()
         self._errors_from[rows] = self._newest + 1
 
@@ -189,7 +189,7 @@ class ServedWindows:
         self._newest = max(self._newest, number)
 
     def _refresh(self, now: float) -> None:
-        """Compute anew the latencies of those who got answers, and everybody's when a slice has gone."""
+        """Compute the latencies of endpoints with new answers, and all of them when a slice has gone."""
         moved = self._first_bytes.advance(now)
         if self._durations.advance(now) or moved:
             self._dirty |= np.isfinite(self._latencies).any(axis=1)

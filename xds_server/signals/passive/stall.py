@@ -1,10 +1,10 @@
 """Which engines hang: requests of ours are there and no sign of life. Pure, over the whole fleet at a time.
 
-That requests are there ext_proc's workers tell, who have them in flight. Of those that went by weights, or
-where there is no worker, the pool's answers tell: see `expected_answers.py`.
+ext_proc's workers report the requests that are in flight. For requests that went by weights, or without any
+worker, the answers of the pool show it: see `expected_answers.py`.
 
 Signs of life: an answer that Envoys saw to its end, and any movement of the engine's own counters. Where no
-Envoy tells of its requests, the end of a request's stream is one too, unless the engine has counters; a
+Envoy sends its access log, the end of a request's stream is one too, unless the engine has counters; a
 client that gives up ends its stream as well.
 
 One endpoint's states:
@@ -13,14 +13,14 @@ One endpoint's states:
     STALLED --- a sign of life; or its page answers again ---------------------> WORKING
     STALLED --- nothing there for the time of a half-open, its port connects ---> WORKING, on trial
 
-The allowed time is `after` when the page gives the engine away: it tells of fewer requests than have been in
+The allowed time is `after` when the page gives the engine away: it shows fewer requests than have been in
 flight since the page before (a frozen engine's gauges), or it answered lately and has not for that time.
 Otherwise silence may be a long prefill: SLOW_FACTOR times as long where the engine's counters were seen to
 move between completions, else BLIND_FACTOR times (such counters stand still during long answers). It need
 not be more than SURPRISE_FACTOR times what nearly all requests there have taken, from start to end.
 The half-open takes HALF_OPEN_FACTOR times `after`, doubled by every trial in a row that failed, up to
-MOST_DOUBLINGS. On trial the same rules count anew. Requests in flight unknown (no ext_proc) and nobody
-found hanging: no verdict.
+MOST_DOUBLINGS. On trial the same rules start again. Without known requests in flight (no ext_proc)
+and without a stalled engine there is no verdict.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SURPRISE_FACTOR: Final = 5.0
 HALF_OPEN_FACTOR: Final = 5.0
 MOST_DOUBLINGS: Final = 3
 _PAGES: Final = 2.5
-"""Scrape intervals in which a page has surely told: without a completion for so long, a counter that moves
+"""Scrape intervals in which a page has surely come: without a completion for so long, a counter that moves
 moves by itself; and without a page that gives the engine away, no verdict comes sooner."""
 
 
@@ -53,20 +53,20 @@ class Timing(NamedTuple):
 
 
 class StallInputs(NamedTuple):
-    """What tells at one moment whether engines hang, one number a row."""
+    """The evidence of one moment, one number a row."""
 
     in_flight: FloatArray
     """Requests of ours; NaN: unknown."""
     finished_total: FloatArray
     """Streams of requests that have ended: answers, failures and clients that left."""
     answered: IntArray
-    """Answers to the end that Envoys told of since the last step."""
+    """Answers to the end, from access logs, since the last step."""
     listening: bool
-    """Whether any Envoy tells."""
+    """Whether any Envoy sends its access log."""
     progress: FloatArray
     """The engine's counters; NaN: unknown."""
     busy: FloatArray
-    """Requests that the page tells of, running or waiting; NaN: unknown."""
+    """Requests on the page, running or waiting; NaN: unknown."""
     page_at: FloatArray
     """When the newest page was read; -inf: never."""
     duration: FloatArray
@@ -74,7 +74,7 @@ class StallInputs(NamedTuple):
     spread: Spread | None = None
     """What went by weights; None: unknown."""
     reachable: FloatArray | None = None
-    """0: its port gives no connection; NaN: unknown. None: of nobody anything is known."""
+    """0: its port gives no connection; NaN: unknown. None: all are unknown."""
 
 
 class StallDetector:
@@ -140,7 +140,7 @@ class StallDetector:
 
     def _sign_of_life(self, inputs: StallInputs, busy: BoolArray, now: float, timing: Timing) -> BoolArray:
         has_counters = np.isfinite(inputs.progress)
-        # Of an engine in doubt the first page shows where its counters stand, and not that they move.
+        # The first page of a restored engine shows where its counters stand, and not that they move.
         known_before = np.isfinite(self._progress) | ~self._stalled
         moved = has_counters & known_before & (inputs.progress != self._progress)
         completed = inputs.answered > 0
@@ -182,7 +182,7 @@ class StallDetector:
     def _given_away(
         self, inputs: StallInputs, since: FloatArray, now: float, timing: Timing
     ) -> tuple[BoolArray, BoolArray]:
-        """Whose page shows that it hangs, and whose page has fallen silent."""
+        """Return which pages show that their engines hang, and which have fallen silent."""
         frozen = (inputs.page_at >= since) & (inputs.busy < self._settled)
         silent = (now - inputs.page_at >= _missed(timing)) & (since - inputs.page_at <= timing.stale_after)
         return frozen | silent, silent

@@ -1,4 +1,4 @@
-"""Reading pages, which costs as much as those who write them like, so that nobody else waits long for it."""
+"""Reads large pages off the loop, which in one process also answers requests."""
 
 from __future__ import annotations
 

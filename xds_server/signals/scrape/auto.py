@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class AutoReader:
-    """Reads by the table whose marks a page carries; another engine at the same address starts anew."""
+    """Reads by the table whose marks a page carries; another engine at the same address starts again."""
 
     def __init__(self, tables: Mapping[str, Table], address: str, settings: SignalSettings) -> None:
         self.malformed_lines = 0
@@ -30,11 +30,11 @@ class AutoReader:
         self._warned = False
 
     @property
-    def beside(self) -> str:
+    def second_page(self) -> str:
         """Name of the second page to fetch, once the kind is known."""
-        return "" if self._reader is None else self._reader.beside
+        return "" if self._reader is None else self._reader.second_page
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Mapping[str, float]:
+    def read(self, page: bytes, now: float, second: bytes | None = None) -> Mapping[str, float]:
         """Return the numbers of a page; one without the marks of any kind has none.
 
         Raises:
@@ -52,15 +52,15 @@ class AutoReader:
             _log.info("%s: its metrics page is that of %s", self._address, kind)
             self.kind = kind
             self._reader = TableReader(self._tables[kind], self._address, self._settings)
-            # What was fetched beside was asked for by the kind before.
-            beside = None
-        numbers = self._reader.read(page, now, beside)
+            # The second page was fetched for the kind before.
+            second = None
+        numbers = self._reader.read(page, now, second)
         self.malformed_lines = self._reader.malformed_lines
         return numbers
 
 
 def kind_of(tables: Mapping[str, Table], page: bytes, before: str = "") -> str:
-    """Return whose marks a page carries: `before` while its are there, else the first; empty: nobody's."""
+    """Return the kind whose marks a page carries, `before` first; empty: none."""
     for kind in (before, *tables) if before else tables:
         for mark in tables[kind].marks:
             text = mark.encode()

@@ -1,4 +1,4 @@
-"""The kinds of engine whose metrics pages can be read: a new one is a file beside this and a line below."""
+"""The kinds of engine whose metrics pages can be read: a new one is a file here and a line below."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class EngineReader(Protocol):
     """Lines of the newest page that carry a wanted name and could not be read."""
 
     @property
-    def beside(self) -> str:
-        """Name of a second page that is fetched beside the next one; empty: none."""
+    def second_page(self) -> str:
+        """Name of a second page that is fetched with the next one; empty: none."""
         ...
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Mapping[str, float]:
+    def read(self, page: bytes, now: float, second: bytes | None = None) -> Mapping[str, float]:
         """Return the numbers of a page by the name of their signal, without what cannot be read.
 
-        `beside` is the second page, or None where it was not asked for or did not come.
+        `second` is the second page; None: it was not fetched.
 
         Raises:
             PageError: too many lines of it would be read.

@@ -76,7 +76,7 @@ def _followed(url: str, location: str) -> tuple[str, Place]:
     """Return where a redirect leads, which may be another path: a web framework adds a slash.
 
     Raises:
-        FetchError: it leads elsewhere, or is long. A peer does not choose whom this process asks.
+        FetchError: it leads elsewhere, or is long. A peer does not choose which hosts this process asks.
     """
     if len(location) > _MAX_LOCATION:
         raise FetchError("protocol", f"a redirect of {len(location)} characters; allowed: {_MAX_LOCATION}")
@@ -95,7 +95,7 @@ def _followed(url: str, location: str) -> tuple[str, Place]:
 
 
 def at_own_port(endpoint: Endpoint) -> bool:
-    """Whether the metrics page is served by the engine itself, not by an exporter beside it."""
+    """Whether the metrics page is served by the engine itself, not by a separate exporter."""
     # Most are, by default; to take thousands of URLs apart at once would hold the loop.
     if endpoint.metrics_url.partition("://")[2].startswith(f"{endpoint.address}/"):
         return True

@@ -1,6 +1,6 @@
-"""llama.cpp's `llama-server` with `--metrics`, and `/slots` beside the page (off with `--no-slots`).
+"""llama.cpp's `llama-server` with `--metrics`, and `/slots` as the second page (off with `--no-slots`).
 
-Names as of build 11434. `kv_cache_usage_ratio` is gone, so the slots tell what the KV cache holds: the tokens
+Names as of build 11434. `kv_cache_usage_ratio` is gone, so the slots show what the KV cache holds: the tokens
 of the requests under way against the slots' contexts. With `--kv-unified` the slots share one context that
 each states as its own, and the share reads too low.
 """
@@ -44,7 +44,7 @@ def read_slots(page: bytes) -> Mapping[str, float | None]:
     slots = _DECODER.decode(page)
     contexts = [slot.n_ctx for slot in slots if slot.n_ctx is not None]
     capacity = sum(contexts) if contexts and len(contexts) == len(slots) else 0
-    # A slot that never worked tells no tokens; one that works must.
+    # A slot that never worked has no tokens; one that works must.
     used = [_tokens(slot) for slot in slots if slot.is_processing]
     known = [tokens for tokens in used if tokens is not None]
     complete = capacity > 0 and len(known) == len(used)
@@ -77,6 +77,6 @@ LLAMA_CPP: Final = Table(
         "progress_total": Moving(_COMPUTED, _CACHED, _GENERATED, metric("llamacpp:n_decode_total")),
     },
     optional=frozenset(("prefix_hit_ratio", "prompt_tokens_per_second")),  # cached tokens: of new builds
-    beside="slots",
-    read_beside=read_slots,
+    second_page="slots",
+    read_second=read_slots,
 )

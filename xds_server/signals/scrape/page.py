@@ -4,7 +4,7 @@ Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and OpenMe
 (`# HELP`, `# TYPE`, `# EOF`) carry nothing that a reader of known names needs.
 
 From scrape to scrape an engine's page differs in its values only. One compiled expression cuts the wanted
-lines into what stands before the value and the value; while the former is as it was, no label is read anew.
+lines into what stands before the value and the value; while the former is unchanged, no label is read again.
 """
 
 from __future__ import annotations

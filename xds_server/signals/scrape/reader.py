@@ -40,11 +40,11 @@ class TableReader:
         self._read_before = False
 
     @property
-    def beside(self) -> str:
+    def second_page(self) -> str:
         """Name of the second page to fetch; empty: none."""
-        return self._table.beside
+        return self._table.second_page
 
-    def read(self, page: bytes, now: float, beside: bytes | None = None) -> Mapping[str, float]:
+    def read(self, page: bytes, now: float, second: bytes | None = None) -> Mapping[str, float]:
         """Return the numbers of a page; a metric that is missing or makes no sense is left out.
 
         Raises:
@@ -52,22 +52,22 @@ class TableReader:
         """
         self.malformed_lines = self._source.turn_to(page, now)
         values = {name: rule.read(self._source) for name, rule in self._table.fields.items()}
-        if self._table.beside:
-            values.update(self._beside(beside))
+        if self._table.second_page:
+            values.update(self._second(second))
         self._read_before = True
         self._warn(values)
         return known_numbers(values)
 
-    def _beside(self, page: bytes | None) -> Mapping[str, float | None]:
+    def _second(self, page: bytes | None) -> Mapping[str, float | None]:
         try:
             if page is not None:
-                return self._table.read_beside(page)
+                return self._table.read_second(page)
             if not self._read_before:
                 return {}  # The kind was found out from this very page: nobody could ask for the other yet.
             fault = "does not answer"
         except ValueError:
             fault = "cannot be read"
-        self._warn_once(self._table.beside, f"its page {self._table.beside} {fault}")
+        self._warn_once(self._table.second_page, f"its page {self._table.second_page} {fault}")
         return {}
 
     def _warn(self, values: Mapping[str, float | None]) -> None:
@@ -110,7 +110,7 @@ class _Source:
         """How often other lines came than on the page before."""
         self._now = nan
         self._process: float | None = None
-        # By the page's lines: made anew when other lines come.
+        # By the page's lines: cleared when other lines come.
         self._places: dict[Metric, tuple[int, ...]] = {}
         self._identities: dict[Metric, frozenset[Hashable]] = {}
         self._bounds: dict[Metric, tuple[float, ...]] = {}

@@ -249,7 +249,7 @@ class Variance(_OfOne):
 
 
 class Either(_Rule):
-    """The first rule whose answer is known: for what versions tell in different ways."""
+    """The first rule whose answer is known: for what versions export in different ways."""
 
     __slots__ = ("_rules",)
 

@@ -92,7 +92,7 @@ class _Target:
     """Kind of the newest scrape's failure; empty when it went well."""
     cost: Cost = field(default_factory=Cost)
     """Of reading its pages."""
-    beside_after: float = 0.0
+    second_after: float = 0.0
     """When the second page is worth asking for again, on the scraper's clock."""
     task: asyncio.Task[None] | None = None
 
@@ -140,12 +140,12 @@ class Scraper:
         self._aside = Aside()
         self._ending: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
-        # Kept beside the targets: to look at all of them after each scrape would cost their square.
+        # Kept apart from the targets: to look at all of them after each scrape would cost their square.
         self._untried: set[str] = set()
         self._failing: set[str] = set()
 
     def update(self, membership: Membership) -> None:
-        """Start and stop tasks as endpoints come and go; another metrics URL or engine starts anew."""
+        """Start and stop tasks as endpoints come and go; another metrics URL or engine starts again."""
         endpoints = membership.by_address
         for address in list(self._targets):
             if address not in endpoints or not self._targets[address].same_source(endpoints[address]):
@@ -255,11 +255,11 @@ class Scraper:
             seconds = self._signals.scrape_timeout_seconds
             page = await self._fetch(target, target.endpoint.metrics_url, seconds)
             now = self._clock()
-            beside = None
-            if reader.beside:
-                beside = await self._fetch_beside(target, reader.beside, now, now - began)
-            size = len(page) + len(beside or b"")
-            numbers = await self._aside.run(target.cost, size, partial(reader.read, page, now, beside))
+            second = None
+            if reader.second_page:
+                second = await self._fetch_second(target, reader.second_page, now, now - began)
+            size = len(page) + len(second or b"")
+            numbers = await self._aside.run(target.cost, size, partial(reader.read, page, now, second))
             self._metrics.malformed_lines.inc(reader.malformed_lines)
         except FetchError as error:
             self._failed(target, error)
@@ -284,17 +284,17 @@ class Scraper:
         (self._failing.add if target.failing else self._failing.discard)(address)
         self._note_state()
 
-    async def _fetch_beside(self, target: _Target, path: str, now: float, used: float) -> bytes | None:
+    async def _fetch_second(self, target: _Target, path: str, now: float, used: float) -> bytes | None:
         """Fetch the reader's second page in what is left of the time; without it the first is read alone."""
         left = self._signals.scrape_timeout_seconds - used
-        if now < target.beside_after or left <= 0:
+        if now < target.second_after or left <= 0:
             return None
         try:
             url = urljoin(target.endpoint.metrics_url, path)
             return await self._fetch(target, url, left)
         except FetchError as error:
             if error.kind == "http_status":
-                target.beside_after = now + _ASK_AGAIN_SECONDS
+                target.second_after = now + _ASK_AGAIN_SECONDS
             return None
 
     async def _fetch(self, target: _Target, url: str, seconds: float) -> bytes:

@@ -1,6 +1,6 @@
 """What an engine's metrics mean, as a table: each of its signals and the rule that reads it.
 
-Each kind of engine has its table in a file beside this one (`vllm.py` and neighbours); `reader.py` applies
+Each kind of engine has its table in a file next to this one (`vllm.py` and neighbours); `reader.py` applies
 it. An endpoint may export several series of one metric (data-parallel engines, ranks, label values): the
 rules in `rules.py` say how they become one number.
 """
@@ -94,15 +94,15 @@ class Table:
     fields: Mapping[str, Rule]
     """A signal to the rule that reads it."""
     optional: frozenset[str] = frozenset()
-    """Fields that only some versions or switches of the engine tell: no warning when they are missing."""
+    """Fields that only some versions or switches of the engine export: no warning when they are missing."""
     repeated_by: tuple[str, ...] = ()
-    """Labels of ranks that all tell the same: of series that differ in them alone, the lowest rank counts."""
+    """Labels of ranks that export the same: of series that differ in them alone, the lowest rank counts."""
     parted_by: tuple[str, ...] = ()
     """Labels whose empty value stands for the sum of the others, which are then left out."""
-    beside: str = ""
-    """A second page that belongs to the first, by its name beside it; empty: none."""
-    read_beside: Callable[[bytes], Mapping[str, float | None]] = field(default=lambda _: {})
-    """Fields that the second page tells.
+    second_page: str = ""
+    """A second page, by its name relative to the first; empty: none."""
+    read_second: Callable[[bytes], Mapping[str, float | None]] = field(default=lambda _: {})
+    """Signals of the second page.
 
     Raises:
         ValueError: it is not what it should be.

@@ -1,4 +1,4 @@
-"""Text Generation Inference. It tells neither its KV cache's use nor a time to first token.
+"""Text Generation Inference. It exports neither its KV cache's use nor a time to first token.
 
 Source: its metrics reference (https://huggingface.co/docs/text-generation-inference/reference/metrics).
 Counters have no `_total`.

@@ -1,7 +1,7 @@
 """vLLM. Names as of 0.32, then those of 0.11 and older. One series a data-parallel engine.
 
 Source: `vllm/v1/metrics/loggers.py` and recorded pages. `kv_cache_usage_perc` is a share of 1, and counts the
-blocks of running requests only: what the prefix cache holds beside them is free to be taken.
+blocks of running requests only: what the prefix cache holds besides is free to be taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FINISHED = metric("vllm:request_success_total")
 
 
 def capacity(labels: Mapping[str, str]) -> float:
-    """Tokens that one engine's KV cache holds, out of `cache_config_info`; NaN when it does not tell."""
+    """Tokens that one engine's KV cache holds, out of `cache_config_info`; NaN when it is not there."""
     stated = _number(labels.get("kv_cache_size_tokens"))
     if stated > 0:
         return stated
