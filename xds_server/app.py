@@ -102,17 +102,13 @@ class XdsServer:
             recompute=self.tick,
         )
         self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry, engine_tls=tls)
+        parts = self._operators.requests, self._http2, self._keeper
         others = Collaborators(
             on_change=self._ticker.hear,
             on_fault=self._keeper.doubt,
             not_ready=self._keeper.kept_out,
             reach=reach,
-            observers=(
-                self._operators.requests.note,
-                self._http2.note,
-                self._keeper.note,
-                self._publish_missed,
-            ),
+            observers=(*(part.note for part in parts), self._publish_missed),
             engine_tls=tls,
         )
         self._sensing = Sensing(settings, store, registry, clock, others)
@@ -294,11 +290,7 @@ class XdsServer:
             self._served = wanted
         floor = self._sampling_ratio_floor
         overridden = frozenset(overrides) & roster.active.by_address.keys()
-        self._store.publish(
-            FleetView(
-                roster.active, update.weights, signals, sampling_ratio_floor=floor, overridden=overridden
-            )
-        )
+        self._store.publish(FleetView(roster.active, update.weights, signals, {}, floor, overridden))
         yield
         # Last, so that a fault in what only looks on costs no weights.
         self._sampling_ratio_floor = self._sensing.observe(roster.active, signals, now)

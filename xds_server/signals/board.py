@@ -12,6 +12,8 @@ from fleet.signals import ROW, SIGNALS, SignalTable, Source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
 
 class SignalBoard:
     """One source's newest signals by endpoint; an address that is not followed is ignored."""
@@ -33,11 +35,11 @@ class SignalBoard:
         column = self._column_of.get(address)
         if column is None:
             return
-        values = np.array([numbers.get(name, nan) for name in SIGNALS])
-        unknown = np.isnan(values)
+        # Lists: for one endpoint's few numbers they are cheaper than arithmetic on arrays.
+        values, code = [numbers.get(name, nan) for name in SIGNALS], int(source)
         self._values[:, column] = values
-        self._observed_at[:, column] = np.where(unknown, nan, observed_at)
-        self._sources[:, column] = np.where(unknown, Source.NONE, source)
+        self._observed_at[:, column] = [observed_at if value == value else nan for value in values]
+        self._sources[:, column] = [code if value == value else 0 for value in values]
         self._table = None
 
     def set(self, address: str, name: str, value: float, observed_at: float, source: Source) -> None:
@@ -58,11 +60,10 @@ class SignalBoard:
         """Forget an endpoint's signals."""
         self.put(address, {}, nan, Source.NONE)
 
-    def numbers(self, address: str) -> list[float]:
-        """Return an endpoint's signals, in the order of `SIGNALS`."""
+    def numbers(self, address: str) -> NDArray[np.float64]:
+        """Return a copy of an endpoint's signals, in the order of `SIGNALS`."""
         column = self._column_of.get(address)
-        numbers: list[float] = [nan] * len(SIGNALS) if column is None else self._values[:, column].tolist()
-        return numbers
+        return np.full(len(SIGNALS), nan) if column is None else self._values[:, column].copy()
 
     def table(self) -> SignalTable:
         """Return the signals as they are now: the same object until something is written."""

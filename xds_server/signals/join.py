@@ -41,28 +41,26 @@ NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
 REFRESH_SECONDS: Final = 1.0
 """A number of the tick that does not move is observed again after this time: workers get what changed."""
 
-_OF_ENVOYS: Final = (
-    "first_byte_p50_seconds",
-    "first_byte_p99_seconds",
-    "duration_p99_seconds",
-    "requests_per_second",
-    "error_ratio",
-)
-_LATENCIES: Final = slice(0, 3)
-"""The first of these, which are as old as the newest answer."""
-_RATE: Final = 3
-"""It moves with every look, so its movement alone is no change."""
-_TICK_SOURCES: Final[Mapping[str, Source]] = {
-    **dict.fromkeys(_OF_ENVOYS, Source.ACCESS_LOG),
+_SOURCES: Final[Mapping[str, Source]] = {
+    "first_byte_p50_seconds": Source.ACCESS_LOG,
+    "first_byte_p99_seconds": Source.ACCESS_LOG,
+    "duration_p99_seconds": Source.ACCESS_LOG,
+    "requests_per_second": Source.ACCESS_LOG,
+    "error_ratio": Source.ACCESS_LOG,
     "in_flight": Source.TRAFFIC,
     "picked_duration_p99_seconds": Source.TRAFFIC,
     "stalled": Source.TRAFFIC,
     "trust_ratio": Source.ACCESS_LOG,
     "ready": Source.PROBE,
 }
-"""What the tick computes, in the order of the rows of `_tick_rows`."""
-_TICK_ROWS: Final = rows_of(_TICK_SOURCES)
-_SOURCE_OF_ROW: Final = np.array(list(_TICK_SOURCES.values()), np.uint8)[:, None]
+"""The signals that the tick computes, in the order of the rows of `_computed`."""
+_COMPUTED_ROWS: Final = rows_of(_SOURCES)
+_SOURCE_OF_ROW: Final = np.array(list(_SOURCES.values()), np.uint8)[:, None]
+_OF_ANSWERS: Final = frozenset(("first_byte_p50_seconds", "first_byte_p99_seconds", "duration_p99_seconds"))
+"""Those that are as old as the newest answer; the others are of the tick."""
+_OLD_AS_ANSWERS: Final = np.array([name in _OF_ANSWERS for name in _SOURCES])[:, None]
+_COUNTING: Final = np.array([name != "requests_per_second" for name in _SOURCES])
+"""Rows whose movement is a change: a rate moves with every look."""
 _GPU_ROWS: Final = rows_of(name for name in SIGNALS if name.startswith("gpu_"))
 _FADING_ROWS: Final = rows_of(FADING_SIGNALS)
 _READ_ROWS: Final = rows_of(name for name in SIGNALS if name != "reachable")
@@ -122,12 +120,12 @@ class SignalJoiner:
         """When the newest page was read; -inf: never."""
         self._busy_at: FloatArray = np.empty(0)
         """When a request of ours was there last, as far as that is known."""
-        self._tick_rows: FloatArray = np.empty((len(_TICK_ROWS), 0))
-        """What the tick computed, as published."""
-        self._tick_at: FloatArray = np.empty((len(_TICK_ROWS), 0))
-        """When it was observed."""
-        self._due_at: FloatArray = np.empty(0)
-        """When it is observed again at the latest."""
+        self._computed: FloatArray = np.empty((len(_SOURCES), 0))
+        """The newest numbers of the tick that are published."""
+        self._computed_at: FloatArray = np.empty((len(_SOURCES), 0))
+        """When they were observed."""
+        self._renewed_by: FloatArray = np.empty(0)
+        """When they are observed again at the latest."""
         self.reconfigure(settings, lenient)
 
     def reconfigure(self, settings: SignalSettings, lenient: Lenient) -> None:
@@ -185,7 +183,7 @@ class SignalJoiner:
         returning = self._returning.step(
             self._read_at, now, settings.stale_after_seconds, settings.returning_seconds
         )
-        self._publish_tick(envoy, stalled, trust, now, listening=listening)
+        self._publish_computed(envoy, stalled, trust, now, listening=listening)
         return self._table(membership, pages, returning, now)
 
     def _follow(self, membership: Membership, now: float) -> None:
@@ -208,9 +206,9 @@ class SignalJoiner:
         self._pools = np.array([numbers[endpoint.pool] for endpoint in endpoints], np.int64)
         self._shares = np.zeros(size)
         self._read_at = np.full(size, -np.inf)
-        self._tick_rows = np.full((len(_TICK_ROWS), size), np.nan)
-        self._tick_at = self._tick_rows.copy()
-        self._due_at = np.full(size, -np.inf)
+        self._computed = np.full((len(_SOURCES), size), np.nan)
+        self._computed_at = self._computed.copy()
+        self._renewed_by = np.full(size, -np.inf)
 
     def _shares_of(self, weights: Mapping[str, int]) -> FloatArray:
         """Return each endpoint's share of its pool's weights; 0 where it has none."""
@@ -249,33 +247,30 @@ class SignalJoiner:
         )
         return self._stall.step(inputs, now, timing)
 
-    def _publish_tick(
+    def _publish_computed(
         self, envoy: ServedColumns, stalled: FloatArray, trust: FloatArray, now: float, *, listening: bool
     ) -> None:
-        """Publish what the tick computed where it moved or is due; rounded where noise would move it."""
-        rounded = np.round(trust, _RATIO_DIGITS)
-        rows = np.stack(
-            (
-                envoy.first_byte_p50_seconds,
-                envoy.first_byte_p99_seconds,
-                envoy.duration_p99_seconds,
-                np.round(envoy.requests_per_second, 1) if listening else np.full(len(trust), np.nan),
-                np.round(envoy.error_ratio, _RATIO_DIGITS),
-                self._traffic.in_flight,
-                self._traffic.duration_p99_seconds,
-                stalled,
-                rounded if listening else np.where(trust < 1, rounded, np.nan),
-                np.where(self._not_ready(), 0.0, np.nan),
-            )
-        )
-        moved = (rows != self._tick_rows) & ~(np.isnan(rows) & np.isnan(self._tick_rows))
-        moved[_RATE] = False
-        renewed = moved.any(axis=0) | (now >= self._due_at)
-        at = np.full_like(rows, now)
-        at[_LATENCIES] = envoy.latency_at
-        self._tick_rows = np.where(renewed, rows, self._tick_rows)
-        self._tick_at = np.where(renewed, at, self._tick_at)
-        self._due_at[renewed] = now + REFRESH_SECONDS
+        """Publish the numbers of the tick where they moved or are due; rounded against noise."""
+        rounded, unknown = np.round(trust, _RATIO_DIGITS), np.full(len(trust), np.nan)
+        numbers = {
+            "first_byte_p50_seconds": envoy.first_byte_p50_seconds,
+            "first_byte_p99_seconds": envoy.first_byte_p99_seconds,
+            "duration_p99_seconds": envoy.duration_p99_seconds,
+            "requests_per_second": np.round(envoy.requests_per_second, 1) if listening else unknown,
+            "error_ratio": np.round(envoy.error_ratio, _RATIO_DIGITS),
+            "in_flight": self._traffic.in_flight,
+            "picked_duration_p99_seconds": self._traffic.duration_p99_seconds,
+            "stalled": stalled,
+            "trust_ratio": rounded if listening else np.where(trust < 1, rounded, np.nan),
+            "ready": np.where(self._not_ready(), 0.0, np.nan),
+        }
+        rows = np.stack([numbers[name] for name in _SOURCES])
+        moved = (rows != self._computed) & ~(np.isnan(rows) & np.isnan(self._computed))
+        renewed = moved[_COUNTING].any(axis=0) | (now >= self._renewed_by)
+        at = np.where(_OLD_AS_ANSWERS, envoy.latency_at, now)
+        self._computed = np.where(renewed, rows, self._computed)
+        self._computed_at = np.where(renewed, at, self._computed_at)
+        self._renewed_by[renewed] = now + REFRESH_SECONDS
 
     def _table(
         self, membership: Membership, pages: SignalTable, returning: BoolArray, now: float
@@ -288,10 +283,10 @@ class SignalJoiner:
             gpus = self._sources.gpus(membership, now).arranged(membership.addresses)
             values[_GPU_ROWS], at[_GPU_ROWS] = gpus.values[_GPU_ROWS], gpus.observed_at[_GPU_ROWS]
             sources[_GPU_ROWS] = gpus.sources[_GPU_ROWS]
-        unknown = np.isnan(self._tick_rows)
-        values[_TICK_ROWS] = self._tick_rows
-        at[_TICK_ROWS] = np.where(unknown, np.nan, self._tick_at)
-        sources[_TICK_ROWS] = np.where(unknown, Source.NONE, _SOURCE_OF_ROW)
+        unknown = np.isnan(self._computed)
+        values[_COMPUTED_ROWS] = self._computed
+        at[_COMPUTED_ROWS] = np.where(unknown, np.nan, self._computed_at)
+        sources[_COMPUTED_ROWS] = np.where(unknown, Source.NONE, _SOURCE_OF_ROW)
         oldest = now - self._settings.stale_after_seconds
         for own, first_byte in _LATENCY_ROWS:
             stands_in = np.isfinite(values[first_byte]) & ~(at[own] >= oldest)

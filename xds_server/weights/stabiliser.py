@@ -89,8 +89,8 @@ class Stabiliser:
         """Take the scores of `now`; return the shares to publish, or None when nothing is worth it.
 
         `faults` and `zone` are factors in [0, 1], of faults and of the silent zone; `idle` marks endpoints
-        that claim to hold nothing. Shares sum to 1 and stand in the order of `addresses`. Another membership is published
-        at once; changed shares not before the minimum interval has passed.
+        that claim to hold nothing. Shares sum to 1, in the order of `addresses`. Another membership is
+        published at once; changed shares not before the minimum interval has passed.
         """
         fresh = self._align(tuple(addresses), now)
         elapsed = max(0.0, now - self._stepped_at)

@@ -11,7 +11,6 @@ from math import nan
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
-import numpy as np
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -278,7 +277,7 @@ class Scraper:
             # The engine's counters began again.
             if numbers.get("progress_total", nan) < before[ROW["progress_total"]]:
                 self.on_fault(address, False)
-        if not np.array_equal(before, self._board.numbers(address), equal_nan=True):
+        if before.tobytes() != self._board.numbers(address).tobytes():  # NaN equals NaN.
             self.on_change()
         self._untried.discard(address)
         (self._failing.add if target.failing else self._failing.discard)(address)
