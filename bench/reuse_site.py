@@ -96,7 +96,7 @@ class Site:
     def engine_bootstrap(self) -> dict[str, Any]:
         """The bootstrap of the Envoy that stands for all engines."""
         addresses = [address for held in self.engines.values() for address in held]
-        return {"static_resources": {"listeners": [_engine(address) for address in addresses]}}
+        return {"static_resources": {"listeners": [engine_listener(address) for address in addresses]}}
 
     def _written(self, directory: Path) -> dict[str, Any]:
         return {
@@ -144,7 +144,7 @@ def _changed(product: bytes, way: str) -> bytes:
     return bytes(cluster.SerializeToString(deterministic=True))
 
 
-def _engine(address: str) -> dict[str, Any]:
+def engine_listener(address: str) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
     answer = {"status": 200, "body": {"inline_string": _ANSWER}}
     kind = {"header": {"key": "content-type", "value": "application/json"}}
