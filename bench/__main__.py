@@ -37,6 +37,7 @@ BENCHES: Final = {
     "abuse": "what attacks on each door cost honest requests: stalls, memory, failures, lost picks",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
+    "request_cpu": "CPU of a request in ext_proc behind the real Envoy, beside a bare gRPC server",
     "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }

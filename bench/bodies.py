@@ -17,11 +17,11 @@ from prometheus_client import CollectorRegistry
 
 from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import fuzz
-from ext_proc.director.director import Router
+from ext_proc.director.director import Director
 from ext_proc.kv.lookup import KvLookup
 from ext_proc.kv.tokens import IdsReader
 from ext_proc.kv.view import KvView
-from ext_proc.protocol.request import RouteRequest
+from ext_proc.protocol.attributes import ENCODING, HttpRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
@@ -31,7 +31,7 @@ from warmroute.demo import report
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ext_proc.pick import Pick
+    from ext_proc.pick import PickResult
 
 KIB: Final = 1024
 SIZES: Final = (16 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, 10 * KIB * KIB)
@@ -50,7 +50,7 @@ AGAIN: Final = 5
 
 
 class Reader:
-    """What holds the loop for one request: a router, from the body to the record of its pick.
+    """What holds the loop for one request: a director, from the body to the record of its pick.
 
     Its clock is the thread's processor time, so that time which others had makes nothing late.
     """
@@ -63,7 +63,7 @@ class Reader:
         blocks = self.settings.limits.prompt_blocks
         kv = KvLookup(KvView(blocks, time.thread_time), time.thread_time, blocks)
         kv.set_pool("p", [end.address for end in self._ends], IdsReader())
-        self._router = Router(self._store, self.settings, CollectorRegistry(), time.thread_time, kv)
+        self._director = Director(self._store, self.settings, CollectorRegistry(), time.thread_time, kv)
         self.publish()
 
     def publish(self) -> None:
@@ -73,12 +73,16 @@ class Reader:
         weights = dict.fromkeys(loads, 1000)
         self._store.publish(view_with(Membership((Pool("p", self._ends),)), weights, loads))
 
-    def route(self, body: bytes, *, complete: bool, coding: str = "") -> Pick:
+    def route(self, body: bytes, *, complete: bool, coding: str = "") -> PickResult:
         """Choose for one request, of whose body the leading part is here, as an exchange does."""
         limit = self.settings.limits.body_bytes
         if len(body) > limit:
             body, complete = body[:limit], False
-        return self._router.route(RouteRequest(body, complete, content_encoding=coding))
+        request = HttpRequest(body, complete, {ENCODING: coding} if coding else {})
+        director = self._director
+        decision = director.pick(request, director.reader.read(request))
+        director.book(decision)
+        return decision.result
 
     def seconds(self, body: bytes, *, complete: bool, coding: str = "", repeats: int = REPEATS) -> float:
         """Return the processor time that one body takes: the shortest of some tries, as hosts are noisy."""

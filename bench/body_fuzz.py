@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.body_dense import bad_bytes, dense
 from bench.body_maker import Made, make
-from ext_proc.director.inquiry import read
-from ext_proc.pick import Pick, Reason
+from ext_proc.director.prompts import RequestReader
+from ext_proc.pick import PickResult, Reason
 from ext_proc.prompt import cut, outline, parts, prompts
 from ext_proc.prompt.blocks import block_hashes, identity_of
-from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.decode import BodyReader, Prompt, Unreadable
 from ext_proc.prompt.encoding import decode
 from ext_proc.prompt.envelope import Envelope
-from ext_proc.protocol.exchange import Exchange
-from ext_proc.protocol.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED, UNTOLD
+from ext_proc.protocol.exchange import Exchange, NeedsPick
+from ext_proc.protocol.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED, UNDECLARED
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.settings import parse_settings
 from warmroute.demo.report import progress
 
 if TYPE_CHECKING:
-    from ext_proc.protocol.request import RouteRequest
+    from ext_proc.protocol.attributes import HttpRequest
 
-MODES: Final = (NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, UNTOLD)
+MODES: Final = (NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, UNDECLARED)
 BODY_LIMITS: Final = (64, 500, 4096, 524_288)
 SHOWN: Final = 20
 """Broken rules that are told."""
@@ -56,26 +56,31 @@ class BrokenRule(Exception):  # noqa: N818 - it is a finding
 
 
 class Driven:
-    """One exchange, with the reader behind it, and what it was asked."""
+    """One exchange, with the reader behind it, and how often it needed a pick."""
 
     def __init__(self, body_limit: int) -> None:
         self.read: Prompt | Unreadable | None = None
-        self.asked = 0
+        self.picks = 0
         limits = _SETTINGS.limits.model_copy(update={"body_bytes": body_limit})
-        self._settings = _SETTINGS.model_copy(update={"limits": limits})
-        self.exchange = Exchange(self._route, body_limit=body_limit)
+        settings = _SETTINGS.model_copy(update={"limits": limits})
+        self._reader = RequestReader(settings, lambda: 0.0)
+        self._exchange = Exchange(body_limit=body_limit)
 
-    def _route(self, request: RouteRequest) -> Pick:
-        self.asked += 1
-        if request.headers_only:
-            return Pick.none(Reason.NO_BODY)
-        told = read(request, self._settings, lambda: 0.0)
-        self.read = told if isinstance(told, Unreadable) else told.prompt
+    def answer(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Return the replies to a message."""
+        event = self._exchange.receive(message)
+        return self._exchange.resume(self._pick(event.request)) if isinstance(event, NeedsPick) else event
+
+    def _pick(self, request: HttpRequest) -> PickResult:
+        self.picks += 1
+        if request.no_body is not None:
+            return PickResult.none(request.no_body)
+        self.read = self._reader.read(request).prompt
         if not isinstance(self.read, Prompt):
-            return Pick.none(Reason(self.read.value))
+            return PickResult.none(Reason(self.read.value))
         identity = identity_of(self.read.model or "", self.read.salt, self.read.adapter)
         block_hashes(self.read.text, identity=identity, block_bytes=256, max_blocks=2048)
-        return Pick(("10.0.0.1:8000",), Reason.COLD, prefix="0" * 16)
+        return PickResult(("10.0.0.1:8000",), Reason.COLD, prefix="0" * 16)
 
 
 def messages_of(rng: random.Random, made: Made, mode: int) -> list[pb.ProcessingRequest]:
@@ -87,7 +92,7 @@ def messages_of(rng: random.Random, made: Made, mode: int) -> list[pb.Processing
             headers.request_headers.headers.headers.append(
                 base_pb2.HeaderValue(key=key, raw_value=value.encode("latin-1"))
             )
-    if mode != UNTOLD:
+    if mode != UNDECLARED:
         headers.protocol_config.request_body_mode = mode  # type: ignore[assignment] # An enum takes its numbers.
     messages = [headers]
     if mode == NONE:
@@ -123,7 +128,7 @@ def drive(rng: random.Random, made: Made) -> Driven:
     for message in messages:
         kind = message.WhichOneof("request") or ""
         sent += message.request_body.body
-        replies = driven.exchange.on_message(message)
+        replies = driven.answer(message)
         got = [reply.WhichOneof("response") for reply in replies]
         if mode != FULL_DUPLEX and got != [kind]:
             raise BrokenRule(f"{kind} is answered by {got}")
@@ -135,8 +140,8 @@ def drive(rng: random.Random, made: Made) -> Driven:
                 raise BrokenRule("the body is changed")
     if mode == FULL_DUPLEX:
         _check_duplex(messages, kinds, sent, echoed)
-    if told > 1 or driven.asked > 1:
-        raise BrokenRule(f"decided {driven.asked} times and told it {told} times")
+    if told > 1 or driven.picks > 1:
+        raise BrokenRule(f"decided {driven.picks} times and said it {told} times")
     return driven
 
 
@@ -156,8 +161,9 @@ def check_read(rng: random.Random, made: Made, *, session_field: str, tight: boo
 
     `tight`: limits may leave none of it.
     """
-    whole = read_prompt(made.plain, complete=True, path=made.path)
-    named = read_prompt(made.plain, complete=True, path=made.path, session_field=session_field)
+    reader = BodyReader()
+    whole = reader.read(made.plain, complete=True, path=made.path).prompt
+    named = BodyReader(session_field).read(made.plain, complete=True, path=made.path).prompt
     if (named._replace(session="") if isinstance(named, Prompt) else named) != whole:
         raise BrokenRule(f"with sessions by {session_field}, it is {named}")
     if not made.legal:
@@ -170,7 +176,7 @@ def check_read(rng: random.Random, made: Made, *, session_field: str, tight: boo
             return
         raise BrokenRule(f"legal, but {whole}")
     at = rng.randrange(len(made.plain))
-    part = read_prompt(made.plain[:at], complete=False, path=made.path)
+    part = reader.read(made.plain[:at], complete=False, path=made.path).prompt
     if not isinstance(part, Prompt) or whole.text.startswith(part.text):
         return
     # A whole body may meet a limit earlier than its leading part does: then it has the shorter text.

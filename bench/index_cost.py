@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ext_proc.prefix.index import PrefixIndex
 from ext_proc.prompt.blocks import block_hashes, identity_of
-from ext_proc.prompt.decode import Prompt, read_prompt
+from ext_proc.prompt.decode import BodyReader, Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,16 +37,17 @@ def chat_body(size_bytes: int) -> bytes:
 def pick_side() -> dict[str, float]:
     """Return the cost of reading and hashing an 8 KB body, and of reading a cut 400 KB body."""
     body, cut = chat_body(8_192), chat_body(420_000)[:400_000]
-    prompt = read_prompt(body, complete=True)
+    reader = BodyReader()
+    prompt = reader.read(body, complete=True).prompt
     assert isinstance(prompt, Prompt)
     identity = identity_of("m", "")
     return {
-        "decode_8k_us": microseconds(lambda: read_prompt(body, complete=True), 2000),
+        "decode_8k_us": microseconds(lambda: reader.read(body, complete=True), 2000),
         "hash_8k_us": microseconds(
             lambda: block_hashes(prompt.text, identity=identity, block_bytes=BLOCK_BYTES, max_blocks=2048),
             2000,
         ),
-        "decode_cut_400k_us": microseconds(lambda: read_prompt(cut, complete=False), 20),
+        "decode_cut_400k_us": microseconds(lambda: reader.read(cut, complete=False), 20),
     }
 
 

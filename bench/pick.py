@@ -25,15 +25,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from ext_proc.pick.considered import comparison
 from prometheus_client import CollectorRegistry
 
-from ext_proc.director.director import Router
-from ext_proc.director.inquiry import Read, inquiry, note_leading, read
-from ext_proc.pick.considered import comparison
-from ext_proc.pick.demand import LOOK_BACK
+from ext_proc.director.director import Director
+from ext_proc.pick.context import FilterContext
 from ext_proc.pick.filters import filtered
-from ext_proc.pick.scene import Fleet
-from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
@@ -43,8 +40,8 @@ from warmroute.demo import report
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ext_proc.director.inquiry import Inquiry
-    from ext_proc.pick import Composition, PoolState, Question
+    from ext_proc.pick import PickRequest, PoolState, SchedulerProfile
+    from ext_proc.prompt.decode import ParsedBody
     from warmroute.demo.report import Wanted
 
 PROMPTS: Final = 64
@@ -61,7 +58,7 @@ listeners: [{name: l, address: "127.0.0.1:9000", pool: p}]
 
 
 class World:
-    """A router over a fleet at work, and requests for it. Time stands still."""
+    """A director over a fleet at work, and requests for it. Time stands still."""
 
     def __init__(self, endpoints: int, blocks: int, seed: int = 7, *, hot: bool = False) -> None:
         """`hot`: every other engine lacks the system prompt."""
@@ -71,29 +68,29 @@ class World:
         ends = tuple(Endpoint(f"10.{n >> 8}.{n & 255}.1:8000", "p", ("m",)) for n in range(endpoints))
         self.membership = Membership((Pool("p", ends),))
         self.store = FleetStore()
-        self.router = Router(self.store, self.settings, CollectorRegistry(), lambda: self.now)
+        self.director = Director(self.store, self.settings, CollectorRegistry(), lambda: self.now)
         self.publish()
-        self.router.follow()
-        found = self.router.pools.find("p", "m")
+        self.director.follow()
+        found = self.director.pools.find("p", "m")
         assert found is not None
         self.pool: PoolState = found
         size = self.settings.ext_proc.pick.block_bytes
         system = self._text(blocks // 2 * size)
         talks = [self._text((blocks - blocks // 2 - 1) * size) for _ in range(PROMPTS)]
-        talks_known = [self._asks(request_of(system + talk)) for talk in talks]
+        talks_known = [self._blocks_of(request_of(system + talk)) for talk in talks]
         for number, end in enumerate(ends):
             known = talks_known[(number // 2 if hot else number) % PROMPTS]
-            held = known.blocks if number < (2 if hot else 1) * PROMPTS else known.blocks[: blocks // 2]
-            self.router.warmth.record(end.address, () if hot and number % 2 else held)
+            held = known if number < (2 if hot else 1) * PROMPTS else known[: blocks // 2]
+            self.director.warmth.record(end.address, () if hot and number % 2 else held)
             for _ in range(self.draw.randrange(1, 8)):
-                self.router.traffic.started(end.address)
-                self.router.pools.note_in_flight(end.address)
+                self.director.traffic.started(end.address)
+                self.director.pools.note_in_flight(end.address)
         self.requests = [request_of(system + talk + self._text(size)) for talk in talks]
         self.publish()
-        self.router.follow()
+        self.director.follow()
         for _ in range(REQUESTS_EACH * endpoints):
             # Others that begin alike: their conversations are theirs.
-            self.router.warmth.asked(talks_known[0].blocks[: blocks // 2], self.now, (blocks // 2 - 1,))
+            self.director.warmth.asked(talks_known[0][: blocks // 2], self.now, (blocks // 2 - 1,))
             self.pool.demand("m").add(self.now)
 
     def publish(self) -> None:
@@ -101,30 +98,24 @@ class World:
         loads = {address: self._load() for address in self.membership.addresses}
         self.store.publish(view_with(self.membership, dict.fromkeys(loads, 1000), loads))
 
-    def picks(self) -> Composition:
+    def profile(self) -> SchedulerProfile:
         """Return what picks in this tick."""
-        bound = self.pool.bound("m")
-        assert bound is not None
-        return bound
+        profile = self.pool.profile("m")
+        assert profile is not None
+        return profile
 
-    def read(self, request: RouteRequest) -> Read:
-        """Read a request's body."""
-        told = read(request, self.settings, lambda: self.now)
-        assert isinstance(told, Read)
-        return told
+    def request(self, request: HttpRequest, parsed: ParsedBody) -> PickRequest:
+        """Return what is picked for."""
+        assert isinstance(parsed.prompt, Prompt)
+        return self.director.pick_request(request, parsed, parsed.prompt, self.pool, "m")
 
-    def record(self, asks: Inquiry, question: Question, address: str) -> None:
-        """Note a pick."""
-        self.pool.note("m", address, 0.01, "", self.now)
-        self.router.warmth.record(address, asks.blocks)
-        total = self.pool.demand("m").at(self.now)
-        also = {*(question.edges or ())}
-        self.router.warmth.asked(asks.blocks, self.now, also, total, LOOK_BACK * question.matched.size)
-        held = question.matched.item(asks.pool.shape.position[address])
-        note_leading(self.router.warmth, asks, address, held, question.leading_key)
+    def blocks(self, parsed: ParsedBody) -> list[int]:
+        """Return a prompt's blocks."""
+        assert isinstance(parsed.prompt, Prompt)
+        return self.director.reader.blocks(parsed.prompt, "m", "")[1]
 
-    def _asks(self, request: RouteRequest) -> Inquiry:
-        return inquiry(request, self.settings, self.pool, "m", self.read(request))
+    def _blocks_of(self, request: HttpRequest) -> list[int]:
+        return self.blocks(self.director.reader.read(request))
 
     def _load(self) -> Load:
         told = {
@@ -141,10 +132,10 @@ class World:
         return self.draw.randbytes(size // 2 + 1).hex()[:size]
 
 
-def request_of(text: str) -> RouteRequest:
+def request_of(text: str) -> HttpRequest:
     """Return a chat request."""
     body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}
-    return RouteRequest(json.dumps(body).encode(), complete=True, cluster="p")
+    return HttpRequest(json.dumps(body).encode(), complete=True, attributes={CLUSTER: "p"})
 
 
 class Stopwatch:
@@ -177,7 +168,9 @@ class Stopwatch:
 def measure(endpoints: int, blocks: int, *, hot: bool = False) -> dict[str, Any]:
     """Return the figures of one fleet and length of prompts."""
     world = World(endpoints, blocks, hot=hot)
-    watch = Stopwatch("route", "decode", "hash", "look_up", "score", "choose", "considered", "pick", "record")
+    watch = Stopwatch(
+        "route", "decode", "hash", "hash_and_look_up", "score", "choose", "considered", "pick", "record"
+    )
     ticks = Stopwatch("tick", "filter")
     gc.collect()
     gc.disable()
@@ -192,33 +185,33 @@ def measure(endpoints: int, blocks: int, *, hot: bool = False) -> dict[str, Any]
             ticks.lap("filter")
     gc.enable()
     parts = {**watch.means(), **ticks.means()}
+    parts["look_up_us"] = round(parts.pop("hash_and_look_up_us") - parts["hash_us"], 2)
     choice = sum(parts[name] for name in ("look_up_us", "pick_us", "record_us"))
     rest = parts["route_us"] - choice - parts["decode_us"] - parts["hash_us"]
     told = {"endpoints": endpoints, "blocks": blocks, "body_bytes": len(world.requests[0].body)}
     return {**told, "choice_us": round(choice, 2), "rest_us": round(rest, 2), **parts}
 
 
-def _steps(world: World, watch: Stopwatch, item: int, request: RouteRequest) -> None:
-    picks = world.picks()
+def _steps(world: World, watch: Stopwatch, item: int, request: HttpRequest) -> None:
+    director, profile = world.director, world.profile()
     watch.begin(item)
-    world.router.route(request)
+    director.book(director.pick(request, director.reader.read(request)))
     watch.lap("route")
-    told = world.read(request)
+    parsed = director.reader.read(request)
     watch.lap("decode")
-    asks = inquiry(request, world.settings, world.pool, "m", told)
+    world.blocks(parsed)
     watch.lap("hash")
-    question = world.router.question(asks)
-    watch.lap("look_up")
-    pick = picks.pick(question)
+    asked = world.request(request, parsed)
+    watch.lap("hash_and_look_up")
+    decision = profile.pick(asked)
     watch.lap("pick")
-    world.record(asks, question, pick.endpoints[0])
+    director.book(decision)
     watch.lap("record")
-    forecast = picks.forecaster.of(question)
-    cost = picks.scores.cost(question, forecast)
+    scored = profile.score(asked)
     watch.lap("score")
-    order = picks.choose(picks.offer(question, forecast, cost))
+    order = profile.choose(scored)
     watch.lap("choose")
-    comparison(picks.candidates.addresses, order, cost, forecast, picks.scores.fixed, explain=False)
+    comparison(profile.candidates.addresses, order, scored, profile.costs.fixed)
     watch.lap("considered")
 
 
@@ -226,14 +219,14 @@ def _tick(world: World) -> None:
     view = world.store.view
     assert view is not None
     world.store.publish(FleetView(view.membership, view.weights, view.signals))
-    world.router.follow()
-    world.picks()
+    world.director.follow()
+    world.profile()
 
 
 def _filter(world: World) -> None:
     columns, settings = world.pool.columns, world.settings.ext_proc.pick
     assert columns is not None
-    filtered(Fleet(world.pool.shape, columns, settings, "m"), settings.filters)
+    filtered(FilterContext(world.pool.shape, columns, settings, "m"), settings.filters)
 
 
 def wanted_of(runs: Sequence[dict[str, Any]]) -> Iterator[Wanted]:

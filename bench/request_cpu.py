@@ -126,9 +126,7 @@ class Chats:
     def __init__(self, size: int, seed: int = 7) -> None:
         draw = random.Random(seed)
         self._system = _prose(draw, size // 4)
-        self._histories = [
-            [_prose(draw, size // 8) for _ in range(5)] for _ in range(CONVERSATIONS)
-        ]
+        self._histories = [[_prose(draw, size // 8) for _ in range(5)] for _ in range(CONVERSATIONS)]
         self._draw, self._next = draw, 0
 
     def body(self) -> bytes:
@@ -143,7 +141,21 @@ class Chats:
 
 
 def _prose(draw: random.Random, size: int) -> str:
-    words = ("the", "cache", "of", "a", "prefix", "is", "warm", "where", "it", "was", "computed", "\n", "\"so\"")
+    words = (
+        "the",
+        "cache",
+        "of",
+        "a",
+        "prefix",
+        "is",
+        "warm",
+        "where",
+        "it",
+        "was",
+        "computed",
+        "\n",
+        '"so"',
+    )
     text = ""
     while len(text) < size:
         text += f"{draw.choice(words)} {draw.randrange(100)} "
@@ -171,7 +183,15 @@ async def measure(rounds: int) -> dict[str, dict[str, Cost]]:
             engine = await stack.enter_async_context(EnvoyProcess(upstream, directory=directory))
             await engine.wait_ready(listeners=ENGINES)
             for site in sites:
-                argv = [sys.executable, "-m", "bench.request_cpu", "--serve", site.name, site.socket, *engines]
+                argv = [
+                    sys.executable,
+                    "-m",
+                    "bench.request_cpu",
+                    "--serve",
+                    site.name,
+                    site.socket,
+                    *engines,
+                ]
                 child = children[site.name] = Child(site.name, argv, directory)
                 await child.wait_for(lambda child=child: child.line_after(_LISTENING) is not None)  # type: ignore[misc]
                 server = site.discovery()
@@ -214,7 +234,7 @@ async def _ask(http: aiohttp.ClientSession, site: Site, chats: Chats, count: int
                 headers={"content-type": "application/json"},
             ) as response:
                 text = await response.text()
-                if response.status != 200:  # noqa: PLR2004
+                if response.status != 200:
                     raise BenchError(f"{site.name}: a request got {response.status}: {text[:200]}")
 
     await asyncio.gather(*(client() for _ in range(AT_ONCE)))

@@ -10,10 +10,11 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from ext_proc.director.director import Router
+from ext_proc.director.director import Director
 from ext_proc.follower import Follower
 from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
+from ext_proc.processor import ExternalProcessor
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
 from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
@@ -56,17 +57,18 @@ class ExtProcServer:
         self._store = store
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._kv = KvEvents(settings, store, registry, clock)
-        self._router = Router(store, settings, registry, clock, self._kv.lookup)
-        self._kv.view.on_emptied = self._router.pools.emptied
+        self._director = Director(store, settings, registry, clock, self._kv.lookup)
+        self._kv.view.on_emptied = self._director.pools.emptied
         self._keys = Idempotency(settings, registry, clock, self._worker)
-        self._service = ExtProcService(
-            self._router,
+        self._processor = ExternalProcessor(
+            self._director,
             provider.get_tracer("warmroute.ext_proc"),
             settings,
             registry,
             source=store,
             keys=self._keys,
         )
+        self._service = ExtProcService(self._processor)
         store.on_missed(self._missed)
         self._grpc = GrpcServer(
             "ext_proc",
@@ -87,7 +89,7 @@ class ExtProcServer:
                 settings.control.address,
                 self._worker,
                 store,
-                self._router.traffic.snapshot,
+                self._director.traffic.snapshot,
                 registry,
                 clock,
                 Dialler.of(
@@ -107,11 +109,11 @@ class ExtProcServer:
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows."""
-        return {"/api/v1/picks": self._router.status}
+        return {"/api/v1/picks": self._director.status}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
         """What the admin server answers to a question."""
-        return {"/api/v1/decisions": self._service.decisions.view}
+        return {"/api/v1/decisions": self._processor.decisions.view}
 
     def actions(self) -> Mapping[str, Callable[[Any], Any]]:
         """What the admin server lets an operator change: nothing."""
@@ -132,8 +134,8 @@ class ExtProcServer:
         self._settings = settings
         if self._grpc.gate is not None:
             self._grpc.gate.reconfigure(settings.tls.roles)
-        self._router.reconfigure(settings)
-        self._service.reconfigure(settings)
+        self._director.reconfigure(settings)
+        self._processor.reconfigure(settings)
         await self._kv.apply(settings)
 
     async def drain(self) -> None:
@@ -159,32 +161,32 @@ class ExtProcServer:
         """Return this worker's share in what all workers know, if one is configured."""
         if not settings.ext_proc.shared.url.get_secret_value():
             return None
-        router = self._router
+        director = self._director
         share = Share(
             settings.ext_proc.shared,
             self._worker,
-            lambda: router.settings.ext_proc.pick.block_bytes,
-            router.take_remote,
+            lambda: director.settings.ext_proc.pick.block_bytes,
+            director.take_remote,
             metrics,
-            prompt_blocks=lambda: router.settings.limits.prompt_blocks,
+            prompt_blocks=lambda: director.settings.limits.prompt_blocks,
             clock=clock,
         )
-        router.warmth.on_added = share.publish
+        director.warmth.on_added = share.publish
         return share
 
     def _missed(self, missed: Missed) -> None:
         """Let the router hear of it; the edge at which a fault of ours ends."""
         try:
-            self._router.missed(missed)
+            self._director.missed(missed)
         except Exception as error:  # noqa: BLE001 - counted and logged there
-            self._service.faults.note(error)
+            self._processor.faults.note(error)
 
     async def _announce_ready(self) -> None:
         if self._store.view is None:
             await self._store.changed()
         if self._share is not None:
             # What others tell is kept of endpoints that are known; a restarted worker begins warm.
-            self._router.follow()
+            self._director.follow()
             await self._share.warm_up()
             self._share.start()
         self._warm = True
@@ -193,7 +195,7 @@ class ExtProcServer:
 
     async def _report(self) -> None:
         while True:
-            self._store.report(self._worker, self._router.traffic.snapshot())
+            self._store.report(self._worker, self._director.traffic.snapshot())
             await asyncio.sleep(self._settings.xds.tick_seconds)
 
 

@@ -1,7 +1,6 @@
-"""The newest picks, so that somebody can ask afterwards why a request went where it went.
+"""The newest decisions, which explain afterwards why a request went where it went.
 
-What is kept of a request is its `Pick` as it was made and a few words; texts are made when somebody asks.
-Nothing of the prompt is kept.
+Results are kept as they were made; texts are made on demand. Nothing of the prompt is kept.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ext_proc.protocol.request import MAX_ID_CHARS
+from ext_proc.protocol.attributes import MAX_ID_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ext_proc.pick import Pick
+    from ext_proc.pick.result import Considered, Decision, PickResult
     from fleet.service.admin import Query
 
 
@@ -24,13 +23,16 @@ _ANSWERED: Final = re.compile(r"(?:generate-tokens|[a-z]+)[-_](?P<whole>(?P<base
 """An answer's own id as vLLM makes it of `x-request-id`: `chatcmpl-ID`, or `cmpl-ID-0` with a number."""
 
 
-class _Decision(NamedTuple):
+class _Entry(NamedTuple):
     at: float
     """Unix seconds."""
     request_id: str
     cluster: str
-    pick: Pick
+    result: PickResult
+    candidates: int
+    considered: Sequence[Considered]
     seconds: float
+    trace: str
 
 
 class PickDecisions:
@@ -38,7 +40,7 @@ class PickDecisions:
 
     def __init__(self, limit: int, wall: Callable[[], float]) -> None:
         self._wall = wall
-        self._ring: deque[_Decision] = deque(maxlen=limit)
+        self._ring: deque[_Entry] = deque(maxlen=limit)
 
     @property
     def limit(self) -> int:
@@ -50,27 +52,40 @@ class PickDecisions:
         if limit != self.limit:
             self._ring = deque(self._ring, maxlen=limit)
 
-    def note(self, pick: Pick, seconds: float, request_id: str, cluster: str) -> None:
-        """Remember a decision."""
-        self._ring.append(_Decision(self._wall(), request_id, cluster, pick, seconds))
+    def note(
+        self, decision: Decision, seconds: float, *, request_id: str, cluster: str, trace: str = ""
+    ) -> None:
+        """Remember a decision; `seconds` is what it took, `trace` the traceparent of its span."""
+        self._ring.append(
+            _Entry(
+                self._wall(),
+                request_id,
+                cluster,
+                decision.result,
+                decision.candidates,
+                decision.considered,
+                seconds,
+                trace,
+            )
+        )
 
     def view(self, query: Query) -> dict[str, Any]:
         """Newest first, at most `query.limit`; of one request or of one chosen endpoint if it is named."""
         shown: list[dict[str, Any]] = []
-        for decision in self._matching(query):
+        for entry in self._matching(query):
             if len(shown) >= query.limit:
                 break
-            shown.append(_shown(decision))
+            shown.append(_shown(entry))
         return {"picks": shown}
 
-    def _matching(self, query: Query) -> Iterator[_Decision]:
-        asked = request_ids(query.request)
-        for decision in reversed(self._ring):
-            if query.request and decision.request_id not in asked:
+    def _matching(self, query: Query) -> Iterator[_Entry]:
+        ids = request_ids(query.request)
+        for entry in reversed(self._ring):
+            if query.request and entry.request_id not in ids:
                 continue
-            if query.endpoint and query.endpoint not in decision.pick.endpoints:
+            if query.endpoint and query.endpoint not in entry.result.endpoints:
                 continue
-            yield decision
+            yield entry
 
 
 def request_ids(text: str) -> frozenset[str]:
@@ -80,20 +95,20 @@ def request_ids(text: str) -> frozenset[str]:
     return frozenset(request_id[:MAX_ID_CHARS] for request_id in meant)
 
 
-def _shown(decision: _Decision) -> dict[str, Any]:
-    pick = decision.pick
+def _shown(entry: _Entry) -> dict[str, Any]:
+    result = entry.result
     return {
-        "at": datetime.fromtimestamp(decision.at, UTC).isoformat(timespec="milliseconds"),
-        "request": decision.request_id or None,
-        "pool": decision.cluster or None,
-        "reason": pick.reason.value,
-        "endpoint": pick.endpoints[0] if pick.endpoints else None,
-        "fallbacks": pick.endpoints[1:],
-        "matched_share": pick.matched_share if pick.endpoints else None,
-        "expected_seconds": pick.expected_seconds,
-        "candidates": pick.candidates,
-        "considered": [entry._asdict() for entry in pick.considered],
-        "prefix": pick.prefix or None,
-        "pick_seconds": decision.seconds or None,
-        "trace": pick.trace or None,
+        "at": datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="milliseconds"),
+        "request": entry.request_id or None,
+        "pool": entry.cluster or None,
+        "reason": result.reason.value,
+        "endpoint": result.endpoints[0] if result.endpoints else None,
+        "fallbacks": result.endpoints[1:],
+        "matched_share": result.matched_share if result.endpoints else None,
+        "expected_seconds": result.expected_seconds,
+        "candidates": entry.candidates,
+        "considered": [considered._asdict() for considered in entry.considered],
+        "prefix": result.prefix or None,
+        "pick_seconds": entry.seconds or None,
+        "trace": entry.trace or None,
     }

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from ext_proc.pick import Reason
+from ext_proc.pick.result import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
-    from ext_proc.pick import Pick
+    from ext_proc.pick.result import PickResult
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _PICK_BUCKETS: Final = (
 
 
 class Served(StrEnum):
-    """Who served, as a gateway tells, against whom we named."""
+    """Which endpoint served, as a gateway reports it, compared with the result."""
 
     FIRST = "first"
     FALLBACK = "fallback"
@@ -39,13 +39,13 @@ class Served(StrEnum):
     """There was no pick."""
 
     @classmethod
-    def of(cls, address: str, pick: Pick | None) -> Served:
-        """Compare an address with a pick."""
-        if pick is None or not pick.endpoints:
+    def of(cls, address: str, result: PickResult | None) -> Served:
+        """Compare an address with a result."""
+        if result is None or not result.endpoints:
             return cls.UNPICKED
-        if address == pick.endpoints[0]:
+        if address == result.endpoints[0]:
             return cls.FIRST
-        return cls.FALLBACK if address in pick.endpoints else cls.ELSEWHERE
+        return cls.FALLBACK if address in result.endpoints else cls.ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Metrics:
     unreadable: Counter
     unread: Counter
     streams: Any
-    held_bytes: Any
+    buffered_bytes: Any
     pick_seconds: Any
 
     @classmethod
@@ -88,7 +88,7 @@ class Metrics:
                 registry=registry,
             ),
             streams=Gauge("warmroute_ext_proc_streams", "Open ext_proc streams", registry=registry),
-            held_bytes=Gauge(
+            buffered_bytes=Gauge(
                 "warmroute_ext_proc_held_bytes",
                 "Bodies held in full duplex",
                 registry=registry,

@@ -1,12 +1,12 @@
 """One span for each sampled request, `warmroute.pick`: what was chosen, what it was compared with, and why.
 
 Which requests are sampled
-    A client that says `sampled` in its traceparent: a share of `telemetry.client_sample_ratio` of those; the
-    span is a child of the client's. Everybody else, a client that says `not sampled` included: a share of
-    `telemetry.pick_sample_ratio`, in a trace of its own, which links to the client's where it named one. A
-    floor that the fleet's view tells of raises both shares for as long as something is to be looked at.
+    Of requests whose traceparent says `sampled`: a share of `telemetry.client_sample_ratio`; the span is a
+    child of the client's. Of all others, those that say `not sampled` included: a share of
+    `telemetry.pick_sample_ratio`, in a trace of its own, which links to the client's where it named one. The
+    sampling floor in the fleet's view raises both shares for as long as something is to be looked at.
 
-A span tells of addresses, numbers and reasons; nothing of what the client wrote.
+A span has addresses, numbers and reasons; nothing that the client wrote.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, StatusCode
 
-from ext_proc.pick import Reason
+from ext_proc.pick.result import Reason
 from fleet.service import traceparent
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, Tracer
 
-    from ext_proc.pick import Pick
+    from ext_proc.pick.result import Decision
     from fleet.settings.telemetry import TelemetrySettings
 
 _ROOT: Final = trace.set_span_in_context(trace.INVALID_SPAN)
-"""Not whatever span happens to be current."""
+"""Not the span that happens to be current."""
 
 
 class PickSpans:
-    """Decides who is sampled, and makes the spans."""
+    """Decides which requests are sampled, and makes the spans."""
 
     def __init__(self, tracer: Tracer, draw: Callable[[], float], floor: Callable[[], float]) -> None:
         """`draw` is uniform in [0, 1); `floor` is the least share to sample now, 0 to 1."""
@@ -40,9 +40,9 @@ class PickSpans:
         self._draw = draw
         self._floor = floor
 
-    def begin(self, told: str, settings: TelemetrySettings) -> Span | None:
-        """Begin the span of a request whose client sent `told` as traceparent; None: it is not sampled."""
-        client = traceparent.parse(told) if told else None
+    def begin(self, client_traceparent: str, settings: TelemetrySettings) -> Span | None:
+        """Begin the span of a request whose client sent this traceparent; None: it is not sampled."""
+        client = traceparent.parse(client_traceparent) if client_traceparent else None
         continues = client is not None and client.trace_flags.sampled
         ratio = settings.client_sample_ratio if continues else settings.pick_sample_ratio
         if self._draw() >= max(ratio, self._floor()):
@@ -59,24 +59,25 @@ class PickSpans:
 
 
 def traceparent_of(span: Span) -> str:
-    """What lets others continue from a span."""
+    """Return the header by which others continue from a span."""
     return traceparent.text_of(span.get_span_context())
 
 
-def end(span: Span, pick: Pick, seconds: float, request_id: str) -> None:
-    """Tell the decision and end the span. `seconds` is what the choice took, 0 where nothing was read."""
-    span.set_attribute("warmroute.reason", pick.reason.value)
-    span.set_attribute("warmroute.candidates", pick.candidates)
+def end(span: Span, decision: Decision, seconds: float, request_id: str) -> None:
+    """Record the decision and end the span. `seconds` is what the pick took, 0 where nothing was read."""
+    result = decision.result
+    span.set_attribute("warmroute.reason", result.reason.value)
+    span.set_attribute("warmroute.candidates", decision.candidates)
     span.set_attribute("warmroute.pick_seconds", seconds)
     if request_id:
         span.set_attribute("warmroute.request_id", request_id)
-    if pick.endpoints:
-        span.set_attribute("warmroute.endpoint", pick.endpoints[0])
-        span.set_attribute("warmroute.fallbacks", pick.endpoints[1:])
-        span.set_attribute("warmroute.matched_share", pick.matched_share)
-    if pick.expected_seconds is not None:
-        span.set_attribute("warmroute.expected_seconds", pick.expected_seconds)
-    for rank, entry in enumerate(pick.considered, 1):
+    if result.endpoints:
+        span.set_attribute("warmroute.endpoint", result.endpoints[0])
+        span.set_attribute("warmroute.fallbacks", result.endpoints[1:])
+        span.set_attribute("warmroute.matched_share", result.matched_share)
+    if result.expected_seconds is not None:
+        span.set_attribute("warmroute.expected_seconds", result.expected_seconds)
+    for rank, entry in enumerate(decision.considered, 1):
         span.add_event(
             "candidate",
             {
@@ -89,6 +90,6 @@ def end(span: Span, pick: Pick, seconds: float, request_id: str) -> None:
                 "warmroute.matched_blocks": entry.matched_blocks,
             },
         )
-    if pick.reason is Reason.FAULT:
+    if result.reason is Reason.FAULT:
         span.set_status(StatusCode.ERROR)
     span.end()

@@ -1,58 +1,72 @@
-"""One request's way to its pick: request -> prompt -> pool -> who is warm -> pick -> record."""
+"""One request's way to its decision: prompt -> pool -> who is warm -> profile; then its booking."""
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from prometheus_client import Gauge
+from xxhash import xxh3_64_intdigest
 
 from ext_proc.director import admission
-from ext_proc.director.inquiry import AskedLately, Inquiry, gives_work, inquiry, note_leading, read, tenant_of
 from ext_proc.director.pools import Pools
-from ext_proc.director.sent import Noted, Refused, Sent
+from ext_proc.director.prompts import RequestReader, gives_work, session_digest
+from ext_proc.director.sent import RecentRefusals, SentPrompt, SentPrompts
 from ext_proc.director.sessions import Sessions
 from ext_proc.director.traffic import Token, TrafficCounter
-from ext_proc.pick import Meant, Pick, Question, Reason
+from ext_proc.pick import Decision, PickRequest, PickResult, Reason
+from ext_proc.pick.cost_terms.leading import LEADING_BYTES
 from ext_proc.pick.demand import LOOK_BACK
 from ext_proc.pick.pool import WINDOW_SECONDS
+from ext_proc.pick.subset import subset
+from ext_proc.prefix.leading import leading_key, leading_mark
 from ext_proc.prefix.warmth import Warmth
+from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
-from ext_proc.protocol.request import model_in_path
-from ext_proc.protocol.subset import subset
 from fleet.store import Missed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry
 
-    from ext_proc.director.pools import ViewSource
-    from ext_proc.kv.lookup import Asked, KvLookup
-    from ext_proc.pick import Composition, PoolState, Refusal
-    from ext_proc.pick.candidates import Candidates
-    from ext_proc.protocol.request import RouteRequest
-    from ext_proc.protocol.subset import Subset
+    from ext_proc.kv.lookup import KvLookup, KvPrompt
+    from ext_proc.pick import PoolState, Refusal, SchedulerProfile
+    from ext_proc.pick.subset import Subset
+    from ext_proc.prompt.decode import ParsedBody, Prompt
+    from ext_proc.protocol.attributes import HttpRequest
+    from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.settings import Settings
 
 
-class Choice(NamedTuple):
-    """A pick, with what is noted of its request once it is final."""
+class RecentCounts:
+    """How often prefixes were requested lately, for one request: `ext_proc.pick.request.PrefixCounts`."""
 
-    pick: Pick
-    asks: Inquiry | None = None
-    """None: there is nothing to note."""
-    question: Question | None = None
-    kv: Asked | None = None
-    candidates: Candidates | None = None
+    __slots__ = ("_now", "_warmth")
+
+    def __init__(self, warmth: Warmth, now: float) -> None:
+        self._warmth = warmth
+        self._now = now
+
+    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
+        """Return how many requests shared the run up to the block at `depth`, and out of how many."""
+        rate, among = self._warmth.compared_at(blocks, depth, self._now, total)
+        return rate * WINDOW_SECONDS, among
+
+    def runs(
+        self, blocks: Sequence[int], also: Collection[int], total: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return both for each block."""
+        rates, totals = self._warmth.compared(blocks, self._now, also, total)
+        rates *= WINDOW_SECONDS
+        return rates, totals
 
 
-class Router:
-    """Chooses endpoints for requests and remembers what it sent where. Single-threaded."""
+class Director:
+    """Picks endpoints for requests and remembers what it sent where. Single-threaded."""
 
     def __init__(
         self,
@@ -62,11 +76,12 @@ class Router:
         clock: Callable[[], float],
         kv: KvLookup | None = None,
     ) -> None:
-        """`kv` answers from engines' KV events, where there are any."""
+        """`kv` looks prompts up in engines' KV events, where there are any."""
         self._source = source
         self._clock = clock
         self._kv = kv
         self.settings = settings
+        self.reader = RequestReader(settings, clock)
         self.traffic = TrafficCounter(clock, settings.signals.latency_window_seconds)
         self.warmth = _warmth(settings, None)
         """Who is warm. Changed settings may put another one here."""
@@ -74,9 +89,9 @@ class Router:
             settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
         )
         self.pools = Pools(source, settings, self.warmth, self.traffic, clock)
-        self._sent = Sent(wanted=settings.signals.access_log)
-        self._refused = Refused()
-        # Where it begins no client knows, and no other worker is near.
+        self._sent = SentPrompts(tracks=settings.signals.access_log)
+        self._refusals = RecentRefusals()
+        # No client knows where it begins, and no other worker begins near it.
         self._serials = count(1 + secrets.randbits(63))
         blocks = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
         blocks.set_function(lambda: sum(self.warmth.held(address) for address in self.pools.addresses))
@@ -85,68 +100,61 @@ class Router:
         sessions = Gauge("warmroute_sessions", "Sessions whose endpoint is remembered", registry=registry)
         sessions.set_function(lambda: len(self.sessions))
 
-    def route(self, request: RouteRequest) -> Pick:
-        """Choose for a request whose pick is final at once, and note it."""
-        return self.book(self.choose(request))
+    def pick(self, request: HttpRequest, parsed: ParsedBody, *, explain: bool = False) -> Decision:
+        """Pick for one request that `reader` has read. Nothing is changed by it before `book`.
 
-    def choose(self, request: RouteRequest) -> Choice:
-        """Choose for one request: the one function that reads as its sentence. Nothing is noted yet."""
+        `explain`: the decision lists more endpoints than it names.
+        """
         if not self.pools.follow():
-            return Choice(Pick.none(Reason.NO_FLEET))
-        told = read(request, self.settings, self._clock)
-        if isinstance(told, Unreadable):
-            return Choice(self._unread(request, Reason(told.value)))
-        prompt = told.prompt
+            return Decision(PickResult.none(Reason.NO_FLEET))
+        allowed = None if request.subset is None else subset(request.subset)
+        prompt = parsed.prompt
+        if isinstance(prompt, Unreadable):
+            return self._without_prompt(request, prompt, allowed)
         pool = self.pools.find(request.cluster, prompt.model)
         if pool is None:
-            return Choice(Pick.none(Reason.NO_POOL, meant=Meant(model=prompt.model)))
+            return Decision(PickResult.none(Reason.NO_POOL))
         if not pool.shape.addresses:
-            return Choice(Pick.none(Reason.NO_ENDPOINT, meant=Meant(pool.shape.name, prompt.model)))
+            return Decision(PickResult.none(Reason.NO_ENDPOINT))
         # A prompt that was read from a cut body may lack a model that follows in the rest.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
-        allowed = None if request.subset is None else subset(request.subset)
-        picks = None if model is None else pool.bound(model, allowed)
-        refusal = self._refusal(request, pool, picks, allowed)
+        profile = None if model is None else pool.profile(model, allowed)
+        refusal = self._refusal(request, pool, profile, allowed)
         if refusal is not None:
-            return Choice(Pick.refuse(Reason.SHED, refusal))
-        if model is None or picks is None:
+            return Decision(PickResult.refuse(Reason.SHED, refusal))
+        if model is None or profile is None:
             reason = Reason.UNKNOWN_MODEL if allowed is None else Reason.NO_ENDPOINT
-            return Choice(Pick.none(reason, meant=Meant(pool.shape.name, model)))
-        asks = inquiry(request, self.settings, pool, model, told)
-        kv = self._asked_of_kv(asks, told.body)
-        question = self.question(asks, kv, explain=request.explain)
-        pick = picks.pick(question)
-        if request.headers_only:
-            pick = replace(pick, reason=Reason.HEADERS)
-        return Choice(pick, asks, question, kv, picks.candidates)
+            return Decision(PickResult.none(reason))
+        return profile.pick(self.pick_request(request, parsed, prompt, pool, model, explain=explain))
 
-    def _unread(self, request: RouteRequest, reason: Reason) -> Pick:
-        """Refuse by its headers a request of which no prompt was read; else let it go by weights."""
-        named = model_in_path(request.path) or None
-        pool = self.pools.find(request.cluster, named)
-        if pool is not None and gives_work(request):
-            # Where engines name their models, it is not certain whose engines are meant.
-            model = pool.shape.model_of(named, complete=not pool.shape.rows_by_model)
-            allowed = None if request.subset is None else subset(request.subset)
-            picks = None if model is None else pool.bound(model, allowed)
-            refusal = self._refusal(request, pool, picks, allowed)
+    def _without_prompt(
+        self, request: HttpRequest, unreadable: Unreadable, allowed: Subset | None
+    ) -> Decision:
+        """Refuse by its headers a request without a readable prompt; otherwise it goes by weights."""
+        model_named = model_in_path(request.path) or None
+        pool = self.pools.find(request.cluster, model_named)
+        if pool is not None and gives_work(request.attributes):
+            # Where engines name their models, it is not certain which of them are meant.
+            model = pool.shape.model_of(model_named, complete=not pool.shape.rows_by_model)
+            profile = None if model is None else pool.profile(model, allowed)
+            refusal = self._refusal(request, pool, profile, allowed)
             if refusal is not None:
-                return Pick.refuse(Reason.SHED, refusal)
-        return Pick.none(reason, meant=Meant("" if pool is None else pool.shape.name, named))
+                return Decision(PickResult.refuse(Reason.SHED, refusal))
+        return Decision(PickResult.none(request.no_body or Reason(unreadable.value)))
 
     def follow(self) -> bool:
         """Take over the newest view of the fleet; False as long as there is none."""
         return self.pools.follow()
 
     def sampling_floor(self) -> float:
-        """The least share of requests to trace now, as the fleet's view tells."""
+        """The least share of requests to trace now, by the fleet's view."""
         view = self._source.view
         return 0.0 if view is None else view.sampling_ratio_floor
 
-    def started(self, pick: Pick) -> Token:
-        """Count a request that is on its way to the first endpoint of its pick."""
-        token = self.traffic.started(pick.endpoints[0])
-        self.pools.note_in_flight(token.address)
+    def started(self, address: str) -> Token:
+        """Count a request that is on its way to an endpoint."""
+        token = self.traffic.started(address)
+        self.pools.note_in_flight(address)
         return token
 
     def finished(self, token: Token) -> None:
@@ -154,17 +162,17 @@ class Router:
         self.traffic.finished(token)
         self.pools.note_in_flight(token.address)
 
-    def answered(self, pick: Pick | None, address: str, *, refused: bool) -> None:
-        """Hear of a response from a gateway: that it is an error, or who served it, where that is told."""
-        self._sent.wanted = True
-        if pick is not None and pick.endpoints and (refused or address != pick.endpoints[0]):
+    def answered(self, result: PickResult | None, address: str, *, refused: bool) -> None:
+        """Take over a gateway's report of a response: that it is an error, or which endpoint served it."""
+        self._sent.tracks = True
+        if result is not None and result.endpoints and (refused or address != result.endpoints[0]):
             served = "" if refused else address
-            self.missed(Missed(pick.prompt, pick.endpoints[0], served, pick.serial, pick.request))
+            self.missed(Missed(result.prompt, result.endpoints[0], served, result.serial, result.request))
 
     def missed(self, missed: Missed) -> None:
-        """Take back what was noted of a request that its pick has refused, or that was served elsewhere.
+        """Take back the booking of a request that its pick has refused, or that another endpoint served.
 
-        It may be another worker's, of which only what that one has shared is known here.
+        It may be another worker's, in which case only what that worker has shared is known here.
         """
         prompt, picked, served, serial, request = missed
         if not prompt:
@@ -172,31 +180,32 @@ class Router:
         now = self._clock()
         if not served:
             if request:
-                self._refused.note(request, picked, now)
+                self._refusals.note(request, picked, now)
             self.pools.put_off_trial(picked)
-        found = self._sent.take_back(serial, prompt, picked)
-        if found is None:
+        taken_back = self._sent.take_back(serial, prompt, picked)
+        if taken_back is None:
             return
-        noted, kept = found
-        # Whose leading blocks are warm all the same may have had the leading part before.
-        self.warmth.take_back(picked, noted.blocks, kept, 0 if kept else noted.mark)
+        sent, kept = taken_back
+        # Where leading blocks stay warm, the leading part may have been there before.
+        self.warmth.take_back(picked, sent.blocks, kept, 0 if kept else sent.mark)
         there = served if served in self.pools else ""
         if there:
-            self._note(Noted(there, noted.blocks, 0, now))
-        if noted.session:
-            self.sessions.take_back(noted.session, picked, there or noted.session_before, now)
-        if noted.kv_key and self._kv is not None:
-            self._kv.take_back(picked, noted.kv_key)
+            self._record(SentPrompt(there, sent.blocks, 0, now))
+        if sent.session:
+            self.sessions.take_back(sent.session, picked, there or sent.session_before, now)
+        if sent.kv_key and self._kv is not None:
+            self._kv.take_back(picked, sent.kv_key)
 
     def take_remote(self, address: str, blocks: Sequence[int]) -> None:
         """Note what another worker sent where, as far as the endpoint is known here."""
         warm = self.warmth.add_remote(address, blocks)
         if warm is not None and blocks:
-            self._sent.note(Noted(address, blocks, warm, self._clock()), shared=True)
+            self._sent.note(SentPrompt(address, blocks, warm, self._clock()), shared=True)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings; blocks of another size, or more of them, make another index."""
         before, self.settings = self.settings, settings
+        self.reader = RequestReader(settings, self._clock)
         pick, was = settings.ext_proc.pick, before.ext_proc.pick
         self.traffic.window_seconds = settings.signals.latency_window_seconds
         self.sessions.entries = pick.sessions.entries
@@ -205,18 +214,20 @@ class Router:
         other = (pick.block_bytes, pick.forget_after_seconds) != (was.block_bytes, was.forget_after_seconds)
         if outgrown or other:
             self.warmth = _warmth(settings, self.warmth.on_added)
-            self._sent = Sent(wanted=self._sent.wanted)
+            self._sent = SentPrompts(tracks=self._sent.tracks)
         self.pools.reconfigure(settings, self.warmth)
 
     def status(self) -> dict[str, Any]:
         """What the admin server shows: endpoints with their traffic and index size. No request's content."""
-        seen = {entry.address: entry for entry in self.traffic.snapshot()}
+        traffic = {entry.address: entry for entry in self.traffic.snapshot()}
         return {
             pool.shape.name: {
                 address: {
                     "in_flight": self.traffic.in_flight(address),
-                    "started_total": seen[address].started_total if address in seen else 0,
-                    "duration_p99_seconds": seen[address].duration_p99_seconds if address in seen else None,
+                    "started_total": traffic[address].started_total if address in traffic else 0,
+                    "duration_p99_seconds": (
+                        traffic[address].duration_p99_seconds if address in traffic else None
+                    ),
                     "index_blocks": self.warmth.held(address),
                 }
                 for address in pool.shape.addresses
@@ -225,110 +236,141 @@ class Router:
         }
 
     def _refusal(
-        self, request: RouteRequest, pool: PoolState, picks: Composition | None, allowed: Subset | None
+        self, request: HttpRequest, pool: PoolState, profile: SchedulerProfile | None, allowed: Subset | None
     ) -> Refusal | None:
         """Return the answer in the engines' place, where the settings ask for such answers.
 
-        Where it is not known which engines of the pool are meant, whichever they are must be at their limit.
+        Where the request's engines within the pool are unknown, all of them must be at their limit.
         """
         settings = self.settings.ext_proc.pick.admission
         if not settings.enabled:
             return None
-        tenant = tenant_of(request.headers, self.settings)
-        if admission.priority(settings, request.headers, tenant) >= settings.shed_below:
+        tenant = self.reader.tenant(request.attributes)
+        if admission.priority(settings, request.attributes, tenant) >= settings.shed_below:
             return None
         now = self._clock()
-        whichever = pool.bound_apart(allowed) if picks is None else (picks,)
-        return admission.first(admission.refusal(settings, *each.waits(now)) for each in whichever)
+        profiles = pool.profiles_apart(allowed) if profile is None else (profile,)
+        return admission.first(admission.refusal(settings, *each.waits(now)) for each in profiles)
 
-    def _asked_of_kv(self, asks: Inquiry, body: bytes) -> Asked | None:
-        """Return the prompt in the terms of KV events; None where the pool's engines tell none."""
-        if self._kv is None or not asks.blocks:
-            return None
-        prompt = asks.prompt
-        return self._kv.ask(
-            asks.pool.shape.name,
-            asks.model,
-            body,
-            complete=prompt.complete,
-            adapter=prompt.adapter,
-            salt=prompt.salt,
-            text=prompt.text,
-            tokens=prompt.tokens,
-        )
-
-    def question(self, asks: Inquiry, kv: Asked | None = None, *, explain: bool = False) -> Question:
-        """Put all that is known beside a prompt."""
-        now, blocks, text, warmth = self._clock(), asks.blocks, asks.prompt.text, self.warmth
-        matched = self._matched(asks, kv)
+    def pick_request(
+        self,
+        request: HttpRequest,
+        parsed: ParsedBody,
+        prompt: Prompt,
+        pool: PoolState,
+        model: str,
+        *,
+        explain: bool = False,
+    ) -> PickRequest:
+        """Look up what is known of a prompt in a pool."""
+        now, warmth, text, reader = self._clock(), self.warmth, prompt.text, self.reader
+        tenant = reader.tenant(request.attributes)
+        identity, blocks = reader.blocks(prompt, model, tenant)
+        leading_hash = blocks[0] if blocks else _short_prompt_hash(identity, text, request)
+        body = parsed.body
+        digest = xxh3_64_intdigest(body, xxh3_64_intdigest(identity)) if body else leading_hash
+        kv = None
+        if self._kv is not None and blocks:
+            kv = self._kv.locate(pool.shape.name, model, prompt, parsed.envelope)
+        matched = self._matched(pool, blocks, kv)
         # Finding where they stand takes less than finding them.
         edges = (matched.item(matched.argmin()), matched.item(matched.argmax()))
-        key = asks.leading_key() if blocks and not edges[1] else b""
-        return Question(
-            asks.leading_hash,
+        key = leading_key(text, identity, LEADING_BYTES) if blocks and not edges[1] else b""
+        session = session_digest(
+            reader.session(request.attributes) or prompt.session, pool.shape.name, tenant
+        )
+        return PickRequest(
+            leading_hash,
             blocks,
             len(text),
             matched,
             now,
-            explain,
-            AskedLately(warmth, now),
-            self.sessions.endpoint(asks.session, now) if asks.session else "",
-            asks.adapter,
-            key,
-            warmth.had(key) if key else (),
-            edges,
-            asks.prompt_digest,
-            self._refused.by(asks.request_digest, now),
-            asks.request_digest,
-            next(self._serials),
+            explain=explain,
+            counts=RecentCounts(warmth, now),
+            session=self.sessions.endpoint(session, now) if session else "",
+            adapter=_adapter(pool, model, prompt.adapter),
+            leading_key=key,
+            earlier_holders=warmth.had(key) if key else (),
+            edges=edges,
+            prompt=blocks[-1] if blocks else leading_hash,
+            refused_by=self._refusals.by(digest, now),
+            request=digest,
+            serial=next(self._serials),
+            headers_only=request.no_body is not None,
+            pool=pool.shape.name,
+            model=model,
+            subset=None if request.subset is None else subset(request.subset),
+            session_digest=session,
+            identity=identity,
+            text=text,
+            kv_keys=None if kv is None else kv.keys,
         )
 
-    def _matched(self, asks: Inquiry, kv: Asked | None) -> NDArray[np.int64]:
+    def _matched(self, pool: PoolState, blocks: Sequence[int], kv: KvPrompt | None) -> NDArray[np.int64]:
         """Return how many leading blocks each of a pool's endpoints holds."""
-        pool, blocks = asks.pool, asks.blocks
         if kv is None or self._kv is None:
             return self.pools.column(pool).matched(blocks)
         matched = np.zeros(len(pool.shape.addresses), np.int64)
         position = pool.shape.position
-        for address, held in self._kv.merged(kv, self.warmth.matched(blocks), len(blocks)).items():
+        for address, warm in self._kv.merged(kv, self.warmth.matched(blocks), len(blocks)).items():
             if (row := position.get(address)) is not None:
-                matched[row] = min(held, len(blocks))
+                matched[row] = min(warm, len(blocks))
         return matched
 
-    def book(self, choice: Choice) -> Pick:
-        """Note what a pick changes for those who come later, now that it is final, and return it."""
-        pick, asks, question, kv, candidates = choice
-        if asks is None or question is None:
-            return pick
-        first, blocks, now, warmth = pick.endpoints[0], asks.blocks, question.now, self.warmth
-        held = question.matched.item(asks.pool.shape.position[first])
-        cold_bytes = question.text_bytes - held * self.settings.ext_proc.pick.block_bytes
-        cold_share = 1.0 - pick.matched_share if blocks else 0.0
-        asks.pool.note(
-            asks.model, first, pick.cold_seconds, asks.adapter, now, cold_bytes, cold_share, candidates
-        )
-        noted = Noted(first, blocks, 0, now, serial=pick.serial)
+    def book(self, decision: Decision) -> None:
+        """Apply what a decision changes for later requests, now that it is final."""
+        request, result = decision.request, decision.result
+        if request is None or (pool := self.pools.get(request.pool)) is None:
+            return
+        first, blocks, now = result.endpoints[0], request.blocks, request.now
+        pool.book(decision)
+        sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
-            total = asks.pool.demand(asks.model).at(now)
-            also = {*(question.edges or ())}
-            warmth.asked(blocks, now, also, total, LOOK_BACK * question.matched.size)
-            noted.mark = note_leading(warmth, asks, first, held, question.leading_key)
-        if kv is not None and self._kv is not None:
-            noted.kv_key = self._kv.sent(first, kv)
-        # A session does not follow a trial: nobody knows yet whether that one can be relied on.
-        if asks.session and not pick.trial:
-            noted.session, noted.session_before = asks.session, question.session
-            self.sessions.note(asks.session, first, now)
-        self._note(noted)
-        return pick
+            total = pool.demand(request.model).at(now)
+            look_back = LOOK_BACK * request.matched.size
+            self.warmth.asked(blocks, now, {*(request.edges or ())}, total, look_back)
+            sent.mark = self._note_leading(request, first, request.matched.item(pool.shape.position[first]))
+        if request.kv_keys is not None and self._kv is not None:
+            sent.kv_key = self._kv.expect(first, request.kv_keys)
+        # A session does not follow a trial: that endpoint may not be reliable yet.
+        if request.session_digest and not decision.trial:
+            sent.session, sent.session_before = request.session_digest, request.session
+            self.sessions.note(request.session_digest, first, now)
+        self._record(sent)
 
-    def _note(self, noted: Noted) -> None:
-        """Count a prompt's blocks as warm, and remember it until its outcome can be told no more."""
-        blocks = noted.blocks
+    def _note_leading(self, request: PickRequest, address: str, matched: int) -> int:
+        """Note where a prompt's leading part is, for when no endpoint is known to hold it any more.
+
+        Where none held any of it (`leading_key`), and where `address` holds all of it. Return the mark of a
+        part that was new, otherwise 0.
+        """
+        block_bytes = self.settings.ext_proc.pick.block_bytes
+        mark, whole = leading_mark(request.text, request.identity, request.blocks, block_bytes, LEADING_BYTES)
+        if request.leading_key:
+            self.warmth.record_leading(request.leading_key, address, mark)
+            return mark
+        if matched >= max(whole, 1) and self.warmth.wants_leading(mark, address):
+            key = leading_key(request.text, request.identity, LEADING_BYTES)
+            self.warmth.record_leading(key, address, mark, again=True)
+        return 0
+
+    def _record(self, sent: SentPrompt) -> None:
+        """Count a prompt's blocks as warm, and remember it until its outcome cannot come any more."""
+        blocks = sent.blocks
         if blocks:
-            noted.warm = self.warmth.record(noted.address, blocks)
-        if blocks or noted.session or noted.kv_key:
-            self._sent.note(noted)
+            sent.warm = self.warmth.record(sent.address, blocks)
+        if blocks or sent.session or sent.kv_key:
+            self._sent.note(sent)
+
+
+def _short_prompt_hash(identity: bytes, text: bytes, request: HttpRequest) -> int:
+    whole = text or request.request_id.encode("utf-8", "surrogatepass")
+    return xxh3_64_intdigest(identity + whole)
+
+
+def _adapter(pool: PoolState, model: str, named: str) -> str:
+    """Return the adapter that is named, otherwise the model where engines serve several by name."""
+    return f"{model}\0{named}" if named or (pool.shape.several and pool.shape.names(model)) else ""
 
 
 def _warmth(settings: Settings, on_added: Callable[[str, list[int]], None] | None) -> Warmth:

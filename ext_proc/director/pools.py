@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ext_proc.director.traffic import TrafficCounter
     from ext_proc.prefix.column import DepthColumn
     from ext_proc.prefix.warmth import Warmth
+    from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.endpoint import Membership
     from fleet.settings import Settings
     from fleet.signals import SignalTable
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 RESTARTED_BELOW: Final = 0.5
 """An engine whose counters fell below this share of what they were has restarted."""
-
-
-class ViewSource(Protocol):
-    """A holder of the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
-
-    @property
-    def view(self) -> FleetView | None:
-        """The newest view; None until the first full sync."""
-        ...
 
 
 class Restarts:
@@ -124,6 +116,10 @@ class Pools:
             return next(iter(self._pools.values()))
         naming = [pool for pool in self._pools.values() if pool.shape.names(model)]
         return naming[0] if len(naming) == 1 else None
+
+    def get(self, name: str) -> PoolState | None:
+        """Return a pool by its name."""
+        return self._pools.get(name)
 
     def column(self, pool: PoolState) -> DepthColumn:
         """Return the look-up of a pool's warm endpoints."""

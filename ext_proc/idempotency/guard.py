@@ -1,7 +1,7 @@
 """What ext_proc says of requests that may be repeated, and which of them it refuses as duplicates.
 
-For each request: `mark` before the pick, `begin` where duplicates are refused, `confirm` before the reply is
-written, `end` when the stream ends. Faults of the store let requests through.
+For each request: `key_of`, then before the pick `begin` and `confirm` where duplicates are refused, and `end`
+when the stream ends. Faults of the store let requests through.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import Counter, Gauge
 
-from ext_proc.idempotency.key import asked
-from ext_proc.idempotency.shared import SharedFlights
-from ext_proc.idempotency.store import Flights
-from ext_proc.pick import Refusal
-from ext_proc.protocol.request import CROWDED, METHOD
+from ext_proc.idempotency.key import repeatable
+from ext_proc.idempotency.shared import SharedClaims
+from ext_proc.idempotency.store import Claims
+from ext_proc.pick.result import Refusal
+from ext_proc.protocol.attributes import CROWDED, METHOD
 from fleet.names import CLIENT_KEY_HEADER, METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
 from fleet.sla import KEYED, derive
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from ext_proc.idempotency.store import Claim
-    from ext_proc.protocol.request import RouteRequest
+    from ext_proc.prompt.decode import ParsedBody
+    from ext_proc.protocol.attributes import HttpRequest
     from fleet.settings import Settings
 
 DUPLICATE: Final = Refusal(
@@ -35,14 +36,14 @@ DUPLICATE: Final = Refusal(
 )
 
 
-class Mark(NamedTuple):
-    """A request that may be repeated."""
+class RequestKey(NamedTuple):
+    """The key of a request that may be repeated."""
 
     key: str
     streams: bool
-    told: Mapping[str, str]
-    """Key to text of our metadata namespace: what Envoy is told of it."""
-    named: bool
+    metadata: Mapping[str, str]
+    """What Envoy gets, by key of our metadata namespace."""
+    by_client: bool
     """Whether the client has given it a key of its own."""
 
 
@@ -86,77 +87,79 @@ class Idempotency:
         """
         self._clock = clock
         self._metrics = Metrics.on(registry)
-        held = settings.ext_proc.idempotency
-        self._flights = Flights(held.entries, held.expiry_seconds)
+        idempotency = settings.ext_proc.idempotency
+        self._claims = Claims(idempotency.entries, idempotency.expiry_seconds)
         flying = Gauge("warmroute_idempotency_in_flight", "Keys that are in flight", registry=registry)
-        flying.set_function(lambda: len(self._flights))
+        flying.set_function(lambda: len(self._claims))
         self._shared = (
-            SharedFlights(held, worker, self._metrics.faults.inc, clock=clock)
-            if held.url.get_secret_value()
+            SharedClaims(idempotency, worker, self._metrics.faults.inc, clock=clock)
+            if idempotency.url.get_secret_value()
             else None
         )
         self.reconfigure(settings)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings; the shared store stays as it was at the start."""
-        held = self._settings = settings.ext_proc.idempotency
-        self._flights.entries, self._flights.expiry_seconds = held.entries, held.expiry_seconds
+        idempotency = self._settings = settings.ext_proc.idempotency
+        self._claims.entries, self._claims.expiry_seconds = idempotency.entries, idempotency.expiry_seconds
         self._tenant_header = settings.ext_proc.pick.tenant_header
-        self._paths = frozenset(held.paths)
+        self._paths = frozenset(idempotency.paths)
         self._retries: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
-        """Pool to what Envoy is told of its whole answers and of its streams, beside the key."""
+        """Pool to the metadata of its whole answers and of its streams, in addition to the key."""
         for pool in settings.pools:
-            derived = derive(pool, streaming_keys=held.streaming)
+            derived = derive(pool, streaming_keys=idempotency.streaming)
             whole = {METADATA_RETRY_ON: KEYED} if derived is not None and derived.repeats_keyed else {}
             limited = derived is not None and derived.hedged
             late = {METADATA_FIRST_BYTE: str(derived.answer_ms)} if derived is not None and limited else {}
             self._retries[pool.name] = (whole, {**whole, **late})
 
-    def mark(self, request: RouteRequest) -> Mark | None:
-        """Return the mark of a request that may be repeated; None for any other."""
-        held = self._settings
-        if not held.enabled or request.headers_only or request.content_encoding:
+    def key_of(self, request: HttpRequest, parsed: ParsedBody) -> RequestKey | None:
+        """Return the key of a request that may be repeated; None for any other."""
+        settings = self._settings
+        if not settings.enabled or parsed.envelope is None:
             return None
-        headers = request.headers
-        if headers.get(CROWDED):
-            return None  # The key could not be told.
-        client_key = headers.get(CLIENT_KEY_HEADER, "")
-        told = asked(
+        attributes = request.attributes
+        # Of a coded body the bytes differ; to a crowded request the key could not be added.
+        if request.content_encoding or attributes.get(CROWDED):
+            return None
+        client_key = attributes.get(CLIENT_KEY_HEADER, "")
+        found = repeatable(
             # Without headers Envoy's routes have let only POST through.
-            headers.get(METHOD, "POST"),
+            attributes.get(METHOD, "POST"),
             request.path,
             request.body,
+            parsed.envelope,
             self._paths,
-            complete=request.complete,
-            tenant=headers.get(self._tenant_header, "").strip(),
+            tenant=attributes.get(self._tenant_header, "").strip(),
             client_key=client_key,
         )
-        if told is None or (told.streams and not held.streaming):
+        if found is None or (found.streams and not settings.streaming):
             return None
         self._metrics.keys.inc()
-        beside = self._retries_of(request.cluster)[told.streams]
-        return Mark(told.key, told.streams, {METADATA_IDEMPOTENCY: told.key, **beside}, bool(client_key))
+        retries = self._retries_of(request.cluster)[found.streams]
+        metadata = {METADATA_IDEMPOTENCY: found.key, **retries}
+        return RequestKey(found.key, found.streams, metadata, bool(client_key))
 
-    def begin(self, mark: Mark) -> Claim | None:
+    def begin(self, key: RequestKey) -> Claim | None:
         """Return the claim of a request that begins; None: it is a duplicate, and refused with `DUPLICATE`.
 
         Only where `refuses` says that it may be.
         """
-        claim = self._flights.claim(mark.key, self._clock())
+        claim = self._claims.claim(key.key, self._clock())
         if claim is None:
             self._metrics.duplicates.inc()
         elif not claim.token:
             self._metrics.unchecked.inc()
         return claim
 
-    def refuses(self, mark: Mark) -> bool:
+    def refuses(self, key: RequestKey) -> bool:
         """Whether a request may be refused as a duplicate: never one for a stream.
 
         Two requests that are equal, but that no client has named, may both be meant: they are duplicates only
-        where the settings say so in so many words.
+        where the settings say so explicitly.
         """
-        refused = self._settings.duplicates
-        return not mark.streams and (refused == "reject" or (refused == "named" and mark.named))
+        duplicates = self._settings.duplicates
+        return not key.streams and (duplicates == "reject" or (duplicates == "named" and key.by_client))
 
     @property
     def asks_others(self) -> bool:
@@ -172,12 +175,12 @@ class Idempotency:
             self._metrics.unchecked.inc()
         elif not free:
             self._metrics.duplicates.inc()
-            self._flights.release(claim)
+            self._claims.release(claim)
         return free is not False
 
     def end(self, claim: Claim) -> None:
         """The request has ended, or was not sent."""
-        self._flights.release(claim)
+        self._claims.release(claim)
         if self._shared is not None and claim.token:
             self._shared.release(claim.key, claim.token)
 

@@ -1,4 +1,4 @@
-"""Which requests may be repeated, and the key by which a repetition is known. Pure.
+"""Which requests may be repeated, and the key that identifies a repetition. Pure.
 
 In doubt a request gets no key, and goes on without one.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 if TYPE_CHECKING:
     from collections.abc import Container
+
+    from ext_proc.prompt.envelope import Envelope
 
 MOST_BODY_BYTES: Final = 1024 * 1024
 """Of a body that gets a key. Digest and reading take some three milliseconds for that much, and all other
@@ -20,24 +20,17 @@ _DIGEST_BYTES: Final = 16
 _LENGTH_BYTES: Final = 8
 
 
-class Asked(NamedTuple):
+_FLAGS: Final = {b"": None, b"null": None, b"true": True, b"false": False}
+"""A flag as JSON spells it. Any other value is not understood."""
+
+
+class Repeatable(NamedTuple):
     """A request that may be repeated."""
 
     key: str
     """32 hex digits."""
     streams: bool
     """Whether it asks for a token stream."""
-
-
-class _Body(msgspec.Struct, gc=False):
-    """What of a body decides. Anything but these types is not understood."""
-
-    stream: bool | None = None
-    store: bool | None = None
-    background: bool | None = None
-
-
-_BODY: Final = msgspec.json.Decoder(_Body)
 
 
 def idempotency_key(method: str, path: str, body: bytes, tenant: str = "", client_key: str = "") -> str:
@@ -55,33 +48,33 @@ def idempotency_key(method: str, path: str, body: bytes, tenant: str = "", clien
     return digest.hexdigest()
 
 
-def asked(
+def repeatable(
     method: str,
     path: str,
     body: bytes,
+    envelope: Envelope | None,
     paths: Container[str],
     *,
-    complete: bool,
     tenant: str = "",
     client_key: str = "",
-) -> Asked | None:
+) -> Repeatable | None:
     """Return the key of a request that may be repeated; None for any other.
 
     It may if it only computes: a POST to one of `paths` (without the query), whose body came whole and asks
-    for nothing to be kept or to go on in the background. A coded body cannot be read and has no key, and one
-    of more than `MOST_BODY_BYTES` has none either.
+    for nothing to be stored or to go on in the background. `envelope` has the top-level members of a whole
+    body. A body of more than `MOST_BODY_BYTES` has no key.
     """
     if (
-        not complete
+        envelope is None
         or not 0 < len(body) <= MOST_BODY_BYTES
         or method != "POST"
         or path.partition("?")[0] not in paths
     ):
         return None
-    try:
-        told = _BODY.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    spelled = bytes(envelope.stream), bytes(envelope.store), bytes(envelope.background)
+    if not _FLAGS.keys() >= {*spelled}:
         return None
-    if told.store or told.background:
+    stream, store, background = (_FLAGS[flag] for flag in spelled)
+    if store or background:
         return None
-    return Asked(idempotency_key(method, path, body, tenant, client_key), bool(told.stream))
+    return Repeatable(idempotency_key(method, path, body, tenant, client_key), bool(stream))

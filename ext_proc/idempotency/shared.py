@@ -40,7 +40,7 @@ return 0
 """
 
 
-class SharedFlights:
+class SharedClaims:
     """`SET NX` with expiry for a claim; who claimed renews and deletes it, and nobody else."""
 
     def __init__(
@@ -68,8 +68,8 @@ class SharedFlights:
         self._expiry_seconds = settings.expiry_seconds
         self._lease_seconds = min(_LEASE_SECONDS, settings.expiry_seconds)
         self._lease_ms = max(1, round(self._lease_seconds * 1000))
-        self._held: dict[str, float] = {}
-        """Key to when its request is given up."""
+        self._claims: dict[str, float] = {}
+        """Key to when its request expires."""
         self._renewal: asyncio.Task[None] | None = None
         self._worker = worker
         self._on_fault = on_fault
@@ -95,20 +95,20 @@ class SharedFlights:
         """Whether the key was free and is this request's now; None: not known, in time."""
         if self._clock() < self._asks_from:
             return None
-        told = await self._tried(
+        reply = await self._tried(
             lambda: self._client.set(_PREFIX + key, self._value(token), nx=True, px=self._lease_ms)
         )
-        if told is _UNKNOWN:
+        if reply is _UNKNOWN:
             return None
-        if told:
-            self._held[key] = self._clock() + self._expiry_seconds
+        if reply:
+            self._claims[key] = self._clock() + self._expiry_seconds
             if self._renewal is None or self._renewal.done():
                 self._renewal = asyncio.create_task(self._renew(), name="idempotency renewal")
-        return bool(told)
+        return bool(reply)
 
     def release(self, key: str, token: int) -> None:
         """Give the key back, in the background; if that fails its lease ends."""
-        self._held.pop(key, None)
+        self._claims.pop(key, None)
         if self._clock() < self._asks_from or len(self._releases) >= _MOST_RELEASES:
             return
         task = asyncio.create_task(self._release(key, token), name="idempotency release")
@@ -117,7 +117,7 @@ class SharedFlights:
 
     async def close(self) -> None:
         """Let releases end and disconnect."""
-        self._held.clear()
+        self._claims.clear()
         if self._renewal is not None:
             self._renewal.cancel()
             # The client library may make an error of a cancellation; then it ends for want of keys.
@@ -130,12 +130,12 @@ class SharedFlights:
         await self._tried(lambda: self._client.eval(_DELETE_OWN, 1, _PREFIX + key, self._value(token)))
 
     async def _renew(self) -> None:
-        """Renew what is held, until nothing is."""
-        while self._held:
+        """Renew all claims, until there are none."""
+        while self._claims:
             await asyncio.sleep(self._lease_seconds / _RENEWALS)
             now = self._clock()
-            self._held = {key: until for key, until in self._held.items() if now < until}
-            keys = list(self._held)
+            self._claims = {key: until for key, until in self._claims.items() if now < until}
+            keys = list(self._claims)
             for start in range(0, len(keys), _RENEWED_AT_ONCE):
                 await self._tried(partial(self._renew_some, keys[start : start + _RENEWED_AT_ONCE]))
 
@@ -143,7 +143,7 @@ class SharedFlights:
         # Of a key that is another's by now, this one lease becomes longer, which harms nobody.
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
-            if key in self._held:
+            if key in self._claims:
                 pipeline.pexpire(_PREFIX + key, self._lease_ms)
         await pipeline.execute()
 
@@ -151,7 +151,7 @@ class SharedFlights:
         """Return the answer, or `_UNKNOWN`. The one edge: whatever fails here lets requests through."""
         try:
             async with asyncio.timeout(self._timeout):
-                told = await work()
+                reply = await work()
         except Exception as error:  # noqa: BLE001
             self._on_fault()
             self._asks_from = self._clock() + _PAUSE_SECONDS
@@ -161,7 +161,7 @@ class SharedFlights:
                 logger.warning("duplicates are not seen now: %s from %s", type(error).__name__, self.place)
             return _UNKNOWN
         self._in_trouble = False
-        return told
+        return reply
 
     def _value(self, token: int) -> str:
         return f"{self._worker}/{token}"

@@ -10,47 +10,47 @@ class Claim(NamedTuple):
 
     key: str
     token: int
-    """0: nobody remembers it, so another one may have the key too."""
+    """0: it is not remembered, so another request may have the key too."""
 
 
-class Flights:
-    """Who is in flight. Nothing is ever thrown out for a newcomer: a full table lets newcomers through."""
+class Claims:
+    """Keys in flight. No entry is ever thrown out for a new one: a full table lets new requests through."""
 
-    __slots__ = ("_held", "_tokens", "entries", "expiry_seconds")
+    __slots__ = ("_by_key", "_tokens", "entries", "expiry_seconds")
 
     def __init__(self, entries: int, expiry_seconds: float) -> None:
         self.entries = entries
         self.expiry_seconds = expiry_seconds
-        self._held: dict[str, tuple[float, int]] = {}
-        """Key to when it expires and whose it is, oldest first."""
+        self._by_key: dict[str, tuple[float, int]] = {}
+        """Key to when it expires and its token, oldest first."""
         self._tokens = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._by_key)
 
     def claim(self, key: str, now: float) -> Claim | None:
         """Return the claim of a request that begins; None while another one with its key is in flight."""
-        held = self._held.get(key)
-        if held is not None:
-            if now < held[0]:
+        entry = self._by_key.get(key)
+        if entry is not None:
+            if now < entry[0]:
                 return None
-            del self._held[key]
+            del self._by_key[key]
         self._drop_expired(now)
-        if len(self._held) >= self.entries:
+        if len(self._by_key) >= self.entries:
             return Claim(key, 0)
         self._tokens += 1
-        self._held[key] = (now + self.expiry_seconds, self._tokens)
+        self._by_key[key] = (now + self.expiry_seconds, self._tokens)
         return Claim(key, self._tokens)
 
     def release(self, claim: Claim) -> None:
         """The request has ended. Of a key that has expired and is another request's now, nothing changes."""
-        held = self._held.get(claim.key)
-        if held is not None and held[1] == claim.token:
-            del self._held[claim.key]
+        entry = self._by_key.get(claim.key)
+        if entry is not None and entry[1] == claim.token:
+            del self._by_key[claim.key]
 
     def _drop_expired(self, now: float) -> None:
-        while self._held:
-            key, (expires_at, _) = next(iter(self._held.items()))
+        while self._by_key:
+            key, (expires_at, _) = next(iter(self._by_key.items()))
             if now < expires_at:
                 return
-            del self._held[key]
+            del self._by_key[key]

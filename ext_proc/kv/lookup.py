@@ -1,6 +1,6 @@
 """What routing asks of KV events: who holds how much of this prompt, merged with its own estimate.
 
-For each request: `ask`, `merged` with what the local index says, the pick, and `sent` with what was picked.
+For each request: `locate`, `merged` with the local index, the pick, and `expect` with the picked endpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from ext_proc.prompt.decode import Prompt
+    from ext_proc.prompt.envelope import Envelope
 
 FRESHNESS_SECONDS: Final = 0.1
 """Freshness of the whole fleet is looked at no more often than this."""
@@ -44,15 +47,15 @@ class PromptReader(Protocol):
     """Makes token ids of a request's body."""
 
     reads_text: bool
-    """False: it finds nothing but ids, which `KvLookup.ask` may know already."""
+    """False: it finds nothing but ids, which `KvLookup.keys` gets from the prompt."""
 
-    def read(self, body: bytes) -> PromptTokens | None:
+    def read(self, envelope: Envelope) -> PromptTokens | None:
         """Return the prompt's tokens; None where the engine's tokens cannot be known. Never raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KvPrompt:
     """One prompt in the terms of the view."""
 
     pool: str
@@ -105,37 +108,22 @@ class KvLookup:
         for gone in self._pools.keys() - set(pools):
             self.set_pool(gone, (), None)
 
-    def ask(
-        self,
-        pool: str,
-        model: str,
-        body: bytes,
-        *,
-        complete: bool,
-        adapter: str = "",
-        salt: str = "",
-        text: bytes | None = None,
-        tokens: int | None = None,
-    ) -> Asked | None:
-        """Return the prompt as the pool's engines see it; None: go by the estimate.
-
-        `text` is the canonical prompt, where the body has been read already, and `tokens` the number of its
-        ids, None if it is not made of ids.
-        """
+    def locate(self, pool: str, model: str, prompt: Prompt, envelope: Envelope | None) -> KvPrompt | None:
+        """Return the prompt as the pool's engines see it; None: go by the estimate."""
         reader = self._readers.get(pool)
-        if reader is None or pool not in self._pools or not complete:
+        if reader is None or pool not in self._pools or not prompt.complete or envelope is None:
             return None
-        whose = self._adapter(pool, model, adapter)
-        if whose is None:
+        adapter = self._adapter(pool, model, prompt.adapter)
+        if adapter is None:
             return None
-        if tokens is not None and text:
-            prompt = ids_in(text, tokens)
+        if prompt.tokens is not None:
+            tokens = ids_in(prompt.text, prompt.tokens)
         else:
-            prompt = reader.read(body) if text is None or reader.reads_text else None
-        if prompt is None or not len(prompt.ids):
+            tokens = reader.read(envelope) if reader.reads_text else None
+        if tokens is None or not len(tokens.ids):
             return None
-        keys = self.view.keys(prompt.ids, Identity(whose, salt))
-        return None if keys is None else Asked(pool, keys, prompt.whole, max(prompt.total, len(keys)))
+        keys = self.view.keys(tokens.ids, Identity(adapter, prompt.salt))
+        return None if keys is None else KvPrompt(pool, keys, tokens.whole, max(tokens.total, len(keys)))
 
     def _adapter(self, pool: str, model: str, named: str) -> str | None:
         """Return the adapter under which the pool's engines tell blocks, "" for none; None: nobody knows.
@@ -155,7 +143,7 @@ class KvLookup:
             return None
         return ""
 
-    def merged(self, asked: Asked, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
+    def merged(self, prompt: KvPrompt, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
         """Return, by address, how many of the prompt's `blocks` leading blocks are held.
 
         `local` is the caller's own estimate in the same unit. Where all that an endpoint holds is known, that
@@ -164,37 +152,37 @@ class KvLookup:
         if blocks < 1:
             return local
         self._look()
-        whole = self._whole.get(asked.pool, frozenset())
+        whole = self._whole.get(prompt.pool, frozenset())
         if not whole and not self._partial:
             return local
-        held = self.view.held(asked.keys, self.most_blocks)
-        known = len(asked.keys) - 1
+        held = self.view.held(prompt.keys, self.most_blocks)
+        known = len(prompt.keys) - 1
         merged = {a: n for a, n in local.items() if a not in whole}
-        members = self._pools[asked.pool]
+        members = self._pools[prompt.pool]
         for address, tokens in held.items():
             if address not in members:
                 continue
-            held_blocks = min(blocks, round(blocks * tokens / asked.total))
-            exact = address in whole and (asked.whole or tokens + self._reach(address) <= known)
+            held_blocks = min(blocks, round(blocks * tokens / prompt.total))
+            exact = address in whole and (prompt.whole or tokens + self._reach(address) <= known)
             if not exact and (address in whole or address in self._partial):
                 held_blocks = max(held_blocks, local.get(address, 0))
             elif not exact:
                 continue
             if held_blocks:
                 merged[address] = held_blocks
-        if not asked.whole:
+        if not prompt.whole:
             # Nothing held of too short a beginning says nothing.
             for address in whole - held.keys():
                 if address in local and self._reach(address) > known:
                     merged[address] = local[address]
         return merged
 
-    def sent(self, address: str, asked: Asked) -> int:
-        """Take note that the request goes to an endpoint, which must soon tell the blocks it fills.
+    def expect(self, address: str, keys: NDArray[np.uint64]) -> int:
+        """Take note that a prompt goes to an endpoint, which must soon publish the blocks it fills.
 
         Return the key of the first of them, 0 where none is expected.
         """
-        return self.view.expect(address, asked.keys)
+        return self.view.expect(address, keys)
 
     def take_back(self, address: str, key: int) -> None:
         """Expect nothing of a request that an endpoint did not compute."""

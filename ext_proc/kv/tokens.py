@@ -31,6 +31,7 @@ from ext_proc.kv.lookup import MAX_IDS, PromptTokens
 from ext_proc.kv.segments import Cutter
 from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
 from ext_proc.kv.tools import TemplateFailedError, ToolsMemory, marks_of
+from ext_proc.prompt.text import ABSENT, is_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
+
+    from ext_proc.prompt.envelope import Envelope
 
 INLINE_CHARS: Final = 2000
 """About 2 ms of tokenising on a slow core, if there is no space in them."""
@@ -57,28 +60,13 @@ _QUOTE, _LIST, _NULL = b'"[n'
 _COMMA: Final = ord(",")
 _IDS: Final = re.compile(rb"\[[ \t\r\n]*+(\[[0-9, \t\r\n]*+\])[ \t\r\n]*+\]|(\[[0-9, \t\r\n]*+\])")
 """A list of ids, alone or as the only one in a list."""
-_ABSENT: Final = msgspec.Raw(b"")
 
+_READ_OF_CHATS: Final = (
+    "messages", "prompt", "input_ids", "token_ids", "text", "tools", "chat_template_kwargs",
+    "add_generation_prompt", "chat_template", "documents", "system", "continue_final_message",
+)  # fmt: skip
+"""What engines and templates read of a chat."""
 
-class _Fields(msgspec.Struct, gc=False):
-    """Where engines look for a prompt, undecoded."""
-
-    messages: msgspec.Raw = _ABSENT
-    prompt: msgspec.Raw = _ABSENT
-    input_ids: msgspec.Raw = _ABSENT
-    token_ids: msgspec.Raw = _ABSENT
-    text: msgspec.Raw = _ABSENT
-    # What engines and templates read of a chat beside its messages.
-    tools: msgspec.Raw = _ABSENT
-    chat_template_kwargs: msgspec.Raw = _ABSENT
-    add_generation_prompt: msgspec.Raw = _ABSENT
-    chat_template: msgspec.Raw = _ABSENT
-    documents: msgspec.Raw = _ABSENT
-    system: msgspec.Raw = _ABSENT
-    continue_final_message: msgspec.Raw = _ABSENT
-
-
-_fields: Final = msgspec.json.Decoder(_Fields).decode
 _value: Final = msgspec.json.Decoder().decode
 _string: Final = msgspec.json.Decoder(str).decode
 _only_string: Final = msgspec.json.Decoder(tuple[str]).decode
@@ -120,13 +108,12 @@ class PoolReader:
         template = None if template_path is None else ChatTemplate.load(template_path)
         return cls(Tokenizer.from_file(str(tokenizer_path)), template)
 
-    def read(self, body: bytes) -> PromptTokens | None:
+    def read(self, envelope: Envelope) -> PromptTokens | None:
         """Return the prompt's tokens; None where the engine's tokens cannot be known. Never raises."""
         try:
-            fields = _fields(body)
-            if not _is_null(fields.messages):
-                return self._chat(fields)
-            prompt = _prompt_of(fields)
+            if not is_null(envelope.messages):
+                return self._chat(envelope)
+            prompt = _prompt_of(envelope)
             kind = memoryview(prompt)[0] if prompt else 0
             if kind == _QUOTE:
                 return self._text(_string(prompt), self._start)
@@ -136,10 +123,8 @@ class PoolReader:
         except _FAULTS:
             return None
 
-    def _chat(self, fields: _Fields) -> PromptTokens | None:
-        raws = {
-            name: raw for name in fields.__struct_fields__ if (raw := getattr(fields, name)) is not _ABSENT
-        }
+    def _chat(self, envelope: Envelope) -> PromptTokens | None:
+        raws = {name: raw for name in _READ_OF_CHATS if (raw := getattr(envelope, name)) is not ABSENT}
         marks = {name: marks_of(raw) for name, raw in raws.items()}
         if self._template is None or sum(marks.values()) > MAX_MARKS:
             return None
@@ -242,12 +227,10 @@ class IdsReader:
 
     reads_text = False
 
-    def read(self, body: bytes) -> PromptTokens | None:
+    def read(self, envelope: Envelope) -> PromptTokens | None:
         """Return the prompt's tokens; None for text. Never raises."""
-        if b'"prompt"' not in body and b'_ids"' not in body:
-            return None
         try:
-            prompt = _prompt_of(_fields(body))
+            prompt = _prompt_of(envelope)
             return ids_of(prompt) if prompt else None
         except _FAULTS:
             return None
@@ -270,13 +253,9 @@ def ids_of(raw: msgspec.Raw) -> PromptTokens | None:
     return PromptTokens(np.frombuffer(array("Q", numbers), np.uint64), whole, len(commas) + 1)
 
 
-def _prompt_of(fields: _Fields) -> msgspec.Raw:
-    told = (fields.prompt, fields.input_ids, fields.token_ids, fields.text)
-    return next((raw for raw in told if not _is_null(raw)), _ABSENT)
-
-
-def _is_null(raw: msgspec.Raw) -> bool:
-    return raw is _ABSENT or memoryview(raw)[0] == _NULL
+def _prompt_of(envelope: Envelope) -> msgspec.Raw:
+    values = (envelope.prompt, envelope.input_ids, envelope.token_ids, envelope.text)
+    return next((raw for raw in values if not is_null(raw)), ABSENT)
 
 
 def _start_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from ext_proc.protocol.subset import by_host
+from ext_proc.pick.subset import by_host
 from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:

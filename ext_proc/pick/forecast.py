@@ -28,8 +28,8 @@ from fleet.columns import fill_unknown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ext_proc.pick.pick import Question
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.context import TickContext
+    from ext_proc.pick.request import PickRequest
 
 
 class Forecast(NamedTuple):
@@ -45,13 +45,13 @@ class Forecast(NamedTuple):
 class Forecaster:
     """Bound to the candidates of one tick. What does not depend on the prompt is computed once."""
 
-    def __init__(self, scene: Scene) -> None:
-        candidates, backlog, cost = scene.candidates, scene.backlog, scene.settings.cost
+    def __init__(self, context: TickContext) -> None:
+        candidates, backlog, cost = context.candidates, context.backlog, context.settings.cost
         rows = self._rows = candidates.rows
         self._whole = isinstance(rows, slice)
         self._backlog = backlog
-        self._demand = scene.demand
-        self._block_bytes = scene.settings.block_bytes
+        self._demand = context.demand
+        self._block_bytes = context.settings.block_bytes
         self._cold_price = cost.cold_price
         self._in_flight_seconds = cost.in_flight_seconds
         rates = backlog.prefill.rates(rows, cost.prefill_tokens_per_second, cost.bytes_per_token)
@@ -60,7 +60,7 @@ class Forecaster:
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
         others = candidates.in_flight_elsewhere + backlog.unseen[rows]
         self._least_in_flight: NDArray[np.float64] | None = None
-        if scene.paces is not None and (held := scene.paces.held[rows]).any():
+        if context.paces is not None and (held := context.paces.held[rows]).any():
             self._least_in_flight = held
             depth, others = _as_peers(depth, held > 0), _as_peers(others, held > 0)
         self._depth = depth if depth.any() else None
@@ -70,12 +70,12 @@ class Forecaster:
         # What is asked for is counted by each worker for itself.
         self._workers = 1.0 / (1.0 - backlog.elsewhere_share)
 
-    def of(self, question: Question) -> Forecast:
+    def of(self, request: PickRequest) -> Forecast:
         """Forecast one prompt."""
-        matched = question.matched[self._rows]
-        cold = question.text_bytes * self.seconds_per_byte - matched * self._seconds_per_block
-        priced = self._cold_price * cold if (hot := self._priced(question, matched)) is None else hot
-        return Forecast(matched, cold, priced, self.queue(question.now, cold), self.load())
+        matched = request.matched[self._rows]
+        cold = request.text_bytes * self.seconds_per_byte - matched * self._seconds_per_block
+        priced = self._cold_price * cold if (hot := self._priced(request, matched)) is None else hot
+        return Forecast(matched, cold, priced, self.queue(request.now, cold), self.load())
 
     def queue(self, now: float, cold: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
         """Seconds of prefill ahead; before the first pick, those who wait are taken to be like `cold`."""
@@ -94,26 +94,26 @@ class Forecaster:
         load: NDArray[np.float64] = ours * self._in_flight_seconds
         return load if self._load_of_others is None else load + self._load_of_others
 
-    def _priced(self, question: Question, matched: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    def _priced(self, request: PickRequest, matched: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Price a prompt of which a part is hot; None: the full price holds for all of it."""
-        blocks, count = question.blocks, self._shares.size
-        if question.counts is None or not blocks or count == 1:
+        blocks, count = request.blocks, self._shares.size
+        if request.counts is None or not blocks or count == 1:
             return None
-        total = self._demand.at(question.now)
+        total = self._demand.at(request.now)
         # The most that is asked of what anybody lacks: no more than the lightest endpoint's fair share, and
         # nothing can be in excess.
-        edges = question.edges if self._whole else None
+        edges = request.edges if self._whole else None
         by_all, most = edges or (int(matched.min()), int(matched.max()))
         if by_all >= len(blocks) or total * self._workers < count:
             return None
-        counted, among = question.counts.at(blocks, by_all, total)
+        counted, among = request.counts.at(blocks, by_all, total)
         if among * self._workers < count or counted <= among * self._least_share:
             return None
-        counts, totals = question.counts.runs(blocks, (by_all, most), total)
+        counts, totals = request.counts.runs(blocks, (by_all, most), total)
         counts *= self._workers
         totals *= self._workers
         each = prices(self._cold_price, counts, totals, matched, self._shares)
-        left = priced_bytes(each, self._cold_price, self._block_bytes, question.text_bytes)
+        left = priced_bytes(each, self._cold_price, self._block_bytes, request.text_bytes)
         priced: NDArray[np.float64] = left[matched] * self.seconds_per_byte
         return priced
 

@@ -1,4 +1,4 @@
-"""One pool as picks see it: its shape, what is remembered of it, and picks bound to this tick's loads."""
+"""One pool as picks see it: its shape, what is remembered of it, and profiles bound to this tick's loads."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy as np
 from ext_proc.pick.adapters import Adapters
 from ext_proc.pick.backlog import Backlog
 from ext_proc.pick.candidates import PoolShape
-from ext_proc.pick.composition import Composition
+from ext_proc.pick.context import FilterContext, TickContext
 from ext_proc.pick.demand import Demand
 from ext_proc.pick.filters import filtered
+from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
-from ext_proc.pick.scene import Fleet, Scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ext_proc.pick.candidates import Candidates, LoadColumns
+    from ext_proc.pick.candidates import LoadColumns
     from ext_proc.pick.pace import Judgement
-    from ext_proc.protocol.subset import Subset
+    from ext_proc.pick.result import Decision
+    from ext_proc.pick.subset import Subset
     from fleet.endpoint import Pool
     from fleet.settings.picks import PickSettings
 
@@ -28,12 +29,12 @@ WINDOW_SECONDS: Final = 30.0
 """Over which it is counted what is asked for."""
 PUT_OFF: Final = 2
 """Intervals more until an endpoint is tried that has refused: engines' 4xx are not tried again elsewhere."""
-_MOST_BOUND: Final = 64
-"""Models and subsets that are bound in one tick; gateways may send as many subsets as they like."""
+_MOST_PROFILES: Final = 64
+"""Models and subsets that get a profile in one tick; gateways may send as many subsets as they like."""
 
 
 class PoolState:
-    """Rebuilt in parts: shape per membership, columns per tick, a composition at its first use in a tick."""
+    """Rebuilt in parts: shape per membership, columns per tick, a profile at its first use in a tick."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -47,7 +48,7 @@ class PoolState:
         self._settings: PickSettings | None = None
         self._shared = False
         self._paces: Judgement | None = None
-        self._bound: dict[tuple[str, Subset | None], Composition | None] = {}
+        self._profiles: dict[tuple[str, Subset | None], SchedulerProfile | None] = {}
 
     def moved_to(self, pool: Pool, in_flight: Callable[[str], int]) -> PoolState:
         """Return the state for other endpoints; who stays keeps what is remembered of it."""
@@ -72,30 +73,31 @@ class PoolState:
         told = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
         backlog.learn_others(told, columns.in_flight_elsewhere, now)
         self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
-        self._bound.clear()
+        self._profiles.clear()
 
     @property
     def columns(self) -> LoadColumns | None:
         """The newest tick's loads; None before the first."""
         return self._columns
 
-    def bound(self, model: str, subset: Subset | None = None) -> Composition | None:
-        """Return what picks among those that serve `model` and are allowed; None when there is nobody."""
+    def profile(self, model: str, subset: Subset | None = None) -> SchedulerProfile | None:
+        """Return what picks among those that serve `model` and are allowed; None when there are none."""
         key = self._key(model), subset
-        if key in self._bound:
-            return self._bound[key]
+        if key in self._profiles:
+            return self._profiles[key]
         if self._columns is None or self._settings is None:
             return None
-        if len(self._bound) >= _MOST_BOUND:
-            self._bound.clear()
+        if len(self._profiles) >= _MOST_PROFILES:
+            self._profiles.clear()
         settings = self._settings
-        fleet = Fleet(self.shape, self._columns, settings, key[0], subset)
-        candidates = filtered(fleet, settings.filters)
-        self._bound[key] = composition = (
+        candidates = filtered(
+            FilterContext(self.shape, self._columns, settings, key[0], subset), settings.filters
+        )
+        self._profiles[key] = profile = (
             None
             if candidates is None
-            else Composition(
-                Scene(
+            else SchedulerProfile(
+                TickContext(
                     candidates,
                     self.backlog,
                     self.adapters,
@@ -103,46 +105,39 @@ class PoolState:
                     self._paces,
                     settings,
                     0.0 if self._shared else self.backlog.elsewhere_share,
+                    _load_weight(settings) * settings.cost.in_flight_seconds,
                     self._quota if self._quota.active else None,
                 )
             )
         )
-        return composition
+        return profile
 
-    def bound_apart(self, subset: Subset | None = None) -> Iterator[Composition]:
-        """Return what picks for each model that a request may mean, one for all that are served alike.
+    def profiles_apart(self, subset: Subset | None = None) -> Iterator[SchedulerProfile]:
+        """Return a profile for each model that a request may mean, one for all that are served alike.
 
-        Empty when there is nobody, or too many to be asked.
+        Empty when there is none, or too many to be compared.
         """
-        bound = (self.bound(model, subset) for model in self.shape.models_apart)
-        return (picks for picks in bound if picks is not None)
+        profiles = (self.profile(model, subset) for model in self.shape.models_apart)
+        return (profile for profile in profiles if profile is not None)
 
     def demand(self, model: str) -> Demand:
         """Return what counts the requests for a model."""
         return self._demands.setdefault(self._key(model), Demand(WINDOW_SECONDS))
 
-    def note(
-        self,
-        model: str,
-        address: str,
-        cold_seconds: float,
-        adapter: str,
-        now: float,
-        cold_bytes: float = 0.0,
-        cold_share: float = 0.0,
-        candidates: Candidates | None = None,
-    ) -> None:
-        """Note a pick among `candidates`; None: whose it is counts for nobody's share.
-
-        `cold_bytes` of its text and `cold_share` of its blocks are not held there.
-        """
-        demand = self.demand(model)
+    def book(self, decision: Decision) -> None:
+        """Apply a decision that is final."""
+        request, first = decision.request, decision.result.endpoints[0]
+        assert request is not None
+        row, now = self.shape.position[first], request.now
+        if (profile := self.profile(request.model, request.subset)) is not None:
+            profile.book(decision)
+        demand = self.demand(request.model)
         demand.add(now)
-        self.backlog.add(address, cold_seconds, now, cold_bytes, cold_share)
-        if candidates is not None:
-            self._quota.note(candidates, self.shape.position[address])
-        if adapter:
-            self.adapters.note(adapter, self.shape.position[address], now, demand.at(now))
+        matched_bytes = request.matched.item(row) * self._settings.block_bytes if self._settings else 0
+        cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
+        self.backlog.add(first, decision.cold_seconds, now, request.text_bytes - matched_bytes, cold_share)
+        if request.adapter:
+            self.adapters.note(request.adapter, row, now, demand.at(now))
 
     def put_off_trial(self, address: str, now: float) -> None:
         """Let an endpoint that has just refused a request wait longer for its next trial."""
@@ -159,3 +154,8 @@ class PoolState:
     def _key(self, model: str) -> str:
         # Models that no endpoint names share one entry, so that clients cannot grow the tables.
         return model if self.shape.names(model) else ""
+
+
+def _load_weight(settings: PickSettings) -> float:
+    """Return by how much a second of load counts; where load makes no difference at all, 1."""
+    return sum(entry.weight for entry in settings.scorers if entry.name == "decode_load") or 1.0

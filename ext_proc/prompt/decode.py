@@ -24,18 +24,19 @@ from ext_proc.prompt import text
 from ext_proc.prompt.cut import add_cut, add_rich, add_value
 from ext_proc.prompt.envelope import (
     STORED,
+    EnvelopeReader,
+    SessionField,
     adapter_of,
+    body_model_of,
     is_reference,
     leads_of,
-    model_of,
     prompt_key,
-    read_envelope,
     salt_of,
 )
 from ext_proc.prompt.outline import leading_members, outline_of
 from ext_proc.prompt.parts import add_content
+from ext_proc.prompt.path import model_of
 from ext_proc.prompt.prompts import add_media
-from ext_proc.prompt.session import envelope_with, session_of
 from ext_proc.prompt.unreadable import Unreadable, UnreadableError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _MEDIA: Final = ("image_data", "multimodal_data", "features", "content_parts", "
 """What leads and stands as digests: images of SGLang, llama.cpp and vLLM's tokens-in API, and a stored
 conversation, whose name is short for all that its turns have in common."""
 
-__all__ = ["Prompt", "Unreadable", "read_prompt"]
+__all__ = ["BodyReader", "ParsedBody", "Prompt", "Unreadable"]
 
 
 class Prompt(NamedTuple):
@@ -69,47 +70,72 @@ class Prompt(NamedTuple):
     """How many token ids there are; None: the prompt is not made of ids."""
 
 
-def read_prompt(
-    body: bytes, *, complete: bool, path: str = "", session_field: str = ""
-) -> Prompt | Unreadable:
-    """Read a request body, or its leading part if not `complete`. Never raises.
+class ParsedBody(NamedTuple):
+    """What one pass over a body gives to all who read it."""
 
-    `path` is the request's, as far as it is known. `session_field` names a body field, inner ones with dots.
-    """
-    try:
-        leading, rich = leading_members(body, sure=complete)
-        if len(leading) < len(body):
-            body, complete = leading, False
-        outline = None if complete else outline_of(body)
-        opened = [] if outline is None else outline.opened
-        if opened and not opened[0].is_object:
-            return Unreadable.WRONG_SHAPE
-        closed = opened[0].closed if opened else body
-        rich = rich and (outline is None or outline.is_rich)
-        envelope = read_envelope(closed, rich=rich, kind=envelope_with(session_field))
-        pieces: text.Pieces = []
-        key = _add_leads(pieces, envelope, path, opened, rich=rich)
-        tokens = None if key is None else _add_prompt(pieces, envelope, key, outline, rich=rich)
-        joined = b"".join(pieces)
+    prompt: Prompt | Unreadable
+    envelope: Envelope | None = None
+    """The top-level members; None where no whole object is there."""
+    body: bytes = b""
+    """Without its content coding; empty where none is read."""
+
+
+class BodyReader:
+    """Reads bodies by one schema, each of them once. Single-threaded."""
+
+    def __init__(self, session_field: str = "") -> None:
+        """`session_field` names a body field, inner ones with dots; empty: none is read."""
+        self._envelopes = EnvelopeReader(session_field)
+        self._session = SessionField(session_field) if session_field else None
+
+    def read(self, body: bytes, *, complete: bool, path: str = "") -> ParsedBody:
+        """Read a request body, or its leading part if not `complete`. Never raises.
+
+        `path` is the request's, as far as it is known.
+        """
+        envelope: Envelope | None = None
+        try:
+            leading, rich = leading_members(body, sure=complete)
+            if len(leading) < len(body):
+                leading_body, complete = leading, False
+            else:
+                leading_body = body
+            outline = None if complete else outline_of(leading_body)
+            opened = [] if outline is None else outline.opened
+            if opened and not opened[0].is_object:
+                return ParsedBody(Unreadable.WRONG_SHAPE, None, body)
+            rich = rich and (outline is None or outline.is_rich)
+            members = self._envelopes.read(opened[0].closed if opened else leading_body, rich=rich)
+            if complete:
+                envelope = members
+            pieces: text.Pieces = []
+            key = _add_leads(pieces, members, path, opened, rich=rich)
+            tokens = None if key is None else _add_prompt(pieces, members, key, outline, rich=rich)
+            prompt = self._prompt(members, path, b"".join(pieces), tokens, complete=complete)
+            return ParsedBody(prompt, envelope, body)
+        except UnreadableError as error:
+            return ParsedBody(error.reason, envelope, body)
+        except RecursionError:
+            return ParsedBody(Unreadable.TOO_DEEP, envelope, body)
+        except msgspec.ValidationError:
+            return ParsedBody(Unreadable.WRONG_SHAPE, envelope, body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ParsedBody(Unreadable.NOT_JSON, envelope, body)
+
+    def _prompt(
+        self, envelope: Envelope, path: str, joined: bytes, tokens: int | None, *, complete: bool
+    ) -> Prompt | Unreadable:
         if not joined:
             return Unreadable.NO_PROMPT
         return Prompt(
-            model_of(envelope, path),
+            model_of(path, body_model_of(envelope)),
             salt_of(envelope),
             joined,
             complete,
             adapter_of(envelope),
-            session_of(envelope, session_field) if session_field else "",
+            "" if self._session is None else self._session.of(envelope),
             tokens,
         )
-    except UnreadableError as error:
-        return error.reason
-    except RecursionError:
-        return Unreadable.TOO_DEEP
-    except msgspec.ValidationError:
-        return Unreadable.WRONG_SHAPE
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Unreadable.NOT_JSON
 
 
 def _add_leads(

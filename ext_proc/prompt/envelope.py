@@ -6,10 +6,8 @@ strings that are needed is decoded; a key that comes twice is noticed.
 
 from __future__ import annotations
 
-import re
 from operator import attrgetter
-from typing import Final
-from urllib.parse import unquote
+from typing import Final, cast
 
 import msgspec
 from xxhash import xxh3_128_hexdigest
@@ -48,14 +46,16 @@ _NOT_CACHED: Final = (
     "/tokenize", "/detokenize", "/count_tokens", "/input_tokens", "/apply-template", "/rerank", "/score",
     "/render", "/derender",
 )  # fmt: skip
-_MODEL_IN_PATH: Final = re.compile(r"/(?:v2/models|openai/deployments)/([^/?]+)/")
 ADAPTERS: Final = ("lora_path", "adapter_id", "lora_name", "lora_task_id", "lora")
 _LONG_NAME_BYTES: Final = 4096
-_MOST_SEEN: Final = 2
-"""Members of type `Seen`: a third one is a key that came twice."""
+MAX_SESSION_CHARS: Final = 256
+"""A longer name of a session stands as its digest."""
+_COUNTED_MEMBERS: Final = 2
+"""Members of type `Counted`: a third occurrence is a key that came twice."""
+_SESSION_MEMBER: Final = "session_member"
 
 
-class Seen:
+class Counted:
     """A value whose every occurrence is counted: JSON lets a key come twice."""
 
     __slots__ = ("value",)
@@ -67,8 +67,8 @@ class Seen:
 class Envelope(msgspec.Struct, gc=False):
     """The top-level members that count."""
 
-    model: Seen | msgspec.UnsetType = msgspec.UNSET
-    cache_salt: Seen | msgspec.UnsetType = msgspec.UNSET
+    model: Counted | msgspec.UnsetType = msgspec.UNSET
+    cache_salt: Counted | msgspec.UnsetType = msgspec.UNSET
     extra_key: msgspec.Raw = ABSENT
     messages: msgspec.Raw = ABSENT
     prompt: msgspec.Raw = ABSENT
@@ -96,6 +96,14 @@ class Envelope(msgspec.Struct, gc=False):
     lora_task_id: msgspec.Raw = ABSENT
     lora: msgspec.Raw = ABSENT
     parameters: msgspec.Raw = ABSENT
+    # What decides whether a request may be repeated.
+    stream: msgspec.Raw = ABSENT
+    store: msgspec.Raw = ABSENT
+    background: msgspec.Raw = ABSENT
+    # What chat templates read beside messages and tools.
+    chat_template_kwargs: msgspec.Raw = ABSENT
+    add_generation_prompt: msgspec.Raw = ABSENT
+    continue_final_message: msgspec.Raw = ABSENT
 
 
 class _Strings(msgspec.Struct, gc=False):
@@ -121,27 +129,76 @@ _STRINGS: Final = msgspec.json.Decoder(_Strings)
 _PARAMETERS: Final = msgspec.json.Decoder(_Parameters)
 
 
-def read_envelope(body: bytes, *, rich: bool, kind: type[Envelope] = Envelope) -> Envelope:
-    """Return the top-level members. Raises for two models or salts, and where either is no string.
+class EnvelopeReader:
+    """Decodes top levels. Single-threaded."""
 
-    `kind` may be one with more members. `rich`: the body has many values, so none is built before it is known
-    to be a string.
-    """
-    if rich:
-        _STRINGS.decode(body)
-    seen = 0
+    def __init__(self, session_field: str = "") -> None:
+        """`session_field` names a member that may be read as a session; inner ones with dots."""
+        self._counted = 0
+        self._decoder = msgspec.json.Decoder(_with_member(session_field), dec_hook=self._count)
 
-    def count(_: type, value: object) -> Seen:
-        nonlocal seen
-        seen += 1
-        if seen > _MOST_SEEN:
+    def read(self, body: bytes, *, rich: bool) -> Envelope:
+        """Return the top-level members. Raises for two models or salts, and for a body that is no object.
+
+        `rich`: the body has many values, so none is built before its model and salt are known to be strings.
+        """
+        if rich:
+            _STRINGS.decode(body)
+        self._counted = 0
+        envelope = self._decoder.decode(body)
+        if self._counted > (envelope.model is not msgspec.UNSET) + (envelope.cache_salt is not msgspec.UNSET):
             raise UnreadableError(Unreadable.AMBIGUOUS)
-        return Seen(value)
+        return envelope
 
-    envelope = msgspec.json.Decoder(kind, dec_hook=count).decode(body)
-    if seen > (envelope.model is not msgspec.UNSET) + (envelope.cache_salt is not msgspec.UNSET):
-        raise UnreadableError(Unreadable.AMBIGUOUS)
-    return envelope
+    def _count(self, _: type, value: object) -> Counted:
+        self._counted += 1
+        if self._counted > _COUNTED_MEMBERS:
+            raise UnreadableError(Unreadable.AMBIGUOUS)
+        return Counted(value)
+
+
+def _with_member(field: str) -> type[Envelope]:
+    """Return the kind of envelope that has the outermost member of a session's field."""
+    name = field.partition(".")[0]
+    if not name or name in Envelope.__struct_fields__:
+        return Envelope
+    more = [(_SESSION_MEMBER, msgspec.Raw, ABSENT)]
+    made = msgspec.defstruct("Envelope", more, bases=(Envelope,), rename={_SESSION_MEMBER: name}, gc=False)
+    return cast("type[Envelope]", made)
+
+
+class SessionField:
+    """Reads the string at a body field, by a name that the operator chooses."""
+
+    def __init__(self, field: str) -> None:
+        """`field` is `user` or `metadata.user_id`, say."""
+        name, _, inner = field.partition(".")
+        self._member = name if name in Envelope.__struct_fields__ else _SESSION_MEMBER
+        self._inner = inner.split(".") if inner else []
+        value: type = str
+        for key in reversed(self._inner):
+            member = [("value", value | None, None)]
+            value = msgspec.defstruct("Holder", member, rename={"value": key}, gc=False)
+        # Of the member nothing is built but the string in it.
+        self._decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(value)
+
+    def of(self, envelope: Envelope) -> str:
+        """Return the string; "" where there is none."""
+        raw = getattr(envelope, self._member, ABSENT)
+        if raw is ABSENT or isinstance(raw, msgspec.UnsetType):
+            return ""
+        if isinstance(raw, Counted):
+            value = raw.value
+        else:
+            try:
+                value = self._decoder.decode(raw)
+            except (msgspec.DecodeError, RecursionError):
+                return ""
+        for _ in self._inner:
+            value = getattr(value, "value", None)
+        if not isinstance(value, str):
+            return ""
+        return value if len(value) <= MAX_SESSION_CHARS else xxh3_128_hexdigest(value.encode())
 
 
 def prompt_key(envelope: Envelope, path: str, open_key: str | None = None) -> str | None:
@@ -193,11 +250,9 @@ def is_reference(envelope: Envelope, open_key: str | None = None) -> bool:
     return bool(view) and view[0] == OBJECT and (open_key == "input" or not is_null(envelope.input))
 
 
-def model_of(envelope: Envelope, path: str) -> str | None:
-    """Return the model: the path's where it names one (Triton, Azure), else the body's."""
-    found = _MODEL_IN_PATH.search(path) if path else None
-    body_model = _string(envelope.model)
-    return body_model if found is None else unquote(found.group(1))
+def body_model_of(envelope: Envelope) -> str | None:
+    """Return the model that the body names; None: it names none."""
+    return _string(envelope.model)
 
 
 def salt_of(envelope: Envelope) -> str:
@@ -210,12 +265,12 @@ def salt_of(envelope: Envelope) -> str:
     )
 
 
-def _string(seen: Seen | msgspec.UnsetType) -> str | None:
-    if isinstance(seen, msgspec.UnsetType) or seen.value is None:
+def _string(counted: Counted | msgspec.UnsetType) -> str | None:
+    if isinstance(counted, msgspec.UnsetType) or counted.value is None:
         return None
-    if not isinstance(seen.value, str):
+    if not isinstance(counted.value, str):
         raise UnreadableError(Unreadable.WRONG_SHAPE)
-    return seen.value
+    return counted.value
 
 
 def adapter_of(envelope: Envelope) -> str:

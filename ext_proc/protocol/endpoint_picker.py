@@ -1,36 +1,36 @@
-"""What the endpoint-picker protocol demands of every answer, whatever our own choice says.
+"""What the endpoint-picker protocol demands of every answer, whatever our own pick says.
 
 A gateway that allows only some endpoints must never be sent to another one, and a gateway that cannot choose
-by itself must always be told somebody. Where our own choice names nobody then, weights name one here; where
-nobody is there, the request is refused with 503, as the protocol wants it. Neither holds in our own Envoy
-configuration, which allows all and chooses by EDS weights.
+by itself must always get an endpoint. Where there is no pick, weights name an endpoint here; where none is
+there, the request is refused with 503, as the protocol demands. Neither holds in our own Envoy configuration,
+which allows all and chooses by EDS weights.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ext_proc.pick import Meant, Pick, Reason, Refusal
-from ext_proc.protocol.request import model_in_path
-from ext_proc.protocol.subset import subset
+import msgspec
+
+from ext_proc.pick.result import PickResult, Reason, Refusal
+from ext_proc.pick.subset import subset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ext_proc.protocol.request import RouteRequest
     from fleet.endpoint import Membership
     from fleet.store import FleetView
 
 NOT_READY: Final = Refusal(503, "None of the endpoints for this request is ready.", 1.0)
-_KEPT: Final = 64
-"""Lists of weights that are kept between two views: one for each pool and set of allowed endpoints."""
+_MOST_CACHED: Final = 64
+"""Lists of weights that are cached between two views: one for each pool, model and set of endpoints."""
 
 
 class ViewSource(Protocol):
-    """Whatever knows the newest view of the fleet."""
+    """Has the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
 
     @property
     def view(self) -> FleetView | None:
@@ -38,14 +38,25 @@ class ViewSource(Protocol):
         ...
 
 
-def _meant(membership: Membership, meant: Meant, allowed: tuple[str, ...] | None) -> Iterable[str]:
-    """Return who is meant and allowed; where that is nobody, those allowed of the same pools, then of any.
+class Target(NamedTuple):
+    """Which engines a request is for, as far as that is known."""
 
-    The pools are the one that is named, if it is ours, else those that name the model, else all. An endpoint
-    that names no model takes every one.
+    pool: str = ""
+    """Empty: unknown."""
+    model: str | None = None
+    """Empty: the request names none; None: unknown."""
+
+
+def _named_endpoints(
+    membership: Membership, target: Target, allowed: tuple[str, ...] | None
+) -> Iterable[str]:
+    """Return the target's allowed endpoints; without any, those allowed of the same pools, then of all.
+
+    The pools are the one that is named, if it is ours, otherwise those that name the model, otherwise all. An
+    endpoint that names no model takes every one.
     """
-    pools = [pool for pool in membership.pools if pool.name == meant.pool] or membership.pools
-    model = meant.model
+    pools = [pool for pool in membership.pools if pool.name == target.pool] or membership.pools
+    model = target.model
     if model is not None:
         pools = [pool for pool in pools if any(model in end.models for end in pool.endpoints)] or pools
     ends = [end for pool in pools for end in pool.endpoints]
@@ -66,17 +77,17 @@ class _Weighted:
     sums: tuple[int, ...]
 
     @classmethod
-    def of(cls, view: FleetView, meant: Meant, allowed: tuple[str, ...] | None) -> _Weighted:
-        """Take those that are meant and allowed, and get requests by weight."""
-        found = {
+    def of(cls, view: FleetView, target: Target, allowed: tuple[str, ...] | None) -> _Weighted:
+        """Take the target's allowed endpoints that get requests by weight."""
+        weights = {
             address: weight
-            for address in _meant(view.membership, meant, allowed)
+            for address in _named_endpoints(view.membership, target, allowed)
             if (weight := view.weights.get(address, 0) if view.weights else 1) > 0
         }
-        return cls(tuple(found), tuple(accumulate(found.values())))
+        return cls(tuple(weights), tuple(accumulate(weights.values())))
 
     def draw(self, draw: Callable[[], float], count: int) -> tuple[str, ...]:
-        """Draw up to `count` different ones by weight; one drawn again stands for its neighbour."""
+        """Draw up to `count` different ones by weight; for one that is drawn again, its neighbour."""
         total, size, drawn = self.sums[-1], len(self.addresses), list[str]()
         for _ in range(min(count, size)):
             row = bisect(self.sums, draw() * total)
@@ -86,57 +97,61 @@ class _Weighted:
         return tuple(drawn)
 
 
-class Duty:
-    """Holds picks to the protocol. Single-threaded."""
+class EndpointPickerProtocol:
+    """Makes results keep the protocol. Single-threaded."""
 
     def __init__(self, source: ViewSource, draw: Callable[[], float]) -> None:
         """`draw` is uniform in [0, 1)."""
         self._source = source
         self._draw = draw
         self._view: FleetView | None = None
-        self._kept: dict[tuple[Meant, tuple[str, ...] | None], _Weighted] = {}
+        self._cache: dict[tuple[Target, tuple[str, ...] | None], _Weighted] = {}
         self._membership: Membership | None = None
         self._models: frozenset[str] = frozenset()
 
-    def fulfil(self, pick: Pick, request: RouteRequest, fallbacks: int) -> Pick:
-        """Make a pick of only allowed endpoints, with at most `fallbacks` after the first, or a refusal."""
-        if pick.refusal is not None:
-            return pick
-        endpoints = pick.endpoints
-        if request.subset is not None:
-            admits = subset(request.subset).admits
+    def enforce(
+        self, result: PickResult, target: Target, allowed: tuple[str, ...] | None, fallbacks: int
+    ) -> PickResult:
+        """Return a result of only allowed endpoints, with at most `fallbacks` after the first, or a refusal.
+
+        It is `result` itself where that keeps the protocol.
+        """
+        if result.refusal is not None:
+            return result
+        endpoints = result.endpoints
+        if allowed is not None:
+            admits = subset(allowed).admits
             endpoints = tuple(address for address in endpoints if admits(address))
         if endpoints:
+            if endpoints == result.endpoints:
+                return result
+            if endpoints[0] == result.endpoints[0]:
+                return msgspec.structs.replace(result, endpoints=endpoints)
             # What was predicted, and what is warm, holds for the first only.
-            same = endpoints[0] == pick.endpoints[0]
-            return replace(pick, endpoints=endpoints) if same else _named(pick, endpoints)
-        meant = pick.meant or Meant(request.cluster, model_in_path(request.path) or None)
-        weighted = self._weighted(meant, request.subset)
+            return PickResult(endpoints, Reason.NAMED, prefix=result.prefix)
+        weighted = self._weighted(target, allowed)
         if weighted is None or not weighted.addresses:
-            return replace(Pick.refuse(Reason.NOT_READY, NOT_READY, pick.prefix), trace=pick.trace)
-        return _named(pick, weighted.draw(self._draw, 1 + fallbacks))
+            return PickResult.refuse(Reason.NOT_READY, NOT_READY, result.prefix)
+        return PickResult(weighted.draw(self._draw, 1 + fallbacks), Reason.NAMED, prefix=result.prefix)
 
-    def _weighted(self, meant: Meant, allowed: tuple[str, ...] | None) -> _Weighted | None:
+    def _weighted(self, target: Target, allowed: tuple[str, ...] | None) -> _Weighted | None:
         view = self._source.view
         if view is None:
             return None
-        if view is not self._view or len(self._kept) >= _KEPT:
-            self._kept.clear()
+        if view is not self._view or len(self._cache) >= _MOST_CACHED:
+            self._cache.clear()
             self._view = view
-        key = (self._known(meant, view.membership), allowed)
-        if key not in self._kept:
-            self._kept[key] = _Weighted.of(view, *key)
-        return self._kept[key]
+        key = (self._without_unknown_model(target, view.membership), allowed)
+        if key not in self._cache:
+            self._cache[key] = _Weighted.of(view, *key)
+        return self._cache[key]
 
-    def _known(self, meant: Meant, membership: Membership) -> Meant:
-        """Let all models that no endpoint names be one, so that clients cannot fill what is kept."""
+    def _without_unknown_model(self, target: Target, membership: Membership) -> Target:
+        """Let all models that no endpoint names be one, so that clients cannot fill the cache."""
         if membership is not self._membership:
             ends = (endpoint for pool in membership.pools for endpoint in pool.endpoints)
             self._models = frozenset(model for endpoint in ends for model in endpoint.models)
             self._membership = membership
-        known = meant.model is None or meant.model in self._models
-        return meant if known else meant._replace(model="")
-
-
-def _named(pick: Pick, endpoints: tuple[str, ...]) -> Pick:
-    return Pick(endpoints, Reason.NAMED, prefix=pick.prefix, trace=pick.trace)
+        if target.model is None or target.model in self._models:
+            return target
+        return target._replace(model="")

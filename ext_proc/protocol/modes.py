@@ -1,11 +1,12 @@
-"""Envoy's body modes, and what of a request can be read in each of them."""
+"""The transitions of an exchange: what each event of a request leads to, by Envoy's body mode."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.pick import Reason
-from ext_proc.protocol.request import CONTENT_TYPE, METHOD, UPGRADE
+from ext_proc.pick.result import Reason
+from ext_proc.protocol.attributes import CONTENT_TYPE, METHOD, UPGRADE
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ BUFFERED: Final[int] = _Mode.BUFFERED
 BUFFERED_PARTIAL: Final[int] = _Mode.BUFFERED_PARTIAL
 FULL_DUPLEX: Final[int] = _Mode.FULL_DUPLEX_STREAMED
 GRPC: Final[int] = _Mode.GRPC
-UNTOLD: Final = -1
-"""Envoys before `protocol_config` do not say."""
+UNDECLARED: Final = -1
+"""Envoys before `protocol_config` do not declare it."""
 
 _NEVER_JSON: Final = (
     "multipart/",
@@ -31,22 +32,90 @@ _NEVER_JSON: Final = (
 )
 
 
-def upgrades(facts: Mapping[str, str]) -> bool:
+class Event(Enum):
+    """What a message of an undecided request brings."""
+
+    HEADERS = "headers"
+    LAST_HEADERS = "last headers"
+    """Nothing that could be read follows: end_of_stream, an upgrade, or a body that is never JSON."""
+    BODY = "body"
+    FULL_BODY = "full body"
+    """More of it than is inspected, or than may be buffered, without its end."""
+    LAST_BODY = "last body"
+    TRAILERS = "trailers"
+    BODY_TRAILERS = "trailers behind a buffered body"
+
+
+class Step(Enum):
+    """What an event leads to."""
+
+    WAIT = "wait"
+    """Answer the message unchanged; a later one decides."""
+    HOLD = "hold"
+    """Keep it back without an answer; a later one decides."""
+    BY_HEADERS = "by headers"
+    """Pick by the headers alone."""
+    BY_BODY = "by body"
+    """Pick by the whole body."""
+    BY_PART = "by part"
+    """Pick by the leading part of the body."""
+    LATE = "late"
+    """The headers have left: nothing can be chosen any more."""
+
+
+_E, _S = Event, Step
+TRANSITIONS: Final[Mapping[int, Mapping[Event, Step]]] = {
+    NONE: {
+        _E.HEADERS: _S.BY_HEADERS, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.LATE, _E.LAST_BODY: _S.BY_BODY, _E.TRAILERS: _S.BY_HEADERS,
+    },
+    # The one body message is the whole body, even if trailers keep end_of_stream false.
+    BUFFERED: {
+        _E.HEADERS: _S.WAIT, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.BY_BODY, _E.LAST_BODY: _S.BY_BODY, _E.TRAILERS: _S.BY_HEADERS,
+    },
+    # Without end_of_stream it is a leading part, read as cut off.
+    BUFFERED_PARTIAL: {
+        _E.HEADERS: _S.WAIT, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.BY_PART, _E.LAST_BODY: _S.BY_BODY, _E.TRAILERS: _S.BY_HEADERS,
+    },
+    # Headers leave before the body is read.
+    STREAMED: {
+        _E.HEADERS: _S.BY_HEADERS, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.LATE, _E.LAST_BODY: _S.LATE, _E.TRAILERS: _S.LATE,
+    },
+    GRPC: {
+        _E.HEADERS: _S.BY_HEADERS, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.LATE, _E.LAST_BODY: _S.LATE, _E.TRAILERS: _S.LATE,
+    },
+    FULL_DUPLEX: {
+        _E.HEADERS: _S.HOLD, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.HOLD, _E.FULL_BODY: _S.BY_PART, _E.LAST_BODY: _S.BY_BODY,
+        _E.TRAILERS: _S.BY_HEADERS, _E.BODY_TRAILERS: _S.BY_BODY,
+    },
+    # As BUFFERED when a body message ends the stream, otherwise as STREAMED.
+    UNDECLARED: {
+        _E.HEADERS: _S.WAIT, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.LATE, _E.LAST_BODY: _S.BY_BODY, _E.TRAILERS: _S.BY_HEADERS,
+    },
+}  # fmt: skip
+
+
+def upgrades(attributes: Mapping[str, str]) -> bool:
     """Whether a request turns its connection into something else, whose body does not end."""
-    return UPGRADE in facts or facts.get(METHOD) == "CONNECT"
+    return UPGRADE in attributes or attributes.get(METHOD) == "CONNECT"
 
 
-def nothing_to_read(mode: int, facts: Mapping[str, str], *, ends: bool) -> Reason | None:
-    """Why the headers have to decide; None: a body follows that can be read in time.
+def headers_event(attributes: Mapping[str, str], *, ends: bool) -> Event:
+    """Return which event a request's headers are; `ends` is their end_of_stream."""
+    last = ends or upgrades(attributes) or attributes.get(CONTENT_TYPE, "").lower().startswith(_NEVER_JSON)
+    return Event.LAST_HEADERS if last else Event.HEADERS
 
-    `facts` are headers by name; `ends` is whether they end the stream.
-    """
-    if upgrades(facts):
+
+def no_body_reason(mode: int, attributes: Mapping[str, str], *, ends: bool) -> Reason:
+    """Return why headers decide."""
+    if upgrades(attributes):
         return Reason.NO_SESSION
     if ends or mode == NONE:
         return Reason.NO_BODY
-    if mode in (STREAMED, GRPC):
-        return Reason.STREAMED
-    if facts.get(CONTENT_TYPE, "").lower().startswith(_NEVER_JSON):
-        return Reason.NOT_JSON
-    return None
+    return Reason.STREAMED if mode in (STREAMED, GRPC) else Reason.NOT_JSON

@@ -1,4 +1,4 @@
-"""Envoy's reply messages: unchanged, with the pick, the body echoed in pieces, or an answer in its place."""
+"""Envoy's reply messages: unchanged, with a result, with the body in pieces, or an answer of our own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ext_proc.protocol.request import LOOKED_HEADERS, MAX_HEADER_BYTES, MAX_HEADERS
+from ext_proc.protocol.attributes import LOOKED_HEADERS, MAX_HEADER_BYTES, MAX_HEADERS
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -37,7 +37,7 @@ from fleet.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ext_proc.pick import Pick, Refusal
+    from ext_proc.pick.result import PickResult, Refusal
 
 PIECE_BYTES: Final = 62 * 1024
 """Largest piece of an echoed body: Envoy's limit on a streamed body reply is 64 KiB."""
@@ -85,8 +85,8 @@ UNCHANGED: Final[Mapping[str, pb.ProcessingResponse]] = {
 """Kind to the CONTINUE that changes nothing. Shared by all streams and never written to."""
 
 
-class Room(NamedTuple):
-    """What may be changed of a request's headers: Envoy 1.40 fails a request whose limits are broken after.
+class HeaderBudget(NamedTuple):
+    """How far a request's headers may be changed: Envoy 1.40 fails a request whose limits are broken after.
 
     That holds for a reply that only removes, too, because Envoy adds headers of its own to a request that
     was within the limits when it came.
@@ -100,15 +100,16 @@ class Room(NamedTuple):
 
     @property
     def crowded(self) -> bool:
-        """Whether nothing should be told of which Envoy makes more headers."""
+        """Whether metadata from which Envoy makes headers should be left out."""
         spare_headers, spare_bytes = MAX_HEADERS - CROWDED_HEADERS, MAX_HEADER_BYTES - CROWDED_BYTES
         return self.headers < spare_headers or self.bytes < spare_bytes
 
 
-NO_ROOM: Final = Room(0, 0)
+NO_BUDGET: Final = HeaderBudget(0, 0)
+NOTHING: Final[Mapping[str, str]] = {}
 
 
-def room_of(sent: base_pb2.HeaderMap) -> Room:
+def budget_of(sent: base_pb2.HeaderMap) -> HeaderBudget:
     """Measure a request's headers against Envoy's own limits, and look for what has to go if it must be."""
     headers = sent.headers
     count = MAX_HEADERS - len(headers)
@@ -116,52 +117,65 @@ def room_of(sent: base_pb2.HeaderMap) -> Room:
         # Found in the bytes, where a value that spells a name counts too: then one is removed in vain.
         spelt = sent.SerializeToString()
         names = (name for name in REMOVED_REQUEST_HEADERS if name not in _KEPT_IF_CROWDED)
-        return Room(count, 0, tuple(name for name in names if name.encode() in spelt))
+        return HeaderBudget(count, 0, tuple(name for name in names if name.encode() in spelt))
     size = MAX_HEADER_BYTES - sent.ByteSize()
     if size < 0:  # The message's size is a little more than what Envoy counts.
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
-        return Room(count, size)
+        return HeaderBudget(count, size)
     told = {entry.key for entry in headers} - _KEPT_IF_CROWDED
-    return Room(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
+    return HeaderBudget(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
 
 
 def headers_reply(
-    pick: Pick | None, room: Room, *, clear_route_cache: bool, no_body: bool = False
+    result: PickResult | None,
+    budget: HeaderBudget,
+    *,
+    clear_route_cache: bool,
+    no_body: bool = False,
+    trace: str = "",
+    metadata: Mapping[str, str] = NOTHING,
 ) -> pb.ProcessingResponse:
-    """Reply to request headers: a client's routing headers go, those of a pick that is known come.
+    """Reply to request headers: a client's routing headers go, those of a result come.
 
     `no_body` asks for neither body, which Envoy grants where its `allow_mode_override` says so.
     """
     reply = pb.ProcessingResponse()
     response = reply.request_headers.response
-    headers = {} if pick is None else _headers(pick, room)
+    headers = {} if result is None else _headers(result, budget)
     response.SetInParent()
-    if room.removed:
+    if budget.removed:
         # A name stands in one of the two lists only, so that their order in Envoy is of no account.
-        response.header_mutation.remove_headers.extend(name for name in room.removed if name not in headers)
+        response.header_mutation.remove_headers.extend(name for name in budget.removed if name not in headers)
     if headers:
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
-    if pick is not None:
-        _set_metadata(reply, pick, crowded=room.crowded)
+    if result is not None:
+        _set_metadata(reply, result, trace, metadata, crowded=budget.crowded)
     if no_body:
         reply.mode_override.CopyFrom(_NO_BODY)
     return reply
 
 
 def body_reply(
-    pick: Pick, room: Room | None, *, clear_route_cache: bool, crowded: bool = False
+    result: PickResult,
+    budget: HeaderBudget | None,
+    *,
+    clear_route_cache: bool,
+    crowded: bool = False,
+    trace: str = "",
+    metadata: Mapping[str, str] = NOTHING,
 ) -> pb.ProcessingResponse:
-    """Reply to the body message that decided. `room` is None in modes where Envoy applies no headers.
+    """Reply to the body message that decided. `budget` is None in modes where Envoy applies no headers.
 
-    `crowded`: nothing is told of which Envoy makes headers.
+    `crowded`: metadata from which Envoy makes headers is left out.
     """
     reply = pb.ProcessingResponse()
     response = reply.request_body.response
     response.SetInParent()
-    if room is not None and (headers := _headers(pick, room)):
+    if budget is not None and (headers := _headers(result, budget)):
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
-    _set_metadata(reply, pick, crowded=crowded or (room is not None and room.crowded))
+    crowded = crowded or (budget is not None and budget.crowded)
+    _set_metadata(reply, result, trace, metadata, crowded=crowded)
     return reply
 
 
@@ -181,31 +195,39 @@ def refusal_reply(refusal: Refusal) -> pb.ProcessingResponse:
     return reply
 
 
-def trailers_reply(pick: Pick | None) -> pb.ProcessingResponse:
-    """Reply to request trailers, the last chance to say what was decided."""
-    if pick is None:
+def trailers_reply(
+    result: PickResult | None, *, trace: str = "", metadata: Mapping[str, str] = NOTHING
+) -> pb.ProcessingResponse:
+    """Reply to request trailers, the last place for a result."""
+    if result is None:
         return UNCHANGED["request_trailers"]
     reply = pb.ProcessingResponse()
     reply.request_trailers.SetInParent()
-    _set_metadata(reply, pick)
+    _set_metadata(reply, result, trace, metadata)
     return reply
 
 
 def echo(
-    kind: str, body: bytes, *, end_of_stream: bool, pick: Pick | None = None
+    kind: str,
+    body: bytes,
+    *,
+    end_of_stream: bool,
+    result: PickResult | None = None,
+    trace: str = "",
+    metadata: Mapping[str, str] = NOTHING,
 ) -> Iterator[pb.ProcessingResponse]:
-    """Echo body bytes in pieces of at most `PIECE_BYTES`; the last one carries the flag, the first the pick.
+    """Echo body bytes in pieces of at most `PIECE_BYTES`; the last has the flag, the first the result.
 
-    Nothing at all when there are neither bytes nor flag, unless a pick must be told.
+    Yields nothing when there are neither bytes nor flag nor result.
     """
-    starts = range(0, len(body), PIECE_BYTES) or (range(1) if end_of_stream or pick is not None else ())
+    starts = range(0, len(body), PIECE_BYTES) or (range(1) if end_of_stream or result is not None else ())
     for start in starts:
         reply = pb.ProcessingResponse()
         piece = getattr(reply, kind).response.body_mutation.streamed_response
         piece.body = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
         piece.end_of_stream = end_of_stream and start + PIECE_BYTES >= len(body)
-        if pick is not None and start == 0:
-            _set_metadata(reply, pick)
+        if result is not None and start == 0:
+            _set_metadata(reply, result, trace, metadata)
         yield reply
 
 
@@ -220,22 +242,22 @@ def echo_grpc(kind: str, message: pb.HttpBody) -> pb.ProcessingResponse:
     return reply
 
 
-def _headers(pick: Pick, room: Room) -> dict[str, str]:
-    """Headers of a pick, the most important first, as many as there is room for."""
-    if not pick.endpoints:
+def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
+    """Headers of a result, the most important first, as many as there is room for."""
+    if not result.endpoints:
         return {}
-    wanted = {
-        DESTINATION_KEY: ",".join(pick.endpoints),
-        HEADER_ENDPOINT: pick.endpoints[0],
-        HEADER_MATCHED: f"{pick.matched_share:.2f}",
-        HEADER_REASON: pick.reason.value,
-        HEADER_PREFIX: pick.prefix,
+    by_importance = {
+        DESTINATION_KEY: ",".join(result.endpoints),
+        HEADER_ENDPOINT: result.endpoints[0],
+        HEADER_MATCHED: f"{result.matched_share:.2f}",
+        HEADER_REASON: result.reason.value,
+        HEADER_PREFIX: result.prefix,
     }
     fitting: dict[str, str] = {}
-    left = room.bytes
-    for name, value in wanted.items():
+    left = budget.bytes
+    for name, value in by_importance.items():
         left -= len(name) + len(value)
-        if left < 0 or len(fitting) >= room.headers:
+        if left < 0 or len(fitting) >= budget.headers:
             break
         if value:
             fitting[name] = value
@@ -256,28 +278,36 @@ def _set(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
         option.header.raw_value = value.encode("ascii")
 
 
-def _set_metadata(reply: pb.ProcessingResponse, pick: Pick, *, crowded: bool = False) -> None:
-    """Tell the pick and, unless it is `crowded`, what Envoy makes headers of."""
+def _set_metadata(
+    reply: pb.ProcessingResponse,
+    result: PickResult,
+    trace: str,
+    metadata: Mapping[str, str],
+    *,
+    crowded: bool = False,
+) -> None:
+    """Add the result and, unless the request is `crowded`, what Envoy makes headers of."""
     namespaces = reply.dynamic_metadata.fields
-    if pick.endpoints:
+    endpoints = result.endpoints
+    if endpoints:
         destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
-        destination.string_value = ",".join(pick.endpoints)
+        destination.string_value = ",".join(endpoints)
     ours = namespaces[METADATA_NAMESPACE].struct_value.fields
-    if pick.trace:
-        ours[METADATA_TRACE].string_value = pick.trace
-    if pick.expected_seconds is not None and pick.endpoints:
-        ours[METADATA_EXPECTED].string_value = f"{pick.expected_seconds:.6f}"
-    if pick.prompt and pick.endpoints:
-        ours[METADATA_PROMPT].string_value = f"{pick.prompt:016x}"
-        ours[METADATA_REQUEST].string_value = f"{pick.request:016x}"
-        ours[METADATA_SERIAL].string_value = f"{pick.serial:016x}"
+    if trace:
+        ours[METADATA_TRACE].string_value = trace
+    if result.expected_seconds is not None and endpoints:
+        ours[METADATA_EXPECTED].string_value = f"{result.expected_seconds:.6f}"
+    if result.prompt and endpoints:
+        ours[METADATA_PROMPT].string_value = f"{result.prompt:016x}"
+        ours[METADATA_REQUEST].string_value = f"{result.request:016x}"
+        ours[METADATA_SERIAL].string_value = f"{result.serial:016x}"
     if crowded:
         return
-    ours[METADATA_REASON].string_value = pick.reason.value
-    if pick.prefix:
-        ours[METADATA_PREFIX].string_value = pick.prefix
-    for key, text in pick.told:
+    ours[METADATA_REASON].string_value = result.reason.value
+    if result.prefix:
+        ours[METADATA_PREFIX].string_value = result.prefix
+    for key, text in metadata.items():
         ours[key].string_value = text
-    if pick.endpoints:
-        ours[METADATA_ENDPOINT].string_value = pick.endpoints[0]
-        ours[METADATA_MATCHED].string_value = f"{pick.matched_share:.2f}"
+    if endpoints:
+        ours[METADATA_ENDPOINT].string_value = endpoints[0]
+        ours[METADATA_MATCHED].string_value = f"{result.matched_share:.2f}"

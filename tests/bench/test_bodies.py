@@ -11,7 +11,7 @@ from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import play, play_batch
 from bench.body_maker import make
 from ext_proc.pick import Reason
-from ext_proc.prompt.decode import Prompt, read_prompt
+from ext_proc.prompt.decode import BodyReader, Prompt
 
 SAVED = [(1, 152), (1, 2065), (1, 559), (1, 1256), (1, 1871), (1, 3367), (1, 5253), (1, 184110), (1, 903023)]
 """Seed and number of bodies that have broken a rule once."""
@@ -78,7 +78,7 @@ def test_a_family_fills_the_size_that_is_asked_for(name: str) -> None:
 def test_legal_families_are_legal(name: str) -> None:
     body = FAMILIES[name](50_000)
     json.loads(body)
-    assert isinstance(read_prompt(body, complete=True), Prompt)
+    assert isinstance(BodyReader().read(body, complete=True).prompt, Prompt)
 
 
 def test_every_family_is_measured() -> None:

@@ -10,7 +10,7 @@ import pytest
 from bench.fault_cases import CASES, Case, Sent, Strike, turns
 from bench.faults import again, figures, healthy_rate, wanted_of
 from ext_proc.prompt.blocks import block_hashes, identity_of
-from ext_proc.prompt.decode import Prompt, read_prompt
+from ext_proc.prompt.decode import BodyReader, Prompt
 from warmroute.demo.stats import Outcome
 from warmroute.simulator.admin import read_fault
 
@@ -126,7 +126,7 @@ def test_no_request_shares_its_first_block_with_another() -> None:
     assert [turn.at_seconds for turn in made] == sorted(turn.at_seconds for turn in made)
     first = set()
     for turn in made:
-        prompt = read_prompt(turn.body("m"), complete=True)
+        prompt = BodyReader().read(turn.body("m"), complete=True).prompt
         assert isinstance(prompt, Prompt)
         first.update(block_hashes(prompt.text, identity=identity_of("m", ""), block_bytes=64, max_blocks=1))
     assert len(first) == len(made)

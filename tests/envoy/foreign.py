@@ -16,7 +16,8 @@ import grpc
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from ext_proc.director.director import Router
+from ext_proc.director.director import Director
+from ext_proc.processor import ExternalProcessor
 from ext_proc.server import ExtProcService
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.names import DESTINATION_KEY
@@ -29,7 +30,7 @@ from warmroute.demo.envoy import EnvoyProcess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from ext_proc.pick import Pick
+    from ext_proc.pick import PickResult
 
 _PRE = "type.googleapis.com/envoy."
 _POLICY = f"{_PRE}extensions.load_balancing_policies"
@@ -221,9 +222,9 @@ def service_of(engines: Sequence[str], **ext_proc: Any) -> ExtProcService:
         f"ext_proc: {json.dumps(ext_proc)}"
     )
     registry, loop = CollectorRegistry(), asyncio.get_running_loop()
-    router = Router(store, settings, registry, loop.time)
+    director = Director(store, settings, registry, loop.time)
     tracer = TracerProvider().get_tracer("test")
-    return ExtProcService(router, tracer, settings, registry, source=store)
+    return ExtProcService(ExternalProcessor(director, tracer, settings, registry, source=store))
 
 
 async def serve(service: ExtProcService, socket: str) -> grpc.aio.Server:
@@ -251,10 +252,10 @@ class Foreign:
         return f"http://{self.addresses[way]}{path}"
 
     @property
-    def newest(self) -> Pick:
+    def newest(self) -> PickResult:
         """What the service decided last."""
         assert self.service is not None
-        return self.service.decisions._ring[-1].pick
+        return self.service.processor.decisions._ring[-1].result
 
     async def stat(self, way: str, name: str) -> int:
         """One counter of a way's ext_proc filter."""

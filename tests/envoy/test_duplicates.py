@@ -14,7 +14,7 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from ext_proc.idempotency.key import idempotency_key
-from ext_proc.idempotency.shared import SharedFlights
+from ext_proc.idempotency.shared import SharedClaims
 from fleet.names import HEADER_IDEMPOTENCY
 from testing.stream_server import running_server, url_of
 from tests.envoy.workers import picks, worker
@@ -174,7 +174,7 @@ async def test_workers_look_at_one_store_and_a_store_that_is_away_refuses_nobody
             worker(made, url=url, timeout_seconds=PATIENCE_SECONDS) as registry,
         ):
             idempotency = made.settings.ext_proc.idempotency.model_copy(update={"url": url})
-            other = SharedFlights(idempotency, "another worker", lambda: None)
+            other = SharedClaims(idempotency, "another worker", lambda: None)
             key = idempotency_key("POST", PATH, json.dumps(BODY).encode())
             assert await other.claim(key, 1)
             assert statuses(await at_once(made, [BODY])) == [409]

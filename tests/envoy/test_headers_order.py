@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from multidict import CIMultiDict
 
-from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.pick import Decision, PickResult, Reason, Refusal
 from fleet.names import HEADER_ATTEMPTS, HEADER_SERVED, REMOVED_REQUEST_HEADERS
 from tests.envoy.foreign import DUPLEX, MODES, Foreign, Way, filter_of, foreign
 
@@ -88,8 +88,8 @@ async def test_rate_limit_headers_survive_a_refusal(
 ) -> None:
     """Whoever is told to come back later still learns how much is left."""
     assert limited.service is not None
-    refused = Pick.refuse(Reason.SHED, Refusal(429, "later", 3.0))
-    monkeypatch.setattr(limited.service.router, "route", lambda _: refused)
+    refused = PickResult.refuse(Reason.SHED, Refusal(429, "later", 3.0))
+    monkeypatch.setattr(limited.service.processor.director, "pick", lambda *_, **__: Decision(refused))
     async with limited.http.post(limited.url(mode), data=BODY, headers=JSON) as response:
         assert (await response.json())["error"]["code"] == "overloaded"
     assert response.status == 429

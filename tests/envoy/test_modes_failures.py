@@ -229,9 +229,9 @@ async def test_faults_of_ours_harm_no_request(
     """An exception in any step is answered, whether or not Envoy lets failures pass."""
     service = inside.service
     assert service is not None
-    for step in ("route", "started", "finished"):
+    for step in ("pick", "started", "finished"):
         with monkeypatch.context() as patch:
-            patch.setattr(service.router, step, None)
+            patch.setattr(service.processor.director, step, None)
             upload = Upload(inside, way, "/v1/x")
             await upload.start()
             upload.writer.write(BODY)

@@ -121,7 +121,7 @@ async def test_routes_match_on_our_headers_once_the_cache_is_cleared(
 async def test_streamed_mode_is_warned_of(plain: Foreign, caplog: pytest.LogCaptureFixture) -> None:
     """Loudly, once: a pick by the body cannot take effect there."""
     assert plain.service is not None
-    plain.service._warned_streamed = False
+    plain.service.processor._warned_streamed = False
     for _ in range(3):
         async with plain.http.post(plain.url("STREAMED-one"), data=BODY, headers=JSON) as response:
             await response.read()

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.pick import Decision, PickResult, Reason, Refusal
 from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
 from tests.envoy import foreign as others
 from tests.envoy.conftest import eventually
@@ -279,12 +279,12 @@ async def test_how_long_a_stream_lasts(world: Foreign, way: str, lasting: set[st
     assert service is not None
     body = None if method == "GET" else BODY
     world.engines.release = asyncio.Event()
-    await eventually(lambda: service.streams == 0, "those before have ended")
+    await eventually(lambda: service.processor.streams == 0, "those before have ended")
     url = world.url(way, "/stream?held=1")
     async with world.http.request(method, url, data=body, headers=JSON) as response:
         await response.content.readuntil(b"\n\n")
         await asyncio.sleep(0.1)  # Who is to end has ended by then, mostly: else that is waited for.
-        await eventually(lambda: service.streams == int(method in lasting), "as long as it lasts")
+        await eventually(lambda: service.processor.streams == int(method in lasting), "as long as it lasts")
         world.engines.release.set()
         await response.read()
 
@@ -298,8 +298,8 @@ async def test_a_refusal_reaches_the_client(
 ) -> None:
     """In every mode, whether or not Envoy lets failures pass: it is no failure."""
     assert world.service is not None
-    refusal = Pick.refuse(Reason.OVER_LIMIT, Refusal(429, "busy", 2.5))
-    monkeypatch.setattr(world.service.router, "route", lambda _: refusal)
+    refusal = PickResult.refuse(Reason.OVER_LIMIT, Refusal(429, "busy", 2.5))
+    monkeypatch.setattr(world.service.processor.director, "pick", lambda *_, **__: Decision(refusal))
     response, seen = await ask(world, way, None if method == "GET" else BODY, method)
     assert response.status == 429
     assert response.headers["retry-after"] == "3"

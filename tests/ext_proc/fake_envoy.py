@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ext_proc.pick import PickResult, Reason
+from ext_proc.protocol.exchange import Exchange, NeedsPick
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -14,6 +16,8 @@ from fleet.names import DESTINATION_KEY, EXT_PROC_FILTER, REMOVED_REQUEST_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from ext_proc.protocol.attributes import HttpRequest
 
 MODES = dict(processing_mode_pb2.ProcessingMode.BodySendMode.items())
 DUPLEX = "FULL_DUPLEX_STREAMED"
@@ -46,8 +50,45 @@ def trailers_message(kind: str = "request_trailers") -> pb.ProcessingRequest:
     return message
 
 
+class Driven:
+    """An exchange with what answers its picks: the processor in small. A callable for `FakeEnvoy`.
+
+    `faults` are exceptions of `route` or of the exchange after which the request goes on without a pick.
+    """
+
+    def __init__(
+        self,
+        route: Callable[[HttpRequest], PickResult],
+        *,
+        faults: tuple[type[Exception], ...] = (),
+        **options: Any,
+    ) -> None:
+        self.exchange = Exchange(**options)
+        self._route = route
+        self._faults = faults
+
+    def __call__(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        try:
+            return self._answered(self.exchange.receive(message))
+        except self._faults:
+            return self.exchange.resume(PickResult.none(Reason.FAULT))
+
+    def leave_early(self) -> list[pb.ProcessingResponse]:
+        return self._answered(self.exchange.leave_early())
+
+    @property
+    def result(self) -> PickResult | None:
+        return self.exchange.result
+
+    def _answered(self, event: list[pb.ProcessingResponse] | NeedsPick) -> list[pb.ProcessingResponse]:
+        if isinstance(event, list):
+            return event
+        late = event.request.late
+        return self.exchange.resume(PickResult.none(Reason.STREAMED) if late else self._route(event.request))
+
+
 def with_mode(message: pb.ProcessingRequest, request: str, response: str = "NONE") -> pb.ProcessingRequest:
-    if request == "UNTOLD":
+    if request == "UNDECLARED":
         return message
     message.protocol_config.request_body_mode = MODES[request]
     message.protocol_config.response_body_mode = MODES[response]
@@ -88,7 +129,7 @@ class Seen:
 
 
 class FakeEnvoy:
-    """Plays one request. `send` is what answers: an exchange's `on_message`, or a stream's.
+    """Plays one request. `send` is what answers: a `Driven` exchange, or a stream's `on_message`.
 
     `may_refuse` is whether the test expects an immediate response to be possible at all; `max_headers` and
     `max_header_bytes` are the connection manager's limits, which a mutation must not break.

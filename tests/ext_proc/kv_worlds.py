@@ -16,10 +16,14 @@ import msgspec
 from ext_proc.kv.events import Event, Fault, events_of
 from ext_proc.kv.sequence import END
 from ext_proc.kv.view import Identity, KvView
+from ext_proc.prompt.decode import BodyReader, Prompt
+from ext_proc.prompt.envelope import Envelope, EnvelopeReader
+from ext_proc.prompt.unreadable import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ext_proc.kv.lookup import KvLookup, KvPrompt
     from ext_proc.kv.tracker import Tracker
 
 RECORDED = Path(__file__).parent / "data" / "kv_events_vllm_0.32.jsonl"
@@ -123,3 +127,21 @@ def answer(tracker: Tracker, *messages: tuple[int, bytes]) -> None:
 def settle(tracker: Tracker) -> None:
     while tracker.step():
         pass
+
+
+def envelope_of(body: bytes) -> Envelope:
+    """A body's top-level members; none of a body that cannot be read."""
+    try:
+        return EnvelopeReader().read(body, rich=False)
+    except (UnreadableError, msgspec.DecodeError):
+        return Envelope()
+
+
+def located(
+    lookup: KvLookup, pool: str, model: str, body: bytes, *, complete: bool = True, adapter: str = ""
+) -> KvPrompt | None:
+    """What a lookup makes of a body, for an adapter."""
+    parsed = BodyReader().read(body, complete=complete)
+    if not isinstance(parsed.prompt, Prompt):
+        return None
+    return lookup.locate(pool, model, parsed.prompt._replace(adapter=adapter), parsed.envelope)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from fleet.load import Signal
 
-from ext_proc.protocol.stream import ExchangeStream
-from tests.ext_proc.fake_envoy import body_message, headers_message, with_mode
+from ext_proc.pick import PickResult, Reason, Refusal
+from ext_proc.pick.backlog import MOST_TRIALS_LEFT
+from ext_proc.processor import RequestStream
+from ext_proc.protocol import exchange
+from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
-from tests.ext_proc.worlds import chat
+from tests.ext_proc.worlds import chat, pool_of, view_of
 
 if TYPE_CHECKING:
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -42,7 +48,7 @@ def stage_with(others: Any) -> Stage:
     return stage
 
 
-async def asked(stage: Stage, stream: ExchangeStream) -> list[pb.ProcessingResponse]:
+async def asked(stage: Stage, stream: RequestStream) -> list[pb.ProcessingResponse]:
     headers = headers_message([(":method", b"POST"), (":path", PATH.encode())])
     await stream.replies(with_mode(headers, "BUFFERED"))
     return await stream.replies(body_message(chat(LONG), end_of_stream=True))
@@ -51,16 +57,20 @@ async def asked(stage: Stage, stream: ExchangeStream) -> list[pb.ProcessingRespo
 def noted(stage: Stage) -> dict[str, float]:
     """Everything that a pick leaves behind."""
     world = stage.world
-    pool = next(iter(world.router.pools))
+    assert world.director.follow()
+    pool = next(iter(world.director.pools))
     return {
         "picks": stage.picks("cold") + stage.picks("warm"),
-        "started": sum(entry.started_total for entry in world.router.traffic.snapshot()),
+        "started": sum(entry.started_total for entry in world.director.traffic.snapshot()),
         "in flight": stage.in_flight(),
-        "blocks": sum(world.router.warmth.held(address) for address in world.router.pools.addresses),
+        "blocks": sum(world.director.warmth.held(address) for address in world.director.pools.addresses),
         "asked for": pool.demand("m").at(world.clock.now),
         "given": float(pool.backlog.given.sum()),
         "cold work": pool.backlog.mean_cold_seconds or 0.0,
-        "sessions": len(world.router.sessions),
+        "sessions": len(world.director.sessions),
+        "trials": float(np.isfinite(pool.backlog.tried_at).sum())
+        + MOST_TRIALS_LEFT
+        - pool.backlog.trials_left,
     }
 
 
@@ -68,7 +78,7 @@ async def test_a_twin_that_another_worker_refuses_counts_as_a_duplicate_alone() 
     others = Others(free=False)
     stage = stage_with(others)
     others.may_answer.set()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     (reply,) = await asked(stage, stream)
     assert reply.immediate_response.status.code == 409
     stream.close()
@@ -78,7 +88,7 @@ async def test_a_twin_that_another_worker_refuses_counts_as_a_duplicate_alone() 
     assert span.attributes is not None
     assert span.attributes["warmroute.reason"] == "duplicate"
     (decision,) = stage.service.decisions._ring
-    assert (decision.pick.reason.value, decision.pick.endpoints) == ("duplicate", ())
+    assert (decision.result.reason.value, decision.result.endpoints) == ("duplicate", ())
 
 
 @pytest.mark.parametrize("free", [True, None])
@@ -86,7 +96,7 @@ async def test_what_the_others_do_not_refuse_is_booked_when_they_have_answered(f
     """Also when nobody knows: then the request goes through."""
     others = Others(free)
     stage = stage_with(others)
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     answering = asyncio.create_task(asked(stage, stream))
     await asyncio.wait_for(others.asked.wait(), 60)
     assert not any(noted(stage).values())
@@ -103,7 +113,7 @@ async def test_what_the_others_do_not_refuse_is_booked_when_they_have_answered(f
 async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     others = Others(free=True)
     stage = stage_with(others)
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     answering = asyncio.create_task(asked(stage, stream))
     await asyncio.wait_for(others.asked.wait(), 60)
     answering.cancel()
@@ -118,9 +128,72 @@ async def test_a_fault_of_ours_in_the_midst_is_counted_once_and_refuses_nobody()
     others = Others(free=True)
     others.may_answer.set()
     stage = stage_with(others)
-    stream = ExchangeStream(stage.service)
-    stage.world.router.book = None  # type: ignore[method-assign, assignment]
+    stream = RequestStream(stage.service)
+    stage.world.director.book = None  # type: ignore[method-assign, assignment]
     (reply,) = await asked(stage, stream)
     assert reply.WhichOneof("response") == "request_body"
     assert stage.value("warmroute_ext_proc_faults_total", kind="TypeError") == 1
     stream.close()
+
+
+async def test_a_refused_twin_tries_no_endpoint() -> None:
+    """An endpoint in doubt is tried by requests that reach it: a refused one must not take the turn."""
+    others = Others(free=False)
+    others.may_answer.set()
+    stage = stage_with(others)
+    doubted = view_of(pool_of())
+    address = "10.0.0.1:80"
+    load = replace(doubted.loads[address], trust_ratio=Signal(0.1, 1000.0, "x"))
+    stage.world.store.publish(replace(doubted, loads={**doubted.loads, address: load}))
+    stream = RequestStream(stage.service)
+    (reply,) = await asked(stage, stream)
+    assert reply.immediate_response.status.code == 409
+    stream.close()
+    assert not noted(stage)["trials"]
+    others.free = True
+    stream = RequestStream(stage.service)
+    (reply,) = await asked(stage, stream)
+    assert reply.dynamic_metadata.fields["warmroute"].struct_value.fields["endpoint"].string_value == address
+    assert noted(stage)["trials"]
+    stream.close()
+
+
+@pytest.mark.parametrize("mode", ["BUFFERED", DUPLEX])
+def test_a_reply_that_cannot_be_built_books_no_pick(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """The request goes on without a pick, so no engine has seen it there."""
+    stage = Stage()
+    step = "body_reply" if mode == "BUFFERED" else "headers_reply"
+    real, failures = getattr(exchange, step), []
+
+    def fail_once(result: Any, *rest: Any, **more: Any) -> Any:
+        if result is not None and result.endpoints and not failures:
+            failures.append(result)
+            raise RuntimeError
+        return real(result, *rest, **more)
+
+    monkeypatch.setattr(exchange, step, fail_once)
+    assert stage.play(chat(LONG), mode).reason == "fault"
+    assert failures
+    assert stage.picks("fault") == 1
+    assert not any(noted(stage).values()), noted(stage)
+    monkeypatch.undo()
+    assert stage.play(chat(LONG), mode).reason == "cold"
+    assert noted(stage)["blocks"]
+
+
+def test_a_pick_that_the_protocol_replaces_is_not_booked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another endpoint is named in its place, or none: the picked one never sees the request."""
+    stage = Stage(ext_proc={"name_always": True})
+    named = PickResult(("10.0.0.3:80",), Reason.NAMED)
+    refused = PickResult.refuse(Reason.NOT_READY, Refusal(503, "none"))
+    for result in (named, refused):
+        monkeypatch.setattr(stage.service.picker_protocol, "enforce", lambda *_, result=result: result)
+        stream = RequestStream(stage.service)
+        envoy = FakeEnvoy(stream.on_message, "BUFFERED", may_refuse=True)
+        envoy.headers()
+        envoy.body(chat(LONG), end_of_stream=True)
+        assert stage.picks(result.reason.value) == 1
+        stream.close()
+    left = noted(stage)
+    assert left.pop("started") == 1, "of the one that was named"
+    assert not any(left.values()), left

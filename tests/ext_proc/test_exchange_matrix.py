@@ -11,23 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ext_proc.pick import Pick, Reason, Refusal
-from ext_proc.protocol.exchange import Exchange
-from ext_proc.protocol.request import Reads
-from ext_proc.protocol.stream import ExchangeStream
+from ext_proc.pick import PickResult, Reason, Refusal
+from ext_proc.processor import RequestStream
+from ext_proc.protocol.attributes import AttributeMap
 from fleet.names import REMOVED_REQUEST_HEADERS, SUBSET_KEY, SUBSET_NAMESPACE
-from tests.ext_proc.fake_envoy import BUFFERING, DUPLEX, MODES, FakeEnvoy
+from tests.ext_proc.fake_envoy import BUFFERING, DUPLEX, MODES, Driven, FakeEnvoy
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ext_proc.protocol.request import RouteRequest
+    from ext_proc.protocol.attributes import HttpRequest
 
 LIMIT = 3000
-PICK = Pick(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)
-REFUSAL = Pick.refuse(Reason.NOT_READY, Refusal(503, 'none "ready"', 0.5))
+PICK = PickResult(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)
+REFUSAL = PickResult.refuse(Reason.NOT_READY, Refusal(503, 'none "ready"', 0.5))
 TEXT = chat("Grüße, 世界 🦙 " * 40)
 BODIES = {
     "empty": b"",
@@ -40,7 +39,7 @@ BODIES = {
     "over the limit": chat("x" * 2 * LIMIT),
     "many pieces": chat("y" * 150_000),
 }
-ALL_MODES = ["UNTOLD", *MODES]
+ALL_MODES = ["UNDECLARED", *MODES]
 
 
 def cut(body: bytes, at: Sequence[int]) -> list[bytes]:
@@ -69,7 +68,7 @@ def play(
         envoy.headers([*sent, (REMOVED_REQUEST_HEADERS[0], b"10.9.9.9:1")], end_of_stream=ends)
     if ends or mode == "NONE":
         return b""
-    if mode in BUFFERING or mode == "UNTOLD":
+    if mode in BUFFERING or mode == "UNDECLARED":
         pieces = [body]
     for number, piece in enumerate(pieces):
         if envoy.seen.refusal is None:
@@ -80,14 +79,14 @@ def play(
 
 
 @st.composite
-def routes(draw: st.DrawFn) -> tuple[str, Callable[[RouteRequest], Pick]]:
+def routes(draw: st.DrawFn) -> tuple[str, Callable[[HttpRequest], PickResult]]:
     """A way to choose: always, never, refusing, or failing."""
     name = draw(st.sampled_from(["pick", "none", "refuse", "fail"]))
 
-    def route(_request: RouteRequest) -> Pick:
+    def route(_request: HttpRequest) -> PickResult:
         if name == "fail":
             raise ValueError
-        return {"pick": PICK, "none": Pick.none(Reason.COMPRESSED), "refuse": REFUSAL}[name]
+        return {"pick": PICK, "none": PickResult.none(Reason.COMPRESSED), "refuse": REFUSAL}[name]
 
     return name, route
 
@@ -107,7 +106,7 @@ def test_every_exchange_keeps_to_envoys_rules(
     response_mode: str,
     body: bytes,
     at: list[int],
-    way: tuple[str, Callable[[RouteRequest], Pick]],
+    way: tuple[str, Callable[[HttpRequest], PickResult]],
     flags: tuple[bool, bool, bool, bool, bool],
     response: list[bytes],
 ) -> None:
@@ -115,26 +114,20 @@ def test_every_exchange_keeps_to_envoys_rules(
     name, route = way
     headers, ends, trailers, response_trailers, clears = flags
     headers = headers or mode == "NONE"
-    if mode == "UNTOLD" and response_mode == DUPLEX:
+    if mode == "UNDECLARED" and response_mode == DUPLEX:
         response_mode = "STREAMED"  # Whoever knows full duplex tells the mode.
     ends = ends and headers
-    exchange = Exchange(route, body_limit=LIMIT, clear_route_cache=clears)
+    faults = (ValueError,) if name == "fail" else ()
+    exchange = Driven(route, faults=faults, body_limit=LIMIT, clear_route_cache=clears)
 
-    def send(message):
-        try:
-            return exchange.on_message(message)
-        except ValueError:
-            assert name == "fail"
-            return exchange.on_fault(message)
-
-    envoy = FakeEnvoy(send, mode, response_mode=response_mode, may_refuse=name == "refuse")
+    envoy = FakeEnvoy(exchange, mode, response_mode=response_mode, may_refuse=name == "refuse")
     sent = play(envoy, mode, body, cut(body, at), headers=headers, ends=ends, trailers=trailers)
     seen = envoy.finish(sent, trailers=trailers and not ends)
     if seen.refusal is not None:
         return
-    assert exchange.pick is not None
+    assert exchange.result is not None
     if headers or mode != "GRPC":
-        assert seen.reason == exchange.pick.reason.value
+        assert seen.reason == exchange.result.reason.value
     assert seen.cleared_route_cache is (clears and bool(seen.set_headers))
     envoy.respond([(":status", b"200")], response, trailers=response_trailers)
 
@@ -148,13 +141,13 @@ def test_the_pick_is_the_same_in_every_mode_that_shows_the_body(mode: str, size:
         body = body[-5000:]
     whole = Stage().play(body)
     stage = Stage()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     envoy = FakeEnvoy(stream.on_message, mode)
     pieces = [body[start : start + size] for start in range(0, len(body), size)] or [b""]
     sent = play(envoy, mode, body, pieces, headers=True, ends=False, trailers=False)
     stream.close()
     seen = envoy.finish(sent)
-    if mode in {*BUFFERING, DUPLEX, "UNTOLD"}:
+    if mode in {*BUFFERING, DUPLEX, "UNDECLARED"}:
         assert (seen.destination, seen.reason) == (whole.destination, whole.reason)
     else:
         assert seen.destination is None
@@ -166,7 +159,7 @@ def test_the_pick_is_the_same_in_every_mode_that_shows_the_body(mode: str, size:
 def test_observability_mode_is_silent_on_both_sides(mode: str, response_mode: str) -> None:
     """No reply, no pick, nothing in flight, for the request and for its response."""
     stage = Stage()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     envoy = FakeEnvoy(stream.on_message, mode, response_mode=response_mode, observes=True)
     play(envoy, mode, TEXT, cut(TEXT, [5, 9]), headers=True, ends=False, trailers=True)
     envoy.respond([], [b"data: {}\n\n", b"data: [DONE]\n\n"], trailers=True)
@@ -176,15 +169,17 @@ def test_observability_mode_is_silent_on_both_sides(mode: str, response_mode: st
 
 
 @pytest.mark.parametrize(
-    "mode", ["NONE", "STREAMED", "GRPC", "BUFFERED", "BUFFERED_PARTIAL", DUPLEX, "UNTOLD"]
+    "mode", ["NONE", "STREAMED", "GRPC", "BUFFERED", "BUFFERED_PARTIAL", DUPLEX, "UNDECLARED"]
 )
 def test_headers_that_decide_may_pick(mode: str) -> None:
     """Sessions and models in a path need no body: the pick rides on the headers' reply."""
-    asked: list[RouteRequest] = []
-    exchange = Exchange(
-        lambda request: asked.append(request) or PICK, body_limit=LIMIT, reads=Reads(["X-Session-Id"])
+    asked: list[HttpRequest] = []
+    exchange = Driven(
+        lambda request: asked.append(request) or PICK,
+        body_limit=LIMIT,
+        attribute_map=AttributeMap(["X-Session-Id"]),
     )
-    envoy = FakeEnvoy(exchange.on_message, mode)
+    envoy = FakeEnvoy(exchange, mode)
     ends = mode not in {"NONE", "STREAMED", "GRPC"}
     envoy.headers(
         [
@@ -196,9 +191,9 @@ def test_headers_that_decide_may_pick(mode: str) -> None:
         end_of_stream=ends,
     )
     (request,) = asked
-    assert request.headers_only
+    assert request.no_body is not None
     assert request.path == "/v1/realtime?model=m"
-    assert request.headers == {":path": "/v1/realtime?model=m", "x-session-id": "s,t"}
+    assert request.attributes == {":path": "/v1/realtime?model=m", "x-session-id": "s,t"}
     assert envoy.seen.set_headers["x-gateway-destination-endpoint"] == b"10.0.0.1:8000,10.0.0.2:8000"
     if not ends and mode != "NONE":
         for piece in (b"{", b"}"):
@@ -218,29 +213,29 @@ def test_headers_that_decide_may_pick(mode: str) -> None:
 )
 def test_upgrades_are_decided_at_the_headers(mode: str, headers: list[tuple[str, bytes]]) -> None:
     """Frames are neither read nor stored, and whatever the client says of routing is removed."""
-    asked: list[RouteRequest] = []
-    exchange = Exchange(lambda request: asked.append(request) or PICK, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, mode)
+    asked: list[HttpRequest] = []
+    exchange = Driven(lambda request: asked.append(request) or PICK, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, mode)
     envoy.headers([*headers, (REMOVED_REQUEST_HEADERS[0], b"10.9.9.9:1")])
-    assert exchange.pick == PICK
+    assert exchange.result == PICK
     assert envoy.seen.replies[0].HasField("mode_override") is (mode != "NONE"), (
         "Envoy may spare us the frames"
     )
-    assert not exchange.lasts
+    assert not exchange.exchange.lasts
     if mode != "NONE":
         envoy.body(b"\x81\x05hello", end_of_stream=False)
-    assert [request.headers_only for request in asked] == [True]
+    assert [(request.no_body is not None) for request in asked] == [True]
 
 
 @pytest.mark.parametrize("kind", ["list", "text"])
 @pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "STREAMED", DUPLEX])
 def test_what_a_gateway_allows_reaches_the_question(mode: str, kind: str) -> None:
     """As a list or as text with commas, in whatever mode."""
-    asked: list[RouteRequest] = []
+    asked: list[HttpRequest] = []
     allowed = ["10.0.0.1:80", " 10.0.0.2 ", ""]
     metadata = {SUBSET_NAMESPACE: {SUBSET_KEY: allowed if kind == "list" else ",".join(allowed)}}
-    exchange = Exchange(lambda request: asked.append(request) or PICK, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, mode, metadata=metadata)
+    exchange = Driven(lambda request: asked.append(request) or PICK, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, mode, metadata=metadata)
     play(envoy, mode, TEXT, [TEXT], headers=True, ends=False, trailers=False)
     assert [request.subset for request in asked] == [("10.0.0.1:80", "10.0.0.2")]
 
@@ -261,20 +256,20 @@ def test_nothing_allowed_is_not_the_same_as_nothing_said(
     metadata: dict, subset: tuple[str, ...] | None
 ) -> None:
     """An empty list allows nobody; what is no list says nothing; entries that are no text are passed over."""
-    asked: list[RouteRequest] = []
-    exchange = Exchange(lambda request: asked.append(request) or PICK, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, "BUFFERED", metadata=metadata)
+    asked: list[HttpRequest] = []
+    exchange = Driven(lambda request: asked.append(request) or PICK, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, "BUFFERED", metadata=metadata)
     play(envoy, "BUFFERED", TEXT, [TEXT], headers=True, ends=False, trailers=False)
     assert asked[0].subset == subset
 
 
-@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "UNTOLD"])
+@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "UNDECLARED"])
 @pytest.mark.parametrize("after", [None, 2.2])
 def test_a_refusal_is_an_answer_that_clients_understand(mode: str, after: float | None) -> None:
     """One immediate response, JSON in OpenAI's form, Retry-After in whole seconds, and silence after it."""
     refusal = Refusal(429, 'too "busy"\n', after)
-    exchange = Exchange(lambda _: Pick.refuse(Reason.OVER_LIMIT, refusal), body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, mode, may_refuse=True)
+    exchange = Driven(lambda _: PickResult.refuse(Reason.OVER_LIMIT, refusal), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, mode, may_refuse=True)
     play(envoy, mode, TEXT, [TEXT], headers=True, ends=False, trailers=False)
     answer = envoy.seen.refusal
     assert answer is not None
@@ -287,7 +282,7 @@ def test_a_refusal_is_an_answer_that_clients_understand(mode: str, after: float 
     }
     told = {option.header.key: option.header.raw_value for option in answer.headers.set_headers}
     assert told.get("retry-after") == (b"3" if after else None)
-    late = FakeEnvoy(exchange.on_message, mode)
+    late = FakeEnvoy(exchange, mode)
     late._count = late._take = lambda *_: None
     assert late.body(b"late", end_of_stream=True) == []
     assert late.trailers() == []

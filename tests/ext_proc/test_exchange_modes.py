@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ext_proc.pick import Pick, Reason, Refusal
-from ext_proc.protocol.exchange import Exchange, RouteRequest, State
-from ext_proc.protocol.held import HeldBytes
-from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
+from ext_proc.pick import PickResult, Reason, Refusal
+from ext_proc.protocol.body_buffer import BufferedBytes
+from ext_proc.protocol.exchange import State
+from tests.ext_proc.fake_envoy import DUPLEX, Driven, FakeEnvoy, body_message, headers_message, with_mode
+
+if TYPE_CHECKING:
+    from ext_proc.protocol.attributes import HttpRequest
 
 LIMIT = 200_000
-PICK = Pick(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)
+PICK = PickResult(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)
 BODIES = {
     "empty": b"",
     "one byte": b"x",
@@ -29,22 +33,22 @@ CHUNKS = [1 << 30, 65_536, 8_191]
 class Choice:
     """A route function that notes what it was asked; by headers alone it knows nobody unless told."""
 
-    def __init__(self, pick: Pick = PICK, by_headers: Pick | None = None) -> None:
+    def __init__(self, pick: PickResult = PICK, by_headers: PickResult | None = None) -> None:
         self.pick = pick
         self.by_headers = by_headers
-        self.asked: list[RouteRequest] = []
+        self.asked: list[HttpRequest] = []
 
-    def __call__(self, request: RouteRequest) -> Pick:
+    def __call__(self, request: HttpRequest) -> PickResult:
         self.asked.append(request)
-        if request.headers_only:
+        if request.no_body is not None:
             assert (request.body, request.complete) == (b"", False)
-            return self.by_headers or Pick.none(Reason.NO_PROMPT)
+            return self.by_headers or PickResult.none(request.no_body)
         return self.pick
 
     @property
     def bodies(self) -> list[tuple[bytes, bool]]:
         """Each body that was read, and whether as the whole of it."""
-        return [(asked.body, asked.complete) for asked in self.asked if not asked.headers_only]
+        return [(asked.body, asked.complete) for asked in self.asked if not asked.no_body]
 
 
 def chunked(body: bytes, size: int) -> list[bytes]:
@@ -53,8 +57,8 @@ def chunked(body: bytes, size: int) -> list[bytes]:
 
 def play(mode: str, body: bytes, size: int, *, headers: bool = True, trailers: bool = False) -> tuple:
     choice = Choice()
-    exchange = Exchange(choice, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, mode)
+    exchange = Driven(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, mode)
     if headers:
         envoy.headers([(":method", b"POST"), ("content-type", b"application/json")])
     pieces = chunked(body, size)
@@ -122,30 +126,30 @@ def test_streamed_answers_each_piece_and_leaves_the_choice_to_weights(
     """The headers have left: a pick by the body would not be obeyed, so none is made."""
     choice, exchange, seen = play("STREAMED", body, size, headers=headers)
     assert choice.bodies == []
-    assert exchange.pick == Pick.none(Reason.STREAMED)
+    assert exchange.result == PickResult.none(Reason.STREAMED)
     assert seen.destination is None
     assert seen.reason == "streamed"
 
 
 @pytest.mark.parametrize(
-    "mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "GRPC", "UNTOLD"]
+    "mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "GRPC", "UNDECLARED"]
 )
 def test_headers_that_end_the_stream_get_one_reply_and_no_waiting(mode: str) -> None:
     """GET, HEAD and OPTIONS have no body to wait for."""
     choice = Choice()
-    exchange = Exchange(choice, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, mode)
+    exchange = Driven(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, mode)
     assert len(envoy.headers([(":method", b"GET")], end_of_stream=True)) == 1
-    assert exchange.state is State.DECIDED
-    assert exchange.pick == Pick.none(Reason.NO_BODY)
+    assert exchange.exchange.state is State.PICKED
+    assert exchange.result == PickResult.none(Reason.NO_BODY)
     assert choice.bodies == []
 
 
-@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", "UNTOLD"])
+@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", "UNDECLARED"])
 def test_a_body_after_headers_that_ended_is_answered_once_and_never_chosen_for(mode: str) -> None:
     """A contradiction on Envoy's side makes no double answer."""
     choice = Choice()
-    envoy = FakeEnvoy(Exchange(choice, body_limit=LIMIT).on_message, mode)
+    envoy = FakeEnvoy(Driven(choice, body_limit=LIMIT), mode)
     envoy.headers(end_of_stream=True)
     assert len(envoy.body(b"late", end_of_stream=True)) == 1
     assert choice.bodies == []
@@ -153,17 +157,17 @@ def test_a_body_after_headers_that_ended_is_answered_once_and_never_chosen_for(m
 
 def test_mode_none_decides_at_the_headers() -> None:
     """No body will come, so nothing waits for one."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, "NONE")
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, "NONE")
     envoy.headers()
-    assert exchange.pick == Pick.none(Reason.NO_BODY)
+    assert exchange.result == PickResult.none(Reason.NO_BODY)
     assert envoy.finish(b"").reason == "no_body"
 
 
 def test_without_protocol_config_a_whole_body_is_picked_for() -> None:
     """Envoys before protocol_config tell the mode only by what they send."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, "UNTOLD")
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, "UNDECLARED")
     envoy.headers()
     envoy.body(b"{}", end_of_stream=True)
     assert envoy.finish(b"{}").destination is not None
@@ -171,17 +175,17 @@ def test_without_protocol_config_a_whole_body_is_picked_for() -> None:
 
 def test_without_protocol_config_a_piece_is_taken_for_a_streamed_one() -> None:
     """Neither whole nor announced as partial."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    FakeEnvoy(exchange.on_message, "UNTOLD").body(b"{", end_of_stream=False)
-    assert exchange.pick == Pick.none(Reason.STREAMED)
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    FakeEnvoy(exchange, "UNDECLARED").body(b"{", end_of_stream=False)
+    assert exchange.result == PickResult.none(Reason.STREAMED)
 
 
 def test_the_mode_is_read_from_the_first_message_only() -> None:
     """Envoy announces it once; a later one without it does not change the mode."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    assert exchange.on_message(with_mode(headers_message(), DUPLEX)) == []
-    assert exchange.state is State.HOLDING
-    replies = exchange.on_message(with_mode(body_message(b"{}", end_of_stream=True), "BUFFERED"))
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    assert exchange(with_mode(headers_message(), DUPLEX)) == []
+    assert exchange.exchange.state is State.HOLDING
+    replies = exchange(with_mode(body_message(b"{}", end_of_stream=True), "BUFFERED"))
     assert [reply.WhichOneof("response") for reply in replies] == ["request_headers", "request_body"]
     assert replies[1].request_body.response.body_mutation.streamed_response.body == b"{}"
 
@@ -190,22 +194,22 @@ def test_the_mode_is_read_from_the_first_message_only() -> None:
 def test_observability_mode_gets_no_reply_and_no_pick(mode: str) -> None:
     """Envoy would not obey, so nothing may be counted."""
     choice = Choice()
-    exchange = Exchange(choice, body_limit=LIMIT)
+    exchange = Driven(choice, body_limit=LIMIT)
     for message in (
         with_mode(headers_message(), mode),
         body_message(b"{}", end_of_stream=True),
         headers_message(end_of_stream=True),
     ):
         message.observability_mode = True
-        assert exchange.on_message(message) == []
-    assert exchange.pick is None
+        assert exchange(message) == []
+    assert exchange.result is None
     assert choice.bodies == []
 
 
 def test_full_duplex_stops_holding_at_the_limit() -> None:
     """A body without end is held no longer than it is inspected; the rest is echoed as it comes."""
     choice = Choice()
-    envoy = FakeEnvoy(Exchange(choice, body_limit=1000).on_message, DUPLEX)
+    envoy = FakeEnvoy(Driven(choice, body_limit=1000), DUPLEX)
     assert envoy.headers() == []
     assert envoy.body(b"a" * 999, end_of_stream=False) == []
     assert len(envoy.body(b"b" * 500, end_of_stream=False)) == 2
@@ -218,7 +222,7 @@ def test_full_duplex_stops_holding_at_the_limit() -> None:
 
 def test_full_duplex_without_headers_tells_the_pick_on_the_first_piece() -> None:
     """Header mode SKIP leaves no other reply for the metadata."""
-    envoy = FakeEnvoy(Exchange(Choice(), body_limit=LIMIT).on_message, DUPLEX)
+    envoy = FakeEnvoy(Driven(Choice(), body_limit=LIMIT), DUPLEX)
     envoy.body(b"{}", end_of_stream=True)
     seen = envoy.finish(b"{}")
     assert seen.replies[0].HasField("dynamic_metadata")
@@ -238,10 +242,10 @@ def test_full_duplex_never_holds_what_cannot_be_read(
 ) -> None:
     """Uploads and upgrades pass at once: holding an upgrade would hang it."""
     choice = Choice()
-    exchange = Exchange(choice, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, DUPLEX)
+    exchange = Driven(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, DUPLEX)
     assert len(envoy.headers(headers)) == 1
-    assert exchange.pick == Pick.none(reason)
+    assert exchange.result == PickResult.none(reason)
     for piece in chunked(b"z" * 150_000, 60_000):
         assert len(envoy.body(piece, end_of_stream=False)) == 1
     envoy.body(b"", end_of_stream=True)
@@ -253,15 +257,15 @@ def test_full_duplex_never_holds_what_cannot_be_read(
 @pytest.mark.parametrize("response_mode", ["NONE", "BUFFERED", "STREAMED", DUPLEX])
 def test_messages_of_the_response_are_answered_unchanged(mode: str, response_mode: str) -> None:
     """We never ask for them, but other people's configurations send them."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    exchange.on_message(with_mode(headers_message(end_of_stream=True), mode, response_mode))
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    exchange(with_mode(headers_message(end_of_stream=True), mode, response_mode))
     for kind in ("response_headers", "response_body", "response_trailers"):
         message = headers_message()
         getattr(message, kind).SetInParent()
         if kind == "response_body":
             message.response_body.body = b"data: {}\n\n"
             message.response_body.end_of_stream = True
-        (reply,) = exchange.on_message(message)
+        (reply,) = exchange(message)
         assert reply.WhichOneof("response") == kind
         assert not reply.HasField("dynamic_metadata")
         if kind == "response_body" and response_mode == DUPLEX:
@@ -293,7 +297,7 @@ def test_a_response_goes_on_as_it_came_however_it_is_cut(
     mode: str, response_mode: str, encoding: bytes, pieces: list[bytes]
 ) -> None:
     """Events cut anywhere, encodings that are broken or empty: nothing of a response is read."""
-    envoy = FakeEnvoy(Exchange(Choice(), body_limit=LIMIT).on_message, mode, response_mode=response_mode)
+    envoy = FakeEnvoy(Driven(Choice(), body_limit=LIMIT), mode, response_mode=response_mode)
     envoy.headers()
     envoy.body(b"{}", end_of_stream=True)
     envoy.finish(b"{}")
@@ -314,7 +318,7 @@ def test_a_response_goes_on_as_it_came_however_it_is_cut(
         (DUPLEX, DUPLEX, True, True),
         ("NONE", "STREAMED", True, True),
         ("BUFFERED", "BUFFERED", True, True),
-        ("UNTOLD", "NONE", True, False),
+        ("UNDECLARED", "NONE", True, False),
     ],
 )
 def test_a_streams_life_is_the_requests_only_where_envoy_waits_for_more(
@@ -322,53 +326,53 @@ def test_a_streams_life_is_the_requests_only_where_envoy_waits_for_more(
 ) -> None:
     """What real Envoys do is in tests/envoy: a life that is too short would tell of an idle endpoint."""
     for ends, lasts in ((False, with_body), (True, without)):
-        exchange = Exchange(Choice(), body_limit=LIMIT)
-        exchange.on_message(with_mode(headers_message(end_of_stream=ends), mode, response_mode))
+        exchange = Driven(Choice(), body_limit=LIMIT)
+        exchange(with_mode(headers_message(end_of_stream=ends), mode, response_mode))
         if not ends:
-            exchange.on_message(body_message(b"{}", end_of_stream=True))
-        assert exchange.lasts is lasts
+            exchange(body_message(b"{}", end_of_stream=True))
+        assert exchange.exchange.lasts is lasts
 
 
-@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "UNTOLD"])
+@pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX, "UNDECLARED"])
 @pytest.mark.parametrize("trailers", [True, False])
 def test_a_stream_may_leave_when_no_byte_is_on_its_way(mode: str, trailers: bool) -> None:
     """Only in the midst of a body that Envoy does not keep whole would it cost some."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    assert exchange.may_leave
-    envoy = FakeEnvoy(exchange.on_message, mode)
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    assert exchange.exchange.may_leave
+    envoy = FakeEnvoy(exchange, mode)
     envoy.headers()
-    assert exchange.may_leave is (mode in {"NONE", "BUFFERED"})
+    assert exchange.exchange.may_leave is (mode in {"NONE", "BUFFERED"})
     if mode == "NONE":
         return
     envoy.body(b"{", end_of_stream=False)
-    assert exchange.may_leave is (mode in {"BUFFERED", "BUFFERED_PARTIAL"})
+    assert exchange.exchange.may_leave is (mode in {"BUFFERED", "BUFFERED_PARTIAL"})
     if trailers:
         envoy.trailers()
     else:
         envoy.body(b"}", end_of_stream=True)
-    assert exchange.may_leave
+    assert exchange.exchange.may_leave
 
 
 def test_a_stream_that_carries_the_response_does_not_leave() -> None:
     """A piece may be on its way to us at any time; Envoy ends the stream with the response."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, DUPLEX, response_mode=DUPLEX)
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, DUPLEX, response_mode=DUPLEX)
     envoy.headers()
     envoy.body(b"{}", end_of_stream=True)
-    assert not exchange.may_leave
+    assert not exchange.exchange.may_leave
 
 
 @pytest.mark.parametrize("headers", [True, False])
 @pytest.mark.parametrize("refuses", [True, False])
 def test_who_leaves_early_gives_back_what_is_held(headers: bool, refuses: bool) -> None:
     """Of full duplex: the headers' reply with a pick by what has come, and the body without an end."""
-    choice = Choice(Pick.refuse(Reason.NOT_READY, Refusal(503, "no")) if refuses else PICK)
-    exchange = Exchange(choice, body_limit=LIMIT)
-    envoy = FakeEnvoy(exchange.on_message, DUPLEX, may_refuse=True)
+    choice = Choice(PickResult.refuse(Reason.NOT_READY, Refusal(503, "no")) if refuses else PICK)
+    exchange = Driven(choice, body_limit=LIMIT)
+    envoy = FakeEnvoy(exchange, DUPLEX, may_refuse=True)
     if headers:
         envoy.headers()
     envoy.body(b"a" * 70_000, end_of_stream=False)
-    for reply in exchange.let_go():
+    for reply in exchange.leave_early():
         envoy._take(reply)
     assert choice.bodies == [(b"a" * 70_000, False)]
     if refuses:
@@ -376,14 +380,14 @@ def test_who_leaves_early_gives_back_what_is_held(headers: bool, refuses: bool) 
     else:
         assert (envoy.seen.body, envoy.seen.ended) == (b"a" * 70_000, False)
         assert envoy.seen.destination is not None
-    assert exchange.let_go() == [], "once"
+    assert exchange.leave_early() == [], "once"
 
 
 def test_bodies_that_are_held_have_a_limit_over_all_requests() -> None:
     """Beyond it a request is picked by what has come, and what goes on later is echoed as it comes."""
-    held, choice = HeldBytes(100_000), Choice()
-    exchanges = [Exchange(choice, body_limit=LIMIT, held=held) for _ in range(4)]
-    envoys = [FakeEnvoy(exchange.on_message, DUPLEX) for exchange in exchanges]
+    held, choice = BufferedBytes(100_000), Choice()
+    exchanges = [Driven(choice, body_limit=LIMIT, buffered=held) for _ in range(4)]
+    envoys = [FakeEnvoy(exchange, DUPLEX) for exchange in exchanges]
     for envoy in envoys:
         envoy.headers()
         envoy.body(b"a" * 40_000, end_of_stream=False)
@@ -398,26 +402,23 @@ def test_bodies_that_are_held_have_a_limit_over_all_requests() -> None:
 
 @pytest.mark.parametrize("mode", ["BUFFERED", "STREAMED", "BUFFERED_PARTIAL"])
 def test_who_holds_nothing_gives_nothing_back(mode: str) -> None:
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    assert exchange.let_go() == []
-    FakeEnvoy(exchange.on_message, mode).headers()
-    assert exchange.let_go() == []
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    assert exchange.leave_early() == []
+    FakeEnvoy(exchange, mode).headers()
+    assert exchange.leave_early() == []
 
 
 def test_grpc_mode_echoes_each_message_with_its_flags() -> None:
     """A gRPC message is neither split nor merged, and its compression flag stays."""
-    exchange = Exchange(Choice(), body_limit=LIMIT)
-    exchange.on_message(with_mode(headers_message(), "GRPC"))
+    exchange = Driven(Choice(), body_limit=LIMIT)
+    exchange(with_mode(headers_message(), "GRPC"))
     message = body_message(b"frame", end_of_stream=False)
     message.request_body.grpc_message_compressed = True
-    (reply,) = exchange.on_message(message)
+    (reply,) = exchange(message)
     piece = reply.request_body.response.body_mutation.streamed_response
     assert (piece.body, piece.end_of_stream, piece.grpc_message_compressed) == (b"frame", False, True)
 
 
 def test_a_message_of_no_known_kind_gets_no_reply() -> None:
     """Nothing of the right kind could be said; Envoy's timeout and failure mode decide."""
-    assert (
-        Exchange(Choice(), body_limit=LIMIT).on_message(with_mode(headers_message(), "NONE").__class__())
-        == []
-    )
+    assert Driven(Choice(), body_limit=LIMIT)(with_mode(headers_message(), "NONE").__class__()) == []

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.protocol.held import Held, HeldBytes
+from ext_proc.protocol.body_buffer import BodyBuffer, BufferedBytes
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 100])
 def test_small_pieces_take_no_more_than_is_counted(length: int) -> None:
-    total = HeldBytes(1 << 28)
-    held = Held(total)
+    total = BufferedBytes(1 << 28)
+    held = BodyBuffer(total)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -30,8 +30,8 @@ def test_small_pieces_take_no_more_than_is_counted(length: int) -> None:
 @given(st.lists(st.binary(max_size=4)), st.lists(st.binary(max_size=4)))
 def test_pieces_are_joined_as_they_came(first: list[bytes], later: list[bytes]) -> None:
     """Also where more come after they were asked for; and nothing is left once they are let go."""
-    total = HeldBytes(10)
-    held = Held(total)
+    total = BufferedBytes(10)
+    held = BodyBuffer(total)
     for pieces in (first, later):
         for piece in pieces:
             held.append(piece)
@@ -46,6 +46,6 @@ def test_pieces_are_joined_as_they_came(first: list[bytes], later: list[bytes]) 
 
 
 def test_a_body_in_one_piece_is_not_copied() -> None:
-    held, piece = Held(HeldBytes(10)), b"a whole body"
+    held, piece = BodyBuffer(BufferedBytes(10)), b"a whole body"
     held.append(piece)
     assert held.joined() is piece

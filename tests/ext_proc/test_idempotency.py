@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from prometheus_client import CollectorRegistry
 
-from ext_proc.idempotency.guard import DUPLICATE, Idempotency
-from ext_proc.idempotency.key import MOST_BODY_BYTES, asked, idempotency_key
-from ext_proc.idempotency.store import Claim, Flights
-from ext_proc.protocol.request import CROWDED, RouteRequest
+from ext_proc.director.prompts import RequestReader
+from ext_proc.idempotency.guard import DUPLICATE, Idempotency, RequestKey
+from ext_proc.idempotency.key import MOST_BODY_BYTES, idempotency_key, repeatable
+from ext_proc.idempotency.store import Claim, Claims
+from ext_proc.prompt.decode import BodyReader
+from ext_proc.protocol.attributes import CROWDED, HttpRequest
 from fleet.settings import parse_settings
+from tests.ext_proc.worlds import http_request
 
 PATH = "/v1/chat/completions"
 PATHS = frozenset([PATH])
@@ -37,7 +40,8 @@ def test_a_key_is_the_same_everywhere_and_for_ever() -> None:
 
 
 def key(body: bytes = BODY, path: str = PATH, method: str = "POST", *, complete: bool = True) -> Any:
-    return asked(method, path, body, PATHS, complete=complete)
+    envelope = BodyReader().read(body, complete=complete, path=path).envelope
+    return repeatable(method, path, body, envelope, PATHS)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_only_whole_posts_to_the_listed_paths_have_a_key() -> None:
 
 
 def test_a_twin_is_known_until_the_first_one_ends() -> None:
-    flights = Flights(10, 60.0)
+    flights = Claims(10, 60.0)
     first = flights.claim("k", 0.0)
     assert first is not None
     assert flights.claim("k", 1.0) is None
@@ -104,7 +108,7 @@ def test_a_twin_is_known_until_the_first_one_ends() -> None:
 
 
 def test_an_expired_key_is_anybodys_and_its_old_owner_lets_go_of_nothing() -> None:
-    flights = Flights(10, 60.0)
+    flights = Claims(10, 60.0)
     first = flights.claim("k", 0.0)
     second = flights.claim("k", 60.0)
     assert first is not None
@@ -114,7 +118,7 @@ def test_an_expired_key_is_anybodys_and_its_old_owner_lets_go_of_nothing() -> No
 
 
 def test_a_full_table_lets_newcomers_through_and_forgets_nobody() -> None:
-    flights = Flights(1, 60.0)
+    flights = Claims(1, 60.0)
     first = flights.claim("a", 0.0)
     newcomer = flights.claim("b", 1.0)
     assert newcomer == Claim("b", 0)
@@ -130,7 +134,7 @@ class InFlight(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.flights = Flights(4, 10.0)
+        self.flights = Claims(4, 10.0)
         self.now = 0.0
         self.claims: dict[str, tuple[Claim, float]] = {}
         self.old: list[Claim] = []
@@ -196,40 +200,48 @@ def guard(registry: CollectorRegistry | None = None, sla: bool = True, **keys: A
     return Idempotency(settings, registry or CollectorRegistry(), lambda: 0.0, "worker")
 
 
-def request(body: bytes = BODY, cluster: str = "keyed", **more: Any) -> RouteRequest:
-    return RouteRequest(body, complete=True, cluster=cluster, path=PATH, **more)
+def request(body: bytes = BODY, cluster: str = "keyed", **more: Any) -> HttpRequest:
+    return http_request(body, complete=True, cluster=cluster, path=PATH, **more)
+
+
+SETTINGS = parse_settings("pools: [{name: a}]\nlisteners: [{name: l, address: '127.0.0.1:1', pool: a}]\n")
+
+
+def key_of(keys: Idempotency, asks: HttpRequest) -> RequestKey | None:
+    """The key that a request gets after its one parse."""
+    return keys.key_of(asks, RequestReader(SETTINGS, lambda: 0.0).read(asks))
 
 
 def test_off_by_default() -> None:
-    assert guard(sla=False, enabled=False).mark(request()) is None
+    assert key_of(guard(sla=False, enabled=False), request()) is None
 
 
 def test_envoy_is_told_the_key_and_what_may_be_repeated_with_it() -> None:
     streamed = b'{"stream": true, "messages": []}'
     held = guard(streaming=True)
     plain, whole, stream = (
-        held.mark(request(cluster="plain")),
-        held.mark(request()),
-        held.mark(request(streamed)),
+        key_of(held, request(cluster="plain")),
+        key_of(held, request()),
+        key_of(held, request(streamed)),
     )
     assert plain is not None
     assert whole is not None
     assert stream is not None
-    assert plain.told == {"idempotency": plain.key}
-    assert whole.told == {"idempotency": whole.key, "retry_on": "reset,retriable-status-codes"}
-    assert stream.told == {
+    assert plain.metadata == {"idempotency": plain.key}
+    assert whole.metadata == {"idempotency": whole.key, "retry_on": "reset,retriable-status-codes"}
+    assert stream.metadata == {
         "idempotency": stream.key,
         "retry_on": "reset,retriable-status-codes",
         "first_byte_ms": "260",
     }
     # A whole answer has its headers at its end, so it has no limit.
-    assert guard().mark(request(streamed)) is None, "streams only where they are asked for"
+    assert key_of(guard(), request(streamed)) is None, "streams only where they are asked for"
 
 
 def test_tenants_and_clients_keys_make_other_requests() -> None:
     held = guard()
     headers = [{}, {"x-tenant": "a"}, {"x-tenant": "b"}, {"idempotency-key": "a"}, {"x-tenant": "a" * 300}]
-    keys = {mark.key for told in headers if (mark := held.mark(request(headers=told)))}
+    keys = {mark.key for told in headers if (mark := key_of(held, request(headers=told)))}
     assert len(keys) == len(headers)
 
 
@@ -239,19 +251,19 @@ def test_tenants_and_clients_keys_make_other_requests() -> None:
         request(content_encoding="gzip"),
         request(headers_only=True),
         request(headers={":method": "PUT"}),
-        RouteRequest(BODY, complete=False, path=PATH),
-        RouteRequest(BODY, complete=True, path="/v1/files"),
+        http_request(BODY, complete=False, path=PATH),
+        http_request(BODY, complete=True, path="/v1/files"),
         request(headers={CROWDED: "yes"}),
     ],
 )
-def test_what_is_not_certain_has_no_mark(asks: RouteRequest) -> None:
-    assert guard().mark(asks) is None
+def test_what_is_not_certain_has_no_mark(asks: HttpRequest) -> None:
+    assert key_of(guard(), asks) is None
 
 
 async def test_a_duplicate_is_told_so_until_the_first_one_has_ended() -> None:
     registry = CollectorRegistry()
     held = guard(registry, duplicates="reject")
-    mark = held.mark(request())
+    mark = key_of(held, request())
     assert mark is not None
     assert held.refuses(mark)
     first = held.begin(mark)
@@ -269,14 +281,14 @@ async def test_a_duplicate_is_told_so_until_the_first_one_has_ended() -> None:
 def test_nobody_is_refused_by_default_and_streams_never() -> None:
     streamed = b'{"stream": true, "messages": []}'
     for held, body in ((guard(), BODY), (guard(streaming=True, duplicates="reject"), streamed)):
-        mark = held.mark(request(body))
+        mark = key_of(held, request(body))
         assert mark is not None
         assert not held.refuses(mark)
 
 
 def test_with_named_only_those_are_refused_whose_client_has_given_a_key() -> None:
     held = guard(duplicates="named")
-    theirs, nobodys = held.mark(request(headers={"idempotency-key": "a"})), held.mark(request())
+    theirs, nobodys = key_of(held, request(headers={"idempotency-key": "a"})), key_of(held, request())
     assert theirs is not None
     assert nobodys is not None
     assert held.refuses(theirs)
@@ -286,7 +298,7 @@ def test_with_named_only_those_are_refused_whose_client_has_given_a_key() -> Non
 def test_clients_are_told_apart_by_tenant_alone() -> None:
     """Two who choose one key for one body are the same without it, and the answer says what to change."""
     held = guard(duplicates="named")
-    told = [held.mark(request(headers={"idempotency-key": "1", **more})) for more in TENANTS]
+    told = [key_of(held, request(headers={"idempotency-key": "1", **more})) for more in TENANTS]
     keys = [mark.key for mark in told if mark is not None]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from ext_proc.idempotency.shared import SharedFlights
+from ext_proc.idempotency.shared import SharedClaims
 from fleet.errors import SettingsError
 from fleet.settings import IdempotencySettings
 from testing.stream_server import running_server, url_of
@@ -40,7 +40,7 @@ class Worker:
         settings = IdempotencySettings(**given).model_copy(update={"timeout_seconds": patience_seconds})
         self.faults = 0
         self.now = 0.0
-        self.flights = SharedFlights(settings, name, self._fault, clock=lambda: self.now)
+        self.flights = SharedClaims(settings, name, self._fault, clock=lambda: self.now)
 
     def _fault(self) -> None:
         self.faults += 1

@@ -15,7 +15,7 @@ from ext_proc.kv.tokens import IdsReader
 from fleet.endpoint import Endpoint, KvEventSource, Membership, Pool
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
-from tests.ext_proc.kv_worlds import World, batch, settle, stored
+from tests.ext_proc.kv_worlds import World, batch, located, settle, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class Asking(World):
     def held(self, model: str, adapter: str = "", pool: str = "p") -> Mapping[str, int] | None:
         """Return what routing is told; None: it goes by its own index."""
         self.clock.now += FRESHNESS_SECONDS
-        asked = self.lookup.ask(pool, model, BODY, complete=True, adapter=adapter)
+        asked = located(self.lookup, pool, model, BODY, adapter=adapter)
         return None if asked is None else self.lookup.merged(asked, OWN, 4)
 
 
@@ -165,8 +165,8 @@ async def test_a_service_knows_what_its_pools_serve(monkeypatch: pytest.MonkeyPa
     source = KvEventSource(1)
     endpoint = Endpoint("127.0.0.1:8000", "p", ("base", "sql"), kv_events=source)
     await service.follow(Membership((Pool("p", (endpoint,)),)))
-    assert service.lookup.ask("p", "base", BODY, complete=True) is not None
-    assert service.lookup.ask("p", "sql", BODY, complete=True) is None
+    assert located(service.lookup, "p", "base", BODY) is not None
+    assert located(service.lookup, "p", "sql", BODY) is None
     await service.follow(Membership(()))
-    assert service.lookup.ask("p", "base", BODY, complete=True) is None
+    assert located(service.lookup, "p", "base", BODY) is None
     assert service.lookup._further == {}

@@ -16,6 +16,7 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView
 from tests.ext_proc.kv_tokenizer import files
+from tests.ext_proc.kv_worlds import envelope_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -112,13 +113,13 @@ def test_a_text_that_is_dropped_may_wait_again(tmp_path: Path) -> None:
     reader = PoolReader.load(*files(tmp_path))
     # The end of a text far longer than what is made at once.
     body = json.dumps({"prompt": " ".join(map(str, range(60_000)))}).encode()
-    reader.read(body)
+    reader.read(envelope_of(body))
     while batch := reader.take_waiting():
         last = batch[-1:]
-    reader.read(body)
+    reader.read(envelope_of(body))
     assert reader.take_waiting() == [], "it is being made"
     reader.drop(last)
-    reader.read(body)
+    reader.read(envelope_of(body))
     assert reader.take_waiting() == last
 
 
@@ -136,4 +137,4 @@ def test_a_panic_of_the_tokenizer_is_an_ordinary_exception(tmp_path: Path) -> No
     reader._tokenizer = Tokenizer()  # type: ignore[assignment]
     with pytest.raises(ValueError, match="PanicException"):
         reader.tokenise(["a"])
-    assert reader.read(b'{"prompt":"a"}') is None
+    assert reader.read(envelope_of(b'{"prompt":"a"}')) is None

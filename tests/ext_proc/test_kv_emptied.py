@@ -91,7 +91,7 @@ async def test_the_own_index_forgets_what_events_say_is_gone() -> None:
     """And keeps how much fits into that engine."""
     store = FleetStore()
     server = ExtProcServer(settings_with(), store, CollectorRegistry(), TracerProvider(), follow=False)
-    router, view = server._router, server._kv.view
+    router, view = server._director, server._kv.view
     store.publish(view_of(Pool("p", (Endpoint(A, "p"), Endpoint(B, "p")))))
     assert router.follow()
     router.warmth.resize(A, 5)

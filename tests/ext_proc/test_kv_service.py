@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from fleet.settings.membership import membership
 from fleet.store import FleetStore, FleetView
 from tests.ext_proc.kv_publisher import Publisher
 from tests.ext_proc.kv_tokenizer import files
-from tests.ext_proc.kv_worlds import batch, pack, recorded, stored
+from tests.ext_proc.kv_worlds import batch, located, pack, recorded, stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -323,14 +324,14 @@ async def test_prompts_are_read_with_the_pools_tokenizer(tmp_path: Path) -> None
         answers: list[bool] = []
 
         def whole() -> bool:
-            asked = made.kv.lookup.ask("p", "m", body, complete=True)
+            asked = located(made.kv.lookup, "p", "m", body)
             if asked is not None:
                 answers.append(asked.whole)
             return answers[-1:] == [True]
 
         await until(whole)
         assert answers[0] is False
-        assert made.kv.lookup.ask("p", "m", b'{"prompt": [1, 2]}', complete=True) is not None
+        assert located(made.kv.lookup, "p", "m", b'{"prompt": [1, 2]}') is not None
 
 
 async def test_a_tokenizer_that_is_none_is_told_and_ids_still_count(
@@ -339,7 +340,7 @@ async def test_a_tokenizer_that_is_none_is_told_and_ids_still_count(
     (tmp_path / "tokenizer.json").write_text("{}")
     named = str(tmp_path / "tokenizer.json")
     async with Publisher() as engine, running(at(engine), tokenizer=named) as made:
-        ask = made.kv.lookup.ask
+        ask = partial(located, made.kv.lookup)
         await until(lambda: ask("p", "m", b'{"prompt": [1, 2]}', complete=True) is not None)
         assert ask("p", "m", b'{"prompt": "x"}', complete=True) is None
     assert "tokenizer not usable" in caplog.text
@@ -348,7 +349,7 @@ async def test_a_tokenizer_that_is_none_is_told_and_ids_still_count(
 async def test_changed_settings_are_taken_over(tmp_path: Path) -> None:
     tokenizer, template = files(tmp_path)
     async with Publisher() as engine, running(at(engine)) as made:
-        ask = made.kv.lookup.ask
+        ask = partial(located, made.kv.lookup)
         await until(lambda: ask("p", "m", b'{"prompt": [1, 2]}', complete=True) is not None)
         body = b'{"messages": [{"role": "user", "content": "x"}]}'
         assert ask("p", "m", body, complete=True) is None
@@ -365,7 +366,7 @@ async def test_without_the_extra_token_ids_still_count(
         await engine.subscribed()
         await engine.publish(first(2))
         await until(lambda: made.held() == 2 * SIZE)
-        assert made.kv.lookup.ask("p", "m", b'{"prompt": [1]}', complete=True) is not None
+        assert located(made.kv.lookup, "p", "m", b'{"prompt": [1]}') is not None
         made.store.publish(view_of(at(engine), at(engine)))
         await until(lambda: len(made.kv.status()) == 2)
     assert caplog.text.count("extra kv-events") == 1

@@ -16,8 +16,10 @@ from ext_proc.kv.template import MAX_MESSAGES, ChatTemplate
 from ext_proc.kv.tokens import INLINE_CHARS, MAX_MARKS, MAX_SEGMENTS, IdsReader, PoolReader
 from ext_proc.kv.tools import TemplateFailedError
 from ext_proc.kv.view import KvView
-from ext_proc.prompt.decode import Prompt, read_prompt
+from ext_proc.prompt.decode import Prompt
 from tests.ext_proc.kv_tokenizer import TEMPLATE, TEXT, files, tokenizer
+from tests.ext_proc.kv_worlds import envelope_of, located
+from tests.ext_proc.worlds import read_prompt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +46,7 @@ def reader() -> PoolReader:
 
 
 def ids_of(made: PoolReader | IdsReader, body: bytes) -> list[int] | None:
-    told = made.read(body)
+    told = made.read(envelope_of(body))
     return None if told is None else told.ids.tolist()
 
 
@@ -173,7 +175,7 @@ def test_one_prompt_in_a_list_is_that_prompt() -> None:
 @pytest.mark.parametrize("made", [IdsReader(), PoolReader(tokenizer(), None)])
 def test_of_very_many_ids_the_first_are_read_and_the_rest_counted(made: IdsReader | PoolReader) -> None:
     for count, whole in ((MAX_IDS, True), (MAX_IDS + 1, False), (5 * MAX_IDS, False)):
-        told = made.read(json.dumps({"prompt": list(range(count))}).encode())
+        told = made.read(envelope_of(json.dumps({"prompt": list(range(count))}).encode()))
         assert told is not None
         assert told.ids.tolist() == list(range(min(count, MAX_IDS)))
         assert (told.whole, told.total) == (whole, count)
@@ -185,7 +187,7 @@ def test_of_very_many_ids_the_first_are_read_and_the_rest_counted(made: IdsReade
 )
 def test_ids_that_were_read_with_the_body_are_those_in_it(prompt: str) -> None:
     body = f'{{"prompt": {prompt}}}'.encode()
-    told, read = read_prompt(body, complete=True), IdsReader().read(body)
+    told, read = read_prompt(body, complete=True), IdsReader().read(envelope_of(body))
     assert isinstance(told, Prompt)
     assert told.tokens is not None
     assert read is not None
@@ -207,7 +209,7 @@ def test_several_prompts_or_ids_with_images_are_not_guessed(body: str) -> None:
 
 def test_a_body_is_read_once_more_only_for_its_text() -> None:
     class Unasked(IdsReader):
-        def read(self, body: bytes) -> Any:
+        def read(self, envelope: Any) -> Any:
             raise AssertionError
 
     lookup = KvLookup(KvView(100, lambda: 0.0), lambda: 0.0, 100)
@@ -219,7 +221,7 @@ def test_a_body_is_read_once_more_only_for_its_text() -> None:
     ):
         told = read_prompt(body, complete=True)
         assert isinstance(told, Prompt)
-        asked = lookup.ask("p", "m", body, complete=True, text=told.text, tokens=told.tokens)
+        asked = located(lookup, "p", "m", body)
         assert (asked is not None) is found
 
 
@@ -227,7 +229,7 @@ def test_of_a_long_text_that_is_known_the_first_tokens_are_read() -> None:
     made = reader()
     text = TEXT * (6 * MAX_IDS // len(TEXT))
     for _ in range(8):
-        told = made.read(chat(text))
+        told = made.read(envelope_of(chat(text)))
         catch_up(made)
     assert told is not None
     whole = rendered(text)
@@ -249,7 +251,7 @@ def test_a_chat_dense_in_values_goes_by_the_estimate_and_what_stands_aside_does_
 def test_no_more_pieces_of_a_text_are_looked_at_than_count() -> None:
     made = reader()
     for _ in range(200):
-        told = made.read(chat("<|im_end|>a" * 5 * MAX_SEGMENTS))
+        told = made.read(envelope_of(chat("<|im_end|>a" * 5 * MAX_SEGMENTS)))
         catch_up(made)
     assert told is not None
     assert not told.whole
@@ -273,7 +275,7 @@ def test_of_a_long_new_text_only_the_beginning_is_known_at_first() -> None:
     woken: list[int] = []
     made.on_waiting = lambda: woken.append(1)
     whole = rendered("s", LONG)
-    told = made.read(chat("s", LONG))
+    told = made.read(envelope_of(chat("s", LONG)))
     assert told is not None
     assert not told.whole
     assert told.ids.tolist() == whole[: len(told.ids)]
@@ -286,12 +288,12 @@ def test_of_a_long_new_text_only_the_beginning_is_known_at_first() -> None:
 
 def test_what_waits_to_be_tokenised_is_bounded_and_waits_once() -> None:
     made = reader()
-    made.read(chat("s", LONG))
+    made.read(envelope_of(chat("s", LONG)))
     waiting = made._waiting_chars
-    made.read(chat("s", LONG))
+    made.read(envelope_of(chat("s", LONG)))
     assert made._waiting_chars == waiting
     for n in range(200):
-        made.read(chat(str(n), LONG.replace("train", f"tra{n}in")))
+        made.read(envelope_of(chat(str(n), LONG.replace("train", f"tra{n}in"))))
     assert made._waiting_chars <= 2_000_000
     taken = made.take_waiting()
     assert sum(map(len, taken)) < 65_536 + 2 * SEGMENT_CHARS
@@ -301,7 +303,7 @@ def test_memory_of_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ext_proc.kv.tokens.MAX_CACHED_TOKENS", 1000)
     made = reader()
     for n in range(100):
-        made.read(chat(f"number {n} of " + TEXT))
+        made.read(envelope_of(chat(f"number {n} of " + TEXT)))
     assert made._cached_tokens <= 1000
     assert made._cached_tokens == sum(len(ids) + 1 for ids in made._cache.values())
 

@@ -17,6 +17,7 @@ from ext_proc.kv.template import MAX_JSON_MARKS, ChatTemplate
 from ext_proc.kv.tokens import PoolReader
 from ext_proc.kv.tools import MAX_BYTES, MAX_INDENTED_DEPTH, TemplateFailedError, Tools, ToolsMemory, to_json
 from tests.ext_proc.kv_tokenizer import tokenizer
+from tests.ext_proc.kv_worlds import envelope_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def tokens(reader: PoolReader, **body: Any) -> list[int] | None:
-    told = reader.read(json.dumps({"messages": [USER], **body}).encode())
+    told = reader.read(envelope_of(json.dumps({"messages": [USER], **body}).encode()))
     return None if told is None else told.ids.tolist()
 
 
@@ -214,10 +215,10 @@ def test_arguments_dense_in_values_go_by_the_estimate_however_they_are_spelled(
         ).encode()
 
     reader = PoolReader(tokenizer(), ChatTemplate(INDENTED, {}))
-    assert reader.read(body(10)) is not None
+    assert reader.read(envelope_of(body(10))) is not None
     if one != "0":
-        assert reader.read(body(MAX_JSON_MARKS // 2 + 2)) is None
-    assert reader.read(body(MAX_JSON_MARKS + 2)) is None
+        assert reader.read(envelope_of(body(MAX_JSON_MARKS // 2 + 2))) is None
+    assert reader.read(envelope_of(body(MAX_JSON_MARKS + 2))) is None
 
 
 def test_tools_and_arguments_count_together() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 
-from ext_proc.kv.lookup import FRESHNESS_SECONDS, Asked, KvLookup, PromptTokens
+from ext_proc.kv.lookup import FRESHNESS_SECONDS, KvLookup, KvPrompt, PromptTokens
 from ext_proc.kv.view import MAX_EXPECTED, MAX_UNSEEN, UNSEEN_SECONDS, Freshness, Identity
+from ext_proc.prompt.decode import Prompt
+from ext_proc.prompt.envelope import Envelope
 from tests.ext_proc.kv_worlds import World, batch, settle, stored
 
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ class Reader:
     def __init__(self) -> None:
         self.known: int | None = None
 
-    def read(self, body: bytes) -> PromptTokens | None:
-        ids = json.loads(body)
+    def read(self, envelope: Envelope) -> PromptTokens | None:
+        ids = json.loads(bytes(envelope.prompt))
         if not ids:
             return None
         known = ids if self.known is None else ids[: self.known]
@@ -51,10 +54,17 @@ class Asking(World):
         self.lookup = KvLookup(self.view, self.clock, 4096)
         self.lookup.set_pool("p", ["a", "b"], self.reader)
 
-    def ask(self, tokens: list[int], model: str = "m", **more: str) -> Asked:
-        asked = self.lookup.ask("p", model, json.dumps(tokens).encode(), complete=True, **more)
+    def ask(self, tokens: list[int], model: str = "m", **more: str) -> KvPrompt:
+        asked = self.locate("p", model, tokens, **more)
         assert asked is not None
         return asked
+
+    def locate(
+        self, pool: str, model: str, tokens: list[int], *, complete: bool = True, **more: str
+    ) -> KvPrompt | None:
+        prompt = Prompt(model, more.get("salt", ""), b"text", complete, more.get("adapter", ""))
+        envelope = Envelope(prompt=msgspec.Raw(json.dumps(tokens).encode()))
+        return self.lookup.locate(pool, model, prompt, envelope)
 
     def later(self) -> None:
         self.clock.now += FRESHNESS_SECONDS
@@ -197,19 +207,18 @@ def test_endpoints_of_other_pools_are_left_out() -> None:
     world.lookup.set_pool("p", ["b"], world.reader)
     world.lookup.set_pool("q", ["a"], world.reader)
     assert world.lookup.merged(world.ask(PROMPT), {}, blocks=20) == {}
-    asked = world.lookup.ask("q", "m", json.dumps(PROMPT).encode(), complete=True)
+    asked = world.locate("q", "m", PROMPT)
     assert asked is not None
     assert world.lookup.merged(asked, {}, blocks=20) == {"a": 12}
     world.lookup.keep_pools(["p"])
-    assert world.lookup.ask("q", "m", b"[1]", complete=True) is None
+    assert world.locate("q", "m", [1]) is None
 
 
 def test_what_cannot_be_known_is_not_asked() -> None:
     world = Asking()
-    body = json.dumps(PROMPT).encode()
-    assert world.lookup.ask("p", "m", body, complete=False) is None
-    assert world.lookup.ask("none", "m", body, complete=True) is None
-    assert world.lookup.ask("p", "m", b"[]", complete=True) is None
+    assert world.locate("p", "m", [1], complete=False) is None
+    assert world.locate("none", "m", [1]) is None
+    assert world.locate("p", "m", []) is None
 
 
 def test_a_model_that_is_an_adapter_has_blocks_of_its_own() -> None:
@@ -228,7 +237,7 @@ def test_what_was_sent_is_expected() -> None:
     world = Asking()
     hold(world, 1)
     for number in range(MAX_UNSEEN):
-        world.lookup.sent("a", world.ask([number] * 40))
-    world.lookup.sent("elsewhere", world.ask([1] * 40))
+        world.lookup.expect("a", world.ask([number] * 40).keys)
+    world.lookup.expect("elsewhere", world.ask([1] * 40).keys)
     world.clock.now += UNSEEN_SECONDS
     assert world.lookup.merged(world.ask(PROMPT), {"a": 9}, 20) == {"a": 9}

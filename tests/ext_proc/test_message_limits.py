@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.abuse import ext_proc_messages as abuse
+from ext_proc.pick.subset import _MOST_ENTRIES, Subsets
+from ext_proc.protocol.attributes import CONTENT_TYPE, LOOKED_HEADERS, MAX_SUBSET, NO_MORE, subset_of
 from ext_proc.protocol.message import MAX_BESIDE_BYTES, _beside_bytes, decode
-from ext_proc.protocol.reply import room_of
-from ext_proc.protocol.request import CONTENT_TYPE, LOOKED_HEADERS, MAX_SUBSET, NO_MORE, subset_of
-from ext_proc.protocol.subset import _MOST_ENTRIES, Subsets
+from ext_proc.protocol.reply import budget_of
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.names import DESTINATION_KEY, REMOVED_REQUEST_HEADERS
@@ -90,7 +90,7 @@ class CountedHeaders:
 
 def test_so_many_headers_are_looked_at_and_joined_once() -> None:
     headers, told = CountedHeaders(CONTENT_TYPE), dict[str, str]()
-    NO_MORE.of_headers(SimpleNamespace(headers=headers), told)
+    NO_MORE.read_headers(SimpleNamespace(headers=headers), told)
     assert told == {CONTENT_TYPE: ",".join("x" * LOOKED_HEADERS)}
     assert headers.looked == LOOKED_HEADERS
 
@@ -99,7 +99,7 @@ def test_so_many_headers_are_looked_at_and_joined_once() -> None:
 def test_routing_headers_are_removed_however_many_stand_before_them(before: int) -> None:
     sent = base_pb2.HeaderMap(headers=[base_pb2.HeaderValue(key="a", raw_value=b"b")] * before)
     sent.headers.add(key=DESTINATION_KEY, raw_value=b"10.0.0.1:80")
-    room = room_of(sent)
+    room = budget_of(sent)
     assert DESTINATION_KEY in room.removed
     assert (room.removed == REMOVED_REQUEST_HEADERS) == (before == 0)
     assert (room.headers < 0) == (before > 100)
@@ -127,7 +127,7 @@ async def test_a_message_over_the_limit_costs_its_pick_alone(tmp_path: Path) -> 
     """The stream ends with OK, for which Envoy goes on without us."""
     stage = Stage(sample_ratio=0.0)
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)])
-    stage.service.register(server)
+    stage.server.register(server)
     address = f"unix:{tmp_path}/s"
     server.add_insecure_port(address)
     await server.start()

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from ext_proc.director import admission
-from ext_proc.pick import Pick, Reason, Refusal
+from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.pick.candidates import MOST_APART
-from ext_proc.protocol.request import METHOD, RouteRequest
+from ext_proc.protocol.attributes import METHOD, HttpRequest
 from fleet.endpoint import Endpoint, Pool
 from testing.signals import Load, Signal, table_of
-from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
+from tests.ext_proc.worlds import World, chat, http_request, pool_of, view_of, whole
 
 OVERLOADED = {f"e{n}": 50.0 for n in range(4)}
 LIMIT = {"most_queue": 10, "priority_header": "x-priority"}
@@ -30,11 +30,11 @@ def publish(made: World, **queues: float) -> None:
 
 
 UNREAD = {
-    "two models": RouteRequest(b'{"model":"m","model":"m","prompt":"a"}', complete=True),
-    "no JSON": RouteRequest(b"a=b", complete=True),
-    "unknown coding": RouteRequest(b"{}", complete=True, content_encoding="snappy"),
-    "no body yet": RouteRequest(b"", complete=False, headers={METHOD: "POST"}, headers_only=True),
-    "a handshake": RouteRequest(
+    "two models": http_request(b'{"model":"m","model":"m","prompt":"a"}', complete=True),
+    "no JSON": http_request(b"a=b", complete=True),
+    "unknown coding": http_request(b"{}", complete=True, content_encoding="snappy"),
+    "no body yet": http_request(b"", complete=False, headers={METHOD: "POST"}, headers_only=True),
+    "a handshake": http_request(
         b"", complete=False, headers={METHOD: "GET", "upgrade": "websocket"}, headers_only=True
     ),
 }
@@ -43,7 +43,7 @@ UNREAD = {
 @pytest.mark.parametrize("request_", UNREAD.values(), ids=UNREAD)
 @pytest.mark.parametrize("models", [(), ("m",)])
 def test_who_is_past_its_priority_is_refused_by_headers_where_no_prompt_is_read(
-    request_: RouteRequest, models: tuple[str, ...]
+    request_: HttpRequest, models: tuple[str, ...]
 ) -> None:
     """A client gets around admission neither by what it writes in a body, nor by sending it late."""
     made = World(view_of(pool_of(models=models)), ext_proc={"pick": {"admission": LIMIT}})
@@ -57,19 +57,19 @@ def test_who_is_past_its_priority_is_refused_by_headers_where_no_prompt_is_read(
 UNCERTAIN = {
     **UNREAD,
     "a model that nobody names": whole(chat("hi", model="other")),
-    "a model behind the cut": RouteRequest(b'{"messages":[{"role":"user","content":"hi', complete=False),
-    "a path that names another": RouteRequest(b"a=b", complete=True, path="/v1/models/other:generate"),
+    "a model behind the cut": http_request(b'{"messages":[{"role":"user","content":"hi', complete=False),
+    "a path that names another": http_request(b"a=b", complete=True, path="/v1/models/other:generate"),
 }
 
 
-def asked(made: World, request: RouteRequest, priority: str = "-1") -> Pick:
+def asked(made: World, request: HttpRequest, priority: str = "-1") -> PickResult:
     """Route a request of a low priority."""
-    return made.router.route(request._replace(headers={**request.headers, "x-priority": priority}))
+    return made.route(request._replace(attributes={**request.attributes, "x-priority": priority}))
 
 
 @pytest.mark.parametrize("request_", UNCERTAIN.values(), ids=UNCERTAIN)
 @pytest.mark.parametrize("apart", [True, False])
-def test_naming_no_known_model_does_not_get_around_admission(request_: RouteRequest, *, apart: bool) -> None:
+def test_naming_no_known_model_does_not_get_around_admission(request_: HttpRequest, *, apart: bool) -> None:
     """Whichever model is meant, it is refused once all its engines are past their limit, and not before."""
     models = [("m",), ("m",), ("n",), ("n",)] if apart else [("m", "n")] * 4
     ends = tuple(Endpoint(f"10.0.0.{n}:80", "p", names) for n, names in enumerate(models))
@@ -142,5 +142,5 @@ def test_nobody_is_refused_where_it_is_unknown_whose_engines_are_meant_or_nothin
 
     made = World(view_of(pool_of()), ext_proc={"pick": {"admission": LIMIT}})
     publish(made, **OVERLOADED)
-    listing = RouteRequest(b"", complete=False, headers={METHOD: "GET"}, headers_only=True)
+    listing = http_request(b"", complete=False, headers={METHOD: "GET"}, headers_only=True)
     assert asked(made, listing).reason is Reason.NO_PROMPT

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ext_proc.pick import LoadColumns, PoolShape, PoolState, Reason
+from ext_proc.pick.context import FilterContext
 from ext_proc.pick.filters import filtered
-from ext_proc.pick.scene import Fleet
 from ext_proc.prompt.decode import Unreadable
 from fleet.endpoint import Endpoint, Pool
 from fleet.settings.picks import PickSettings
@@ -24,7 +24,7 @@ def columns_of(shape: PoolShape, loads: dict[str, Load]) -> LoadColumns:
 def candidates(of: Pool, model: str, loads: dict[str, Load] | None = None) -> tuple[str, ...] | None:
     shape = PoolShape.of(of)
     settings = PickSettings()
-    found = filtered(Fleet(shape, columns_of(shape, loads or {}), settings, model), settings.filters)
+    found = filtered(FilterContext(shape, columns_of(shape, loads or {}), settings, model), settings.filters)
     return None if found is None else found.addresses
 
 
@@ -130,10 +130,10 @@ def test_the_model_of_a_body_that_names_none(
 def test_models_that_clients_make_up_do_not_grow_the_table() -> None:
     state = PoolState(pool(("a",), ()))
     state.refresh(columns_of(state.shape, {}), PickSettings(), 0.0)
-    first = state.bound("made up 0")
+    first = state.profile("made up 0")
     assert first is not None
-    assert all(state.bound(f"made up {n}") is first for n in range(100))
-    assert state.bound("a") is not first
+    assert all(state.profile(f"made up {n}") is first for n in range(100))
+    assert state.profile("a") is not first
 
 
 def test_every_way_to_be_unreadable_has_its_reason() -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from ext_proc.pick import Backlog, Composition, LoadColumns, Pick, PoolState, Question, Reason
+from ext_proc.pick import Backlog, LoadColumns, PickRequest, PoolState, Reason, SchedulerProfile
 from ext_proc.pick.rendezvous import scores
 from fleet.columns import fill_unknown
 from fleet.endpoint import Endpoint, Pool
 from fleet.settings.picks import CostSettings, PickSettings
 from testing.signals import Load, Signal, table_of
+from tests.ext_proc.worlds import Picked
 
 SETTINGS = PickSettings()
 UNFILTERED = ("model", "subset")
@@ -59,12 +60,12 @@ class Ask:
     blocks: int = 32
     now: float = NOW
 
-    def of(self, state: PoolState) -> Question:
+    def of(self, state: PoolState) -> PickRequest:
         matched = np.zeros(len(state.shape.addresses), np.int64)
         for row, held in self.matched.items():
             matched[row] = held
         chain = [self.leading, *(self.leading * 1009 + n for n in range(1, self.blocks))]
-        return Question(self.leading, chain, self.blocks * SETTINGS.block_bytes, matched, self.now)
+        return PickRequest(self.leading, chain, self.blocks * SETTINGS.block_bytes, matched, self.now)
 
 
 def ask(
@@ -77,14 +78,18 @@ def number(address: str) -> int:
     return int(address.split(":", maxsplit=1)[0].rpartition(".")[2])
 
 
-def bound(state: PoolState) -> Composition:
-    picks = state.bound("m")
+def bound(state: PoolState) -> SchedulerProfile:
+    picks = state.profile("m")
     assert picks is not None
     return picks
 
 
-def choose(state: PoolState, asked: Ask) -> Pick:
-    return bound(state).pick(asked.of(state))
+def choose(state: PoolState, asked: Ask) -> Picked:
+    """Pick, and book what the profile books: trials."""
+    profile = bound(state)
+    decision = profile.pick(asked.of(state))
+    profile.book(decision)
+    return Picked(decision)
 
 
 def test_the_warm_endpoint_is_chosen_when_all_are_idle() -> None:
@@ -159,7 +164,7 @@ def test_memory_pressure_rises_in_the_silent_zone_and_not_beyond() -> None:
     def penalty(used: float) -> float:
         loads = {0: load(memory_used_ratio=used, queue_depth=0), 1: IDLE}
         state = state_of(loads, count=2, settings=PickSettings(cost=cost, filters=UNFILTERED))
-        fixed = bound(state).scores.fixed
+        fixed = bound(state).costs.fixed
         return float(fixed[0] - fixed[1])
 
     seen = [penalty(used) for used in (0.8, 0.85, 0.9, 1.0)]
@@ -298,7 +303,7 @@ def test_doubt_makes_dearer_in_proportion_and_unknown_trust_does_not() -> None:
         1: load(queue_depth=0, trust_ratio=1.0, error_ratio=0.5),
         2: load(queue_depth=0),
     }
-    assert bound(state_of(loads, count=3)).scores.fixed.tolist() == pytest.approx([0.5, 1.0, 0.0])
+    assert bound(state_of(loads, count=3)).costs.fixed.tolist() == pytest.approx([0.5, 1.0, 0.0])
 
 
 def test_one_that_is_not_trusted_is_tried_once_in_a_while_with_sound_ones_behind() -> None:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ext_proc.director.director import Router
-from ext_proc.protocol.request import RouteRequest
+from ext_proc.director.director import Director
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.store import FleetStore
 from testing.signals import Load, Signal, view_with
-from tests.ext_proc.worlds import Clock, settings_with
+from tests.ext_proc.worlds import Clock, decided, http_request, settings_with
 from warmroute.simulator.model import EngineConfig, EngineModel, EventKind, Request
 from warmroute.simulator.tokens import block_chain, count_tokens, render_chat
 from warmroute.simulator.workload import Message, Turn, words
@@ -63,8 +62,8 @@ class Fleet:
         self.engines = {end.address: EngineModel(CONFIG) for end in ends}
         self.stores = [FleetStore() for _ in range(workers)]
         settings = settings_with(**sections)
-        self.workers = [Router(store, settings, CollectorRegistry(), self.clock) for store in self.stores]
-        self.open: dict[Handle, tuple[Router, Token]] = {}
+        self.workers = [Director(store, settings, CollectorRegistry(), self.clock) for store in self.stores]
+        self.open: dict[Handle, tuple[Director, Token]] = {}
         self.ran = Ran(Counter(dict.fromkeys(self.engines, 0)))
         self.tick_at = self.clock.now
 
@@ -77,13 +76,13 @@ class Fleet:
             self.until(self.clock.now + TICK_SECONDS)
         return self.ran
 
-    def send(self, turn: Turn, worker: Router) -> None:
-        pick = worker.route(RouteRequest(turn.body("m"), complete=True))
+    def send(self, turn: Turn, worker: Director) -> None:
+        pick = decided(worker, http_request(turn.body("m"))).result
         address = pick.endpoints[0]
         text = render_chat((message.role, message.content) for message in turn.messages)
         request = Request(count_tokens(text), turn.max_tokens, block_chain(text, CONFIG.block_tokens))
         handle = self.engines[address].submit(request, self.clock.now)
-        self.open[handle] = worker, worker.started(pick)
+        self.open[handle] = worker, worker.started(address)
         self.ran.requests[address] += 1
         self.ran.by_session.setdefault(turn.session, []).append(address)
 

@@ -51,9 +51,9 @@ def ask(
     for address, ratio in (trust or {}).items():
         loads[address] = replace(loads[address], trust_ratio=Signal(ratio, now, "x"))
     made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
-    pick = made.router.route(whole(chat(text)))
-    token = made.router.started(pick)
-    made.router.finished(token)
+    pick = made.route(whole(chat(text)))
+    token = made.director.started(pick.endpoints[0])
+    made.director.finished(token)
     return pick.endpoints[0]
 
 
@@ -89,7 +89,7 @@ def test_the_fallbacks_name_it_still() -> None:
     made = World(view_of(pool_of(count=2)))
     home = ask(made, LONG)
     override(made, {home: 1})
-    pick = made.router.route(whole(chat(LONG)))
+    pick = made.route(whole(chat(LONG)))
     assert pick.endpoints[-1] == home
     assert pick.reason is Reason.COLD
 
@@ -133,7 +133,7 @@ def test_the_only_one_that_may_be_picked_is_picked_at_any_weight() -> None:
     made = World(view_of(pool_of(count=1)))
     override(made, {ENDS[0]: 1})
     for number in range(5):
-        assert made.router.route(whole(chat(f"{LONG} {number}"))).endpoints == (ENDS[0],)
+        assert made.route(whole(chat(f"{LONG} {number}"))).endpoints == (ENDS[0],)
 
 
 def test_what_served_while_its_peers_were_away_has_its_share_when_they_are_back() -> None:

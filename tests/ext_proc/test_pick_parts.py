@@ -8,19 +8,31 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import ValidationError
 
-from ext_proc.pick import FILTERS, PICKERS, SCORERS, LoadColumns, PoolShape, PoolState, Question
+from ext_proc.pick import (
+    COST_TERMS,
+    FILTERS,
+    PICKERS,
+    Decision,
+    LoadColumns,
+    PickRequest,
+    PickResult,
+    PoolShape,
+    PoolState,
+    Reason,
+)
 from ext_proc.pick.adapters import MOST, Adapters
 from ext_proc.pick.backlog import UNCERTAIN
+from ext_proc.pick.context import FilterContext
+from ext_proc.pick.cost_terms.leading import LEADING_BYTES, WORTH
 from ext_proc.pick.demand import Demand, priced_bytes, prices
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.forecast import Forecast
-from ext_proc.pick.pickers.offer import Offer, smallest
+from ext_proc.pick.pickers.scored import ScoredCandidates, smallest
 from ext_proc.pick.pool import WINDOW_SECONDS
-from ext_proc.pick.scene import Fleet
-from ext_proc.pick.scorers.leading import LEADING_BYTES, WORTH
-from ext_proc.protocol.subset import subset
+from ext_proc.pick.subset import subset
 from fleet.endpoint import Endpoint, Locality, Pool
 from fleet.settings.picks import (
     CostSettings,
@@ -65,7 +77,7 @@ def columns_of(shape: PoolShape, loads: list[Load]) -> LoadColumns:
 
 def passing(name: FilterName, loads: list[Load], **more: Any) -> list[int] | None:
     shape = PoolShape.of(pool_of(*({} for _ in loads)))
-    fleet = Fleet(shape, columns_of(shape, loads), PickSettings(), "m", **more)
+    fleet = FilterContext(shape, columns_of(shape, loads), PickSettings(), "m", **more)
     found = filtered(fleet, [name])
     return None if found is None else [shape.position[address] for address in found.addresses]
 
@@ -76,22 +88,29 @@ def state_of(loads: list[Load], settings: PickSettings, *ends: dict[str, Any]) -
     return state
 
 
-def question(size: int, matched: dict[int, int] | None = None, blocks: int = 8, **more: Any) -> Question:
+def question(size: int, matched: dict[int, int] | None = None, blocks: int = 8, **more: Any) -> PickRequest:
     held = np.zeros(size, np.int64)
     for row, count in (matched or {}).items():
         held[row] = count
-    return Question(9, list(range(9, 9 + blocks)), blocks * 256, held, NOW, **more)
+    return PickRequest(9, list(range(9, 9 + blocks)), blocks * 256, held, NOW, **more)
 
 
-def seconds(name: ScorerName, loads: list[Load], asked: Question, *ends: dict[str, Any]) -> list[float]:
+def book(state: PoolState, address: str, adapter: str) -> None:
+    """Book a request for an adapter."""
+    size = len(state.shape.addresses)
+    request = question(size, model="m", adapter=adapter)
+    state.book(Decision(PickResult((address,), Reason.COLD), request))
+
+
+def seconds(name: ScorerName, loads: list[Load], asked: PickRequest, *ends: dict[str, Any]) -> list[float]:
     """What one scorer alone adds up to."""
     return scored(state_of(loads, ONLY[name], *ends), asked)
 
 
-def scored(state: PoolState, asked: Question) -> list[float]:
-    picks = state.bound("m")
+def scored(state: PoolState, asked: PickRequest) -> list[float]:
+    picks = state.profile("m")
     assert picks is not None
-    return picks.scores.cost(asked, picks.forecaster.of(asked)).tolist()
+    return picks.costs.of(asked, picks.forecaster.of(asked)).tolist()
 
 
 # Filters.
@@ -99,7 +118,7 @@ def scored(state: PoolState, asked: Question) -> list[float]:
 
 def test_every_part_in_the_settings_is_registered_and_part_of_the_default() -> None:
     assert set(FILTERS) == set(get_args(FilterName)) == set(PickSettings().filters)
-    assert set(SCORERS) == set(get_args(ScorerName)) == {entry.name for entry in PickSettings().scorers}
+    assert set(COST_TERMS) == set(get_args(ScorerName)) == {entry.name for entry in PickSettings().scorers}
     assert set(PICKERS) == set(get_args(PickerName))
 
 
@@ -162,7 +181,7 @@ def test_only_those_that_are_not_trusted_are_tried() -> None:
     loads = [told(trust_ratio=0.1), told(reachable=0.0), told(trust_ratio=1.0)]
     shape = PoolShape.of(pool_of({}, {}, {}))
     settings = PickSettings()
-    found = filtered(Fleet(shape, columns_of(shape, loads), settings, "m"), settings.filters)
+    found = filtered(FilterContext(shape, columns_of(shape, loads), settings, "m"), settings.filters)
     assert found is not None
     assert (found.addresses, found.trials) == (("h:2",), ((0, "h:0"),))
     assert [found.place(address) for address in ("h:0", "h:1", "h:2", "h:9")] == [None, None, 0, None]
@@ -171,7 +190,7 @@ def test_only_those_that_are_not_trusted_are_tried() -> None:
 def test_whoever_may_not_be_named_is_not_tried_either_in_whatever_order_filters_stand() -> None:
     loads = [told(trust_ratio=0.1), told(trust_ratio=0.1), told(trust_ratio=1.0)]
     shape = PoolShape.of(pool_of({}, {}, {}))
-    fleet = Fleet(shape, columns_of(shape, loads), PickSettings(), "m", subset(("h:1", "h:2")))
+    fleet = FilterContext(shape, columns_of(shape, loads), PickSettings(), "m", subset(("h:1", "h:2")))
     found = filtered(fleet, ("trusted", "model", "subset"))
     assert found is not None
     assert (found.addresses, found.trials) == (("h:2",), ((1, "h:1"),))
@@ -181,7 +200,7 @@ def test_whoever_hangs_or_is_away_is_no_spare_in_whatever_order_filters_stand() 
     doubtful = {"trust_ratio": 0.1}
     loads = [told(**doubtful), told(**doubtful, reachable=0.0), told(**doubtful, stalled=1.0), told()]
     shape = PoolShape.of(pool_of({}, {}, {}, {}))
-    fleet = Fleet(shape, columns_of(shape, loads), PickSettings(), "m")
+    fleet = FilterContext(shape, columns_of(shape, loads), PickSettings(), "m")
     for filters in (("model", "trusted", "healthy", "working"), ("model", "healthy", "working", "trusted")):
         found = filtered(fleet, filters)
         assert found is not None
@@ -254,18 +273,18 @@ def test_an_adapter_costs_where_nothing_was_sent_for_it_lately() -> None:
     state = state_of([Load()] * 3, ONLY["adapter"])
     asked = question(3, adapter="a")
     assert scored(state, asked) == [0, 0, 0], "nobody has it, so it makes no difference"
-    state.note("m", "h:1", 0.0, "a", NOW)
+    book(state, "h:1", "a")
     assert scored(state, asked) == pytest.approx([0.4, 0, 0.4]), "one request tells nothing of demand"
     assert scored(state, question(3)) == [0, 0, 0]
     assert scored(state, question(3, adapter="b")) == [0, 0, 0]
-    assert scored(state, asked._replace(now=NOW + 301)) == [0, 0, 0], "forgotten"
+    assert scored(state, replace(asked, now=NOW + 301)) == [0, 0, 0], "forgotten"
 
 
 def test_an_adapter_that_all_want_is_cheap_to_load_once_more() -> None:
     state = state_of([Load()] * 4, ONLY["adapter"])
     for _ in range(200):
-        state.note("m", "h:1", 0.0, "hot", NOW)
-    state.note("m", "h:2", 0.0, "cold", NOW)
+        book(state, "h:1", "hot")
+    book(state, "h:2", "cold")
     hot, cold = (scored(state, question(4, adapter=name)) for name in ("hot", "cold"))
     assert 0 < hot[0] < 0.01
     assert cold[0] == 0.4, "one request is below its holder's fair share"
@@ -308,16 +327,16 @@ def test_a_session_moves_when_staying_costs_more_than_its_bonus_and_goes_back() 
     state = state_of([told(queue_depth=0)] * 2, settings)
     for in_flight, stays in ((0, True), (2, True), (40, False), (2, True)):
         state.backlog.set_in_flight("h:1", in_flight, NOW)
-        picks = state.bound("m")
+        picks = state.profile("m")
         assert picks is not None
-        assert (picks.pick(question(2, session="h:1")).endpoints[0] == "h:1") is stays
+        assert (picks.pick(question(2, session="h:1")).result.endpoints[0] == "h:1") is stays
 
 
 def test_who_had_the_beginning_counts_as_holding_some_of_it() -> None:
-    asked = question(3, had=("h:2", "gone:1"))
+    asked = question(3, earlier_holders=("h:2", "gone:1"))
     full = 3 * 8 * BLOCK_SECONDS
     assert seconds("leading", [Load()] * 3, asked) == pytest.approx([0, 0, -WORTH * full])
-    long = question(3, blocks=LEADING_BYTES // 256 * 4, had=("h:2",))
+    long = question(3, blocks=LEADING_BYTES // 256 * 4, earlier_holders=("h:2",))
     assert seconds("leading", [Load()] * 3, long)[2] == pytest.approx(
         -WORTH / 4 * 3 * LEADING_BYTES // 256 * 4 * BLOCK_SECONDS
     )
@@ -391,7 +410,7 @@ def test_a_hot_prefix_is_priced_lower_and_a_conversation_behind_it_is_not() -> N
     assert warm == 0
     assert system_only == pytest.approx(3 * 4 * BLOCK_SECONDS)
     assert all_cold == pytest.approx(system_only + 3 / 26 * 4 * BLOCK_SECONDS)
-    picks = state.bound("m")
+    picks = state.profile("m")
     assert picks is not None
     assert picks.pick(asked).considered[1].cold_seconds == pytest.approx(4 * BLOCK_SECONDS), "in full"
 
@@ -401,66 +420,65 @@ def test_what_is_told_as_penalty_is_the_same_for_every_prompt() -> None:
     settings = PickSettings(cost=CostSettings(memory_pressure_from=0.5, memory_pressure_full=1.0))
     state = state_of([told(queue_depth=2, memory_used_ratio=0.75), told(queue_depth=1)], settings)
     state.backlog.set_in_flight("h:0", 7, NOW)
-    picks = state.bound("m")
+    picks = state.profile("m")
     assert picks is not None
-    for asked in (question(2), question(2, {0: 8})._replace(session="h:1")):
+    for asked in (question(2), question(2, {0: 8}, session="h:1")):
         told_of = {entry.address: entry for entry in picks.pick(asked).considered}
         penalties = [told_of[f"h:{row}"].penalty_seconds for row in range(2)]
-        assert penalties == pytest.approx(picks.scores.fixed.tolist())
+        assert penalties == pytest.approx(picks.costs.fixed.tolist())
         assert penalties[0] == pytest.approx(settings.cost.memory_pressure_seconds / 2)
 
 
 # Pickers.
 
 
-def offered(cost: list[float], matched: list[int], priced: list[float], **more: float) -> Offer:
+def scored_at(cost: list[float], matched: list[int], priced: list[float]) -> ScoredCandidates:
     size = len(cost)
     nothing = np.zeros(size)
     forecast = Forecast(np.array(matched), nothing, np.array(priced), nothing, nothing)
-    return Offer(question(size), forecast, np.array(cost), **more)
+    return ScoredCandidates(question(size), forecast, np.array(cost))
 
 
-def first_by(name: PickerName, offer: Offer, count: int = 4) -> list[int]:
-    state = state_of([Load()] * len(offer.cost), PickSettings())
-    picks = state.bound("m")
+def first_by(name: PickerName, candidates: ScoredCandidates, count: int = 4, **context: float) -> list[int]:
+    """The picker's order; without a context of its own, load adds nothing to the cost."""
+    state = state_of([Load()] * len(candidates.cost), PickSettings())
+    picks = state.profile("m")
     assert picks is not None
-    return PICKERS[name](offer, picks.candidates, count)
+    own = {"request_seconds": 0.0, **context}
+    return PICKERS[name](candidates, picks.context._replace(**own), count)
 
 
 def test_cheapest_goes_by_cost_alone() -> None:
-    offer = offered([0.4, 0.2, 0.2, 0.3], [0] * 4, [9.0] * 4)
-    assert first_by("cheapest", offer) == [1, 2, 3, 0]
-    assert first_by("cheapest", offer, 2) == [1, 2]
+    candidates = scored_at([0.4, 0.2, 0.2, 0.3], [0] * 4, [9.0] * 4)
+    assert first_by("cheapest", candidates) == [1, 2, 3, 0]
+    assert first_by("cheapest", candidates, 2) == [1, 2]
 
 
 def test_rendezvous_chooses_among_those_within_the_slack_the_others_follow_by_cost() -> None:
-    order = first_by("rendezvous", offered([1.0, 1.2, 1.24, 5.0, 4.0], [0] * 5, [3.0] * 5), 5)
+    order = first_by("rendezvous", scored_at([1.0, 1.2, 1.24, 5.0, 4.0], [0] * 5, [3.0] * 5), 5)
     assert set(order[:3]) == {0, 1, 2}
     assert order[3:] == [4, 3]
-    assert first_by("rendezvous", offered([1.0, 1.2, 1.24, 5.0], [0] * 4, [0.0] * 4)) == [0, 1, 2, 3]
+    assert first_by("rendezvous", scored_at([1.0, 1.2, 1.24, 5.0], [0] * 4, [0.0] * 4)) == [0, 1, 2, 3]
 
 
 def test_the_slack_grows_with_what_goes_through_workers_that_tell_nothing() -> None:
-    offers = [
-        offered([1.0 + row / 10 for row in range(8)], [0] * 8, [0.8] * 8, apart_share=share)
-        for share in (0.0, 0.75)
-    ]
-    alone, apart = (first_by("rendezvous", offer, 8) for offer in offers)
+    candidates = scored_at([1.0 + row / 10 for row in range(8)], [0] * 8, [0.8] * 8)
+    alone, apart = (first_by("rendezvous", candidates, 8, apart_share=share) for share in (0.0, 0.75))
     assert alone == sorted(range(8))
     assert apart != sorted(range(8))
 
 
 def test_nobody_who_holds_less_than_the_cheapest_is_as_good() -> None:
     for seed in range(20):
-        offer = offered([1.0, 1.01, 1.02], [3, 2, 3], [3.0] * 3)
-        asked = offer.question._replace(blocks=[seed * 7919 + n for n in range(8)])
-        assert first_by("rendezvous", offer._replace(question=asked), 1)[0] in {0, 2}
+        candidates = scored_at([1.0, 1.01, 1.02], [3, 2, 3], [3.0] * 3)
+        asked = replace(candidates.request, blocks=[seed * 7919 + n for n in range(8)])
+        assert first_by("rendezvous", candidates._replace(request=asked), 1)[0] in {0, 2}
 
 
 def test_no_endpoint_stands_twice_where_a_near_one_holds_less() -> None:
-    offer = offered([1.0, 1.01, 1.02, 1.03, 9.0], [3, 2, 3, 2, 0], [3.0] * 5)
+    candidates = scored_at([1.0, 1.01, 1.02, 1.03, 9.0], [3, 2, 3, 2, 0], [3.0] * 5)
     for count in range(1, 6):
-        order = first_by("rendezvous", offer, count)
+        order = first_by("rendezvous", candidates, count)
         assert len(order) == len(set(order)) == count
         assert set(order[:2]) <= {0, 2}
         assert order[2:] == [1, 3, 4][: max(0, count - 2)]
@@ -479,7 +497,7 @@ def test_prompts_that_share_what_all_hold_are_spread_by_what_follows_it() -> Non
     chosen = set()
     for seed in range(40):
         blocks = [1, 2, seed * 1_000_003]
-        asked = Question(1, blocks, 3 * 256, np.full(4, 2), NOW)
-        offer = offered([0.1] * 4, [2] * 4, [0.01] * 4)._replace(question=asked)
-        chosen.add(first_by("rendezvous", offer, 1)[0])
+        asked = PickRequest(1, blocks, 3 * 256, np.full(4, 2), NOW)
+        candidates = scored_at([0.1] * 4, [2] * 4, [0.01] * 4)._replace(request=asked)
+        chosen.add(first_by("rendezvous", candidates, 1)[0])
     assert chosen == {0, 1, 2, 3}

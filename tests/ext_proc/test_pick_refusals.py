@@ -26,8 +26,8 @@ class Site:
     def __init__(self, refusing: int) -> None:
         self.draw = Random(1)
         self.world = World(view_of(pool_of(count=ENGINES)))
-        assert self.world.router.follow()
-        self.addresses = self.world.router.pools.find("p", "m").shape.addresses  # type: ignore[union-attr]
+        assert self.world.director.follow()
+        self.addresses = self.world.director.pools.find("p", "m").shape.addresses  # type: ignore[union-attr]
         self.refusing = set(self.addresses[:refusing])
         self.ends: list[tuple[float, int, str, Token | None]] = []
         self.running = Counter[str]()
@@ -43,9 +43,9 @@ class Site:
                 return
             self.advance(at)
             if self.draw.random() < ours / (ours + others):
-                pick = self.world.router.route(whole(chat(f"{number} hello")))
+                pick = self.world.route(whole(chat(f"{number} hello")))
                 self.got[pick.endpoints[0]] += 1
-                self.begin(number, pick.endpoints[0], self.world.router.started(pick))
+                self.begin(number, pick.endpoints[0], self.world.director.started(pick.endpoints[0]))
             else:
                 self.begin(number, self.draw.choice(self.addresses), None)
 
@@ -64,7 +64,7 @@ class Site:
                 _, _, address, token = heapq.heappop(self.ends)
                 self.running[address] -= 1
                 if token is not None:
-                    self.world.router.finished(token)
+                    self.world.director.finished(token)
         self.world.clock.now = until
 
     def publish(self) -> None:

@@ -14,11 +14,11 @@ from ext_proc.director.sent import (
     KEPT_SECONDS,
     MOST_BLOCKS,
     MOST_REFUSED,
-    Noted,
-    Refused,
-    Sent,
+    RecentRefusals,
+    SentPrompt,
+    SentPrompts,
 )
-from ext_proc.pick import Pick, Reason
+from ext_proc.pick import PickResult, Reason
 from fleet.store import Missed
 from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
@@ -34,15 +34,15 @@ def world(count: int = 4, **pick: Any) -> World:
     return World(view_of(pool_of(count=count)), ext_proc={"pick": pick})
 
 
-def ask(made: World, text: str, **more: Any) -> Pick:
-    return made.router.route(whole(chat(text), **more))
+def ask(made: World, text: str, **more: Any) -> PickResult:
+    return made.route(whole(chat(text), **more))
 
 
-def refuse(made: World, pick: Pick, served: str = "") -> None:
-    made.router.missed(miss_of(pick, served))
+def refuse(made: World, pick: PickResult, served: str = "") -> None:
+    made.director.missed(miss_of(pick, served))
 
 
-def miss_of(pick: Pick, served: str = "") -> Missed:
+def miss_of(pick: PickResult, served: str = "") -> Missed:
     return Missed(pick.prompt, pick.endpoints[0], served, pick.serial, pick.request)
 
 
@@ -50,7 +50,7 @@ def test_what_was_refused_is_not_warm_there_and_its_repeat_goes_elsewhere() -> N
     made = world()
     first = ask(made, LONG)
     refuse(made, first)
-    assert made.router.warmth.held(first.endpoints[0]) == 0
+    assert made.director.warmth.held(first.endpoints[0]) == 0
     again = ask(made, LONG)
     assert again.reason is Reason.COLD
     assert again.endpoints[0] != first.endpoints[0]
@@ -75,7 +75,7 @@ def test_a_burst_goes_together_until_it_is_refused() -> None:
     home = burst[0].endpoints[0]
     for left, pick in zip(range(2, -1, -1), burst, strict=True):
         refuse(made, pick)
-        assert (made.router.warmth.held(home) > 0) == (left > 0)
+        assert (made.director.warmth.held(home) > 0) == (left > 0)
 
 
 @pytest.mark.parametrize("order", ["before", "between", "after"])
@@ -93,28 +93,28 @@ def test_what_another_request_shares_stays(order: str) -> None:
     assert (pick.endpoints[0], pick.matched_share) == (home, 1.0)
     fresh = world()
     ask(fresh, texts[good])
-    assert made.router.warmth.held(home) == fresh.router.warmth.held(home)
+    assert made.director.warmth.held(home) == fresh.director.warmth.held(home)
 
 
 def test_what_was_warm_before_stays_warm() -> None:
     made = world()
     home = ask(made, LONG).endpoints[0]
-    held = made.router.warmth.held(home)
+    held = made.director.warmth.held(home)
     made.clock.now += 2 * KEPT_SECONDS
     made.store.publish(view_of(pool_of(), now=made.clock.now))
     again = ask(made, LONG)
     assert again.endpoints[0] == home
     refuse(made, again)
-    assert made.router.warmth.held(home) == held
+    assert made.director.warmth.held(home) == held
 
 
 def test_a_prompt_larger_than_the_endpoint_is_taken_back_as_well() -> None:
     made = world()
     for address in ENDS:
-        made.router.warmth.resize(address, 5)
+        made.director.warmth.resize(address, 5)
     pick = ask(made, LONG)
     refuse(made, pick)
-    assert made.router.warmth.held(pick.endpoints[0]) == 0
+    assert made.director.warmth.held(pick.endpoints[0]) == 0
 
 
 def test_where_all_have_refused_somebody_is_picked_all_the_same() -> None:
@@ -132,7 +132,7 @@ def test_an_endpoint_is_avoided_for_seconds_and_by_this_prompt_alone() -> None:
         chosen = set()
         for _ in range(12):
             chosen.add(endpoint := ask(made, LONG).endpoints[0])
-            made.router.warmth.forget(endpoint)
+            made.director.warmth.forget(endpoint)
         return chosen
 
     first = ask(made, LONG)
@@ -150,18 +150,18 @@ def test_another_worker_avoids_it_too() -> None:
     """Which has not seen the prompt: rendezvous hashing would lead it to the same endpoint."""
     one, other = world(), world()
     pick = ask(one, LONG)
-    other.router.missed(miss_of(pick))
+    other.director.missed(miss_of(pick))
     assert ask(other, LONG).endpoints[0] != pick.endpoints[0]
 
 
 def test_what_another_worker_has_shared_is_taken_back_as_well() -> None:
     one, other = world(), world()
     ask(other, "anything")
-    one.router.warmth.on_added = other.router.take_remote
+    one.director.warmth.on_added = other.director.take_remote
     pick = ask(one, LONG)
-    assert other.router.warmth.held(pick.endpoints[0])
-    other.router.missed(miss_of(pick))
-    assert not other.router.warmth.held(pick.endpoints[0])
+    assert other.director.warmth.held(pick.endpoints[0])
+    other.director.missed(miss_of(pick))
+    assert not other.director.warmth.held(pick.endpoints[0])
 
 
 def test_who_answered_in_its_place_is_warm_instead() -> None:
@@ -169,7 +169,7 @@ def test_who_answered_in_its_place_is_warm_instead() -> None:
     pick = ask(made, LONG, headers={"x-session-id": "s1"})
     other = next(address for address in ENDS if address != pick.endpoints[0])
     refuse(made, pick, served=other)
-    assert made.router.warmth.held(pick.endpoints[0]) == 0
+    assert made.director.warmth.held(pick.endpoints[0]) == 0
     again = ask(made, LONG)
     assert (again.endpoints[0], again.matched_share) == (other, 1.0)
     assert ask(made, "short", headers={"x-session-id": "s1"}).endpoints[0] == other
@@ -180,20 +180,20 @@ def test_a_session_does_not_follow_a_refusal() -> None:
     headers = {"x-session-id": "s1"}
     home = ask(made, "hello", headers=headers).endpoints[0]
     for _ in range(3):
-        made.router.pools.note_in_flight(home)
+        made.director.pools.note_in_flight(home)
     for _ in range(200):
-        made.router.traffic.started(home)
-    made.router.pools.note_in_flight(home)
+        made.director.traffic.started(home)
+    made.director.pools.note_in_flight(home)
     moved = ask(made, "a question", headers=headers)
     assert moved.endpoints[0] != home
     refuse(made, moved)
-    assert made.router.sessions.endpoint(next(iter(made.router.sessions._held)), made.clock.now) == home
+    assert made.director.sessions.endpoint(next(iter(made.director.sessions._held)), made.clock.now) == home
 
 
 def test_a_first_turn_that_is_refused_leaves_no_session() -> None:
     made = world()
     refuse(made, ask(made, "hello", headers={"x-session-id": "s1"}))
-    assert len(made.router.sessions) == 0
+    assert len(made.director.sessions) == 0
 
 
 def test_a_leading_part_that_was_refused_is_not_remembered() -> None:
@@ -203,22 +203,22 @@ def test_a_leading_part_that_was_refused_is_not_remembered() -> None:
     second = ask(made, LONG)
     refuse(made, second)
     for address in ENDS:
-        made.router.warmth.resize(address, 0)
-        made.router.warmth.resize(address, 1000)
-    assert not any(part.numbers for part in made.router.warmth._leading._had.values())
+        made.director.warmth.resize(address, 0)
+        made.director.warmth.resize(address, 1000)
+    assert not any(part.numbers for part in made.director.warmth._leading._had.values())
 
 
 def test_without_an_access_log_nothing_is_kept() -> None:
     made = World(view_of(pool_of()), signals={"access_log": False})
     for number in range(10):
         ask(made, LONG + f"{number}" * 2000)
-    assert len(made.router._sent) == 0
+    assert len(made.director._sent) == 0
 
 
 def test_unknown_prompts_and_endpoints_change_nothing() -> None:
     made = world()
     pick = ask(made, LONG)
-    held = made.router.warmth.held(pick.endpoints[0])
+    held = made.director.warmth.held(pick.endpoints[0])
     other = ENDS[0] if pick.endpoints[0] != ENDS[0] else ENDS[1]
     for missed in (
         Missed(0, pick.endpoints[0], ""),
@@ -227,8 +227,8 @@ def test_unknown_prompts_and_endpoints_change_nothing() -> None:
         Missed(pick.prompt, "10.9.9.9:1", ENDS[0], pick.serial, pick.request),
         Missed(pick.prompt, other, "10.9.9.9:1", pick.serial, pick.request),
     ):
-        made.router.missed(missed)
-    assert made.router.warmth.held(pick.endpoints[0]) == held
+        made.director.missed(missed)
+    assert made.director.warmth.held(pick.endpoints[0]) == held
 
 
 def test_an_endpoint_that_left_and_blocks_of_another_size_upset_nothing() -> None:
@@ -240,7 +240,7 @@ def test_an_endpoint_that_left_and_blocks_of_another_size_upset_nothing() -> Non
     made.store.publish(view_of(pool_of()))
     pick = ask(made, LONG)
     bigger = made.settings.ext_proc.pick.model_copy(update={"block_bytes": 1024})
-    made.router.reconfigure(
+    made.director.reconfigure(
         made.settings.model_copy(
             update={"ext_proc": made.settings.ext_proc.model_copy(update={"pick": bigger})}
         )
@@ -265,11 +265,11 @@ def test_who_has_just_refused_is_tried_later_and_with_another_prompt() -> None:
     refuse(made, first)
     made.clock.now += 2.9 * interval
     distrust(first.endpoints[0])
-    assert not ask(made, "another prompt").trial
+    assert not made.decide(whole(chat("another prompt"))).trial
     made.clock.now += 0.2 * interval
     distrust(first.endpoints[0])
-    assert not ask(made, LONG).trial
-    assert ask(made, "another prompt").trial
+    assert not made.decide(whole(chat(LONG))).trial
+    assert made.decide(whole(chat("another prompt"))).trial
 
 
 def test_of_equal_prompts_the_refused_one_loses_its_session() -> None:
@@ -277,10 +277,10 @@ def test_of_equal_prompts_the_refused_one_loses_its_session() -> None:
     first = ask(made, LONG, headers={"x-session-id": "first"})
     second = ask(made, LONG, headers={"x-session-id": "second"})
     assert first.endpoints[0] == second.endpoints[0]
-    named = list(made.router.sessions._held)
+    named = list(made.director.sessions._held)
     refuse(made, second)
-    assert list(made.router.sessions._held) == named[:1]
-    assert made.router.warmth.held(first.endpoints[0]), "the first one has been computed"
+    assert list(made.director.sessions._held) == named[:1]
+    assert made.director.warmth.held(first.endpoints[0]), "the first one has been computed"
 
 
 def test_what_is_told_twice_is_taken_back_once() -> None:
@@ -289,27 +289,27 @@ def test_what_is_told_twice_is_taken_back_once() -> None:
     picks = [ask(made, LONG) for _ in range(3)]
     for _ in range(3):
         refuse(made, picks[0])
-    assert made.router.warmth.held(picks[0].endpoints[0]) > 0
+    assert made.director.warmth.held(picks[0].endpoints[0]) > 0
     refuse(made, picks[1])
     refuse(made, picks[2])
-    assert made.router.warmth.held(picks[0].endpoints[0]) == 0
+    assert made.director.warmth.held(picks[0].endpoints[0]) == 0
 
 
 def test_another_workers_refusal_takes_nothing_from_an_equal_prompt_of_ours() -> None:
     ours, theirs = world(), world()
     pick = ask(ours, LONG, headers={"x-session-id": "s1"})
-    ours.router.missed(miss_of(ask(theirs, LONG)))
-    assert ours.router.warmth.held(pick.endpoints[0]) > 0
-    assert len(ours.router.sessions) == 1
+    ours.director.missed(miss_of(ask(theirs, LONG)))
+    assert ours.director.warmth.held(pick.endpoints[0]) > 0
+    assert len(ours.director.sessions) == 1
 
 
 @pytest.mark.parametrize("bad", [{"max_tokens": 10**9}, {"messages": "Why?"}])
 def test_one_bad_request_moves_nobody_else_with_the_same_system_prompt(bad: dict[str, Any]) -> None:
     """Short questions fill no block of their own, and parameters none at all."""
 
-    def asked(made: World, question: str, more: Mapping[str, Any]) -> Pick:
+    def asked(made: World, question: str, more: Mapping[str, Any]) -> PickResult:
         messages = [{"role": "system", "content": LONG}, {"role": "user", "content": question}]
-        return made.router.route(whole(json.dumps({"model": "m", "messages": messages, **more}).encode()))
+        return made.route(whole(json.dumps({"model": "m", "messages": messages, **more}).encode()))
 
     worlds, homes = (world(), world()), []
     for made in worlds:
@@ -327,18 +327,18 @@ def test_one_bad_request_moves_nobody_else_with_the_same_system_prompt(bad: dict
 # The memory behind it.
 
 
-def noted(serial: int, blocks: list[int], warm: int = 0, at: float = 0.0, address: str = "a:1") -> Noted:
-    return Noted(address, blocks, warm, at, serial=serial)
+def noted(serial: int, blocks: list[int], warm: int = 0, at: float = 0.0, address: str = "a:1") -> SentPrompt:
+    return SentPrompt(address, blocks, warm, at, serial=serial)
 
 
 def test_nothing_is_noted_where_nobody_tells() -> None:
-    sent = Sent(wanted=False)
+    sent = SentPrompts(tracks=False)
     sent.note(noted(2, [1, 2]))
     assert sent.take_back(2, 2, "a:1") is None
 
 
 def test_prompts_that_wait_are_bounded_in_all_their_blocks_and_in_time() -> None:
-    sent = Sent(wanted=True)
+    sent = SentPrompts(tracks=True)
     for number in range(1, 201):
         sent.note(noted(number, list(range(5000))))
     kept = [number for number in range(1, 201) if sent.take_back(number, 4999, "a:1")]
@@ -352,7 +352,7 @@ def test_prompts_that_wait_are_bounded_in_all_their_blocks_and_in_time() -> None
 
 
 def test_of_equal_prompts_the_last_one_refused_takes_all_back() -> None:
-    sent = Sent(wanted=True)
+    sent = SentPrompts(tracks=True)
     sent.note(noted(3, [1, 2, 3]))
     sent.note(noted(4, [1, 2, 3], warm=3))
     first, second = sent.take_back(3, 3, "a:1"), sent.take_back(4, 3, "a:1")
@@ -362,9 +362,9 @@ def test_of_equal_prompts_the_last_one_refused_takes_all_back() -> None:
 
 
 def test_what_other_workers_have_sent_goes_by_its_last_block() -> None:
-    sent = Sent(wanted=True)
+    sent = SentPrompts(tracks=True)
     for warm in (0, 3):
-        sent.note(Noted("a:1", [1, 2, 3], warm, 0.0), shared=True)
+        sent.note(SentPrompt("a:1", [1, 2, 3], warm, 0.0), shared=True)
     assert sent.take_back(9, 3, "b:1") is None
     assert [taken and taken[1] for taken in (sent.take_back(9, 3, "a:1") for _ in range(3))] == [3, 0, None]
     sent.note(noted(1, [7], at=2 * KEPT_SECONDS))
@@ -373,7 +373,7 @@ def test_what_other_workers_have_sent_goes_by_its_last_block() -> None:
 
 def test_a_take_back_looks_at_no_prompt_that_shares_nothing() -> None:
     """And of thousands that share all, at one: looking at all took milliseconds."""
-    sent, looked = Sent(wanted=True), 0
+    sent, looked = SentPrompts(tracks=True), 0
 
     class Watched(list[int]):
         def __getitem__(self, place: Any) -> Any:
@@ -400,7 +400,7 @@ def test_what_is_held_in_the_end_is_what_the_answered_ones_share() -> None:
             shared = parent[: draw.randint(0, len(parent))]
             chains.append([*shared, 10 * number, 10 * number + 1])
         prompts = [draw.choice(chains) for _ in range(8)]
-        sent, held = Sent(wanted=True), set()
+        sent, held = SentPrompts(tracks=True), set()
         for serial, blocks in enumerate(prompts, 1):
             warm = next((n for n, block in enumerate(blocks) if block not in held), len(blocks))
             held |= set(blocks)
@@ -415,7 +415,7 @@ def test_what_is_held_in_the_end_is_what_the_answered_ones_share() -> None:
 
 
 def test_refusals_are_bounded_and_fade() -> None:
-    refused = Refused()
+    refused = RecentRefusals()
     refused.note(1, "a:1", 0.0)
     refused.note(1, "b:1", 5.0)
     assert set(refused.by(1, 5.0)) == {"a:1", "b:1"}

@@ -27,14 +27,14 @@ def publish(made: World, progress: dict[str, float], models: tuple[str, ...] = (
         for address, total in progress.items()
     }
     made.store.publish(view_with(Membership((pool,)), {}, loads))
-    made.router.follow()
+    made.director.follow()
 
 
 def left_and_returned(progress: float, *, away_seconds: float) -> tuple[World, str]:
     """A fleet whose warm engine left, and came back with its counter at `progress`."""
     made = World()
     publish(made, dict.fromkeys(ENDS, BEFORE))
-    first = made.router.route(whole(chat(LONG))).endpoints[0]
+    first = made.route(whole(chat(LONG))).endpoints[0]
     others = {address: BEFORE for address in ENDS if address != first}
     publish(made, others)
     made.clock.now += away_seconds / 2
@@ -47,13 +47,13 @@ def left_and_returned(progress: float, *, away_seconds: float) -> tuple[World, s
 
 def test_an_engine_that_restarted_while_it_was_away_is_cold() -> None:
     made, first = left_and_returned(ANEW, away_seconds=20.0)
-    assert made.router.warmth.held(first) == 0
-    assert made.router.route(whole(chat(LONG))).reason is Reason.COLD
+    assert made.director.warmth.held(first) == 0
+    assert made.route(whole(chat(LONG))).reason is Reason.COLD
 
 
 def test_an_engine_that_went_on_while_it_was_away_is_warm() -> None:
     made, first = left_and_returned(LATER, away_seconds=20.0)
-    pick = made.router.route(whole(chat(LONG)))
+    pick = made.route(whole(chat(LONG)))
     assert (pick.reason, pick.endpoints[0]) == (Reason.WARM, first)
 
 
@@ -61,24 +61,24 @@ def test_an_engine_that_is_forgotten_is_not_compared_with_what_it_was() -> None:
     """Its address may be another engine's by then, and what is sent there meanwhile counts."""
     made = World()
     publish(made, dict.fromkeys(ENDS, BEFORE))
-    first = made.router.route(whole(chat(LONG))).endpoints[0]
+    first = made.route(whole(chat(LONG))).endpoints[0]
     others = {address: BEFORE for address in ENDS if address != first}
     publish(made, others)
     made.clock.now += made.settings.ext_proc.pick.forget_after_seconds + 1.0
     publish(made, others)
-    assert first not in made.router.pools._restarts._last
+    assert first not in made.director.pools._restarts._last
     publish(made, {first: ANEW})
-    made.router.route(whole(chat(LONG)))
+    made.route(whole(chat(LONG)))
     publish(made, {first: ANEW + 1.0})
-    assert made.router.route(whole(chat(LONG))).reason is Reason.WARM
+    assert made.route(whole(chat(LONG))).reason is Reason.WARM
 
 
 @pytest.mark.parametrize("restarted", [True, False])
 def test_an_engine_that_restarted_has_no_adapter_loaded(*, restarted: bool) -> None:
     made = World()
     publish(made, dict.fromkeys(ENDS, BEFORE), ("base", "lora"))
-    first = made.router.route(whole(chat(LONG, model="lora"))).endpoints[0]
-    pool = made.router.pools.find("", "lora")
+    first = made.route(whole(chat(LONG, model="lora"))).endpoints[0]
+    pool = made.director.pools.find("", "lora")
     assert pool is not None
     publish(made, {**dict.fromkeys(ENDS, BEFORE), first: ANEW if restarted else LATER}, ("base", "lora"))
     lacks = pool.adapters.missing("lora\0", 0.0)

@@ -9,18 +9,17 @@ import random
 import pytest
 
 from ext_proc.pick import Reason
-from ext_proc.protocol.request import RouteRequest
 from fleet.endpoint import Membership, Pool
 from fleet.store import FleetView
-from tests.ext_proc.worlds import World, chat, pool_of, settings_with, view_of, whole
+from tests.ext_proc.worlds import World, chat, http_request, pool_of, settings_with, view_of, whole
 
 LONG = "You are a helpful assistant. " * 100
 
 
 def test_the_same_prefix_goes_where_it_went_before() -> None:
     world = World(view_of(pool_of()))
-    first = world.router.route(whole(chat(LONG)))
-    second = world.router.route(whole(chat(LONG + "and more")))
+    first = world.route(whole(chat(LONG)))
+    second = world.route(whole(chat(LONG + "and more")))
     assert (first.reason, second.reason) == (Reason.COLD, Reason.WARM)
     assert first.endpoints[0] == second.endpoints[0]
     assert first.prefix == second.prefix
@@ -33,7 +32,7 @@ def test_a_conversation_that_grows_stays_warm_for_ten_turns() -> None:
     for turn in range(10):
         turns.append({"role": "user", "content": f"{turn} {LONG}"})
         body = json.dumps({"model": "m", "messages": turns}).encode()
-        picks.append(world.router.route(whole(body)))
+        picks.append(world.route(whole(body)))
         turns.append({"role": "assistant", "content": f"answer {turn}"})
     assert len({pick.endpoints[0] for pick in picks}) == 1
     assert len({pick.prefix for pick in picks}) == 1
@@ -43,10 +42,10 @@ def test_a_conversation_that_grows_stays_warm_for_ten_turns() -> None:
 def test_other_models_and_salts_share_nothing() -> None:
     world = World(view_of(pool_of(models=("m", "n"))))
     asked = [chat(LONG), chat(LONG, "n"), chat(LONG, cache_salt="a"), chat(LONG, cache_salt="b")]
-    picks = [world.router.route(whole(body)) for body in asked]
+    picks = [world.route(whole(body)) for body in asked]
     assert all(pick.reason is Reason.COLD for pick in picks)
     assert len({pick.prefix for pick in picks}) == 4
-    assert world.router.route(whole(asked[2])).reason is Reason.WARM
+    assert world.route(whole(asked[2])).reason is Reason.WARM
 
 
 def test_one_popular_prefix_does_not_overload_its_holder() -> None:
@@ -63,18 +62,18 @@ def test_one_popular_prefix_does_not_overload_its_holder() -> None:
                 ],
             }
         ).encode()
-        world.router.started(world.router.route(whole(body)))
+        world.director.started(world.route(whole(body)).endpoints[0])
         world.clock.now += 0.001
-    counts = [entry.in_flight for entry in world.router.traffic.snapshot()]
+    counts = [entry.in_flight for entry in world.director.traffic.snapshot()]
     assert sum(counts) == 1000
     assert max(counts) < 2 * 1000 / 8
 
 
 def test_key_order_and_white_space_change_nothing() -> None:
     world = World(view_of(pool_of()))
-    one = world.router.route(whole(chat(LONG)))
+    one = world.route(whole(chat(LONG)))
     spaced = json.dumps({"messages": [{"content": LONG, "role": "user"}], "model": "m"}, indent=3).encode()
-    assert world.router.route(whole(spaced)).prefix == one.prefix
+    assert world.route(whole(spaced)).prefix == one.prefix
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_key_order_and_white_space_change_nothing() -> None:
     ],
 )
 def test_every_legal_prompt_shape_is_picked_for(body: dict) -> None:
-    pick = World(view_of(pool_of())).router.route(whole(json.dumps({"model": "m", **body}).encode()))
+    pick = World(view_of(pool_of())).route(whole(json.dumps({"model": "m", **body}).encode()))
     assert len(pick.endpoints) == 3
     assert len(pick.prefix) == 16
 
@@ -122,49 +121,49 @@ def test_hostile_bodies_raise_nothing_and_the_next_request_is_routed(
     body: bytes, reasons: set[Reason]
 ) -> None:
     world = World(view_of(pool_of()))
-    assert world.router.route(whole(body)).reason in reasons
-    assert world.router.route(whole(chat(LONG))).endpoints
+    assert world.route(whole(body)).reason in reasons
+    assert world.route(whole(chat(LONG))).endpoints
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", " x-gzip"])
 def test_a_compressed_body_is_read(encoding: str) -> None:
     world = World(view_of(pool_of()))
-    packed = world.router.route(whole(gzip.compress(chat(LONG)), content_encoding=encoding))
-    plain = world.router.route(whole(chat(LONG)))
+    packed = world.route(whole(gzip.compress(chat(LONG)), content_encoding=encoding))
+    plain = world.route(whole(chat(LONG)))
     assert (plain.prefix, plain.reason) == (packed.prefix, Reason.WARM)
 
 
 @pytest.mark.parametrize("encoding", ["snappy", " zstd", "gzip, br"])
 def test_an_unknown_or_broken_coding_is_no_pick(encoding: str) -> None:
     body = gzip.compress(chat(LONG))
-    pick = World(view_of(pool_of())).router.route(whole(body, content_encoding=encoding))
+    pick = World(view_of(pool_of())).route(whole(body, content_encoding=encoding))
     assert (pick.endpoints, pick.reason) == ((), Reason.COMPRESSED)
 
 
 def test_identity_is_no_compression() -> None:
-    pick = World(view_of(pool_of())).router.route(whole(chat(LONG), content_encoding="Identity"))
+    pick = World(view_of(pool_of())).route(whole(chat(LONG), content_encoding="Identity"))
     assert pick.endpoints
 
 
 def test_a_cut_body_matches_what_the_whole_one_left() -> None:
     world = World(view_of(pool_of()))
     body = chat(LONG * 10)
-    sent = world.router.route(whole(body))
-    cut = world.router.route(RouteRequest(body[:10_000], complete=False))
+    sent = world.route(whole(body))
+    cut = world.route(http_request(body[:10_000], complete=False))
     assert cut.reason is Reason.WARM
     assert cut.endpoints[0] == sent.endpoints[0]
 
 
 def test_without_a_view_there_is_no_pick() -> None:
-    assert World().router.route(whole(chat(LONG))).reason is Reason.NO_FLEET
+    assert World().route(whole(chat(LONG))).reason is Reason.NO_FLEET
 
 
 def test_a_pool_without_endpoints_is_no_pick() -> None:
-    assert World(view_of(Pool("p"))).router.route(whole(chat(LONG))).reason is Reason.NO_ENDPOINT
+    assert World(view_of(Pool("p"))).route(whole(chat(LONG))).reason is Reason.NO_ENDPOINT
 
 
 def test_a_model_that_nobody_serves_is_no_pick() -> None:
-    assert World(view_of(pool_of())).router.route(whole(chat(LONG, "x"))).reason is Reason.UNKNOWN_MODEL
+    assert World(view_of(pool_of())).route(whole(chat(LONG, "x"))).reason is Reason.UNKNOWN_MODEL
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_the_pool_is_the_routes_cluster_else_the_one_that_names_the_model(
     cluster: str, model: str | None, expected: str | None
 ) -> None:
     view = view_of(pool_of("a", base=1, models=("m",)), pool_of("b", base=2, models=("m", "only-b")))
-    pick = World(view).router.route(whole(chat(LONG, model), cluster=cluster))
+    pick = World(view).route(whole(chat(LONG, model), cluster=cluster))
     if expected is None:
         assert pick.reason is Reason.NO_POOL
     else:
@@ -191,10 +190,10 @@ def test_the_pool_is_the_routes_cluster_else_the_one_that_names_the_model(
 
 def test_an_endpoint_that_leaves_takes_its_warmth_along() -> None:
     world = World(view_of(pool_of()))
-    first = world.router.route(whole(chat(LONG))).endpoints[0]
+    first = world.route(whole(chat(LONG))).endpoints[0]
     kept = tuple(e for e in pool_of().endpoints if e.address != first)
     world.store.publish(view_of(Pool("p", kept)))
-    moved = world.router.route(whole(chat(LONG)))
+    moved = world.route(whole(chat(LONG)))
     assert moved.reason is Reason.COLD
     assert first not in moved.endpoints
 
@@ -202,75 +201,75 @@ def test_an_endpoint_that_leaves_takes_its_warmth_along() -> None:
 def test_an_endpoint_that_returns_within_the_grace_is_as_warm_as_before() -> None:
     """Discovery may lose an endpoint for a moment; what it is warm for is forgotten only after the grace."""
     world = World(view_of(pool_of()))
-    first = world.router.route(whole(chat(LONG))).endpoints[0]
+    first = world.route(whole(chat(LONG))).endpoints[0]
     kept = tuple(e for e in pool_of().endpoints if e.address != first)
     world.store.publish(view_of(Pool("p", kept)))
-    world.router.follow()
+    world.director.follow()
     world.clock.now += 30
     world.store.publish(view_of(pool_of(), now=world.clock.now))
-    assert world.router.route(whole(chat(LONG))).endpoints[0] == first
+    assert world.route(whole(chat(LONG))).endpoints[0] == first
     world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
-    world.router.follow()
+    world.director.follow()
     world.clock.now += 61
     world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
-    world.router.follow()
-    assert world.router.warmth.held(first) == 0
+    world.director.follow()
+    assert world.director.warmth.held(first) == 0
 
 
 def test_an_endpoint_that_leaves_and_returns_with_requests_in_flight_counts_them() -> None:
     world = World(view_of(pool_of(count=1)))
-    token = world.router.started(world.router.route(whole(chat(LONG))))
+    token = world.director.started(world.route(whole(chat(LONG))).endpoints[0])
     world.store.publish(view_of(Pool("p")))
-    assert world.router.route(whole(chat(LONG))).reason is Reason.NO_ENDPOINT
+    assert world.route(whole(chat(LONG))).reason is Reason.NO_ENDPOINT
     world.store.publish(view_of(pool_of(count=1)))
-    pick = world.router.route(whole(chat(LONG)))
-    assert pick.expected_seconds == pytest.approx(0.01 + pick.cold_seconds)
-    world.router.finished(token)
-    assert world.router.traffic.in_flight(token.address) == 0
-    assert world.router.route(whole(chat("x" * 5000))).expected_seconds is not None
+    decision = world.decide(whole(chat(LONG)))
+    assert decision.result.expected_seconds == pytest.approx(0.01 + decision.cold_seconds)
+    world.director.finished(token)
+    assert world.director.traffic.in_flight(token.address) == 0
+    assert world.route(whole(chat("x" * 5000))).expected_seconds is not None
 
 
 def test_signals_age_when_nobody_publishes_any_more() -> None:
     """The last load is too old to count: weights place what is new, and what is warm stays."""
     world = World(view_of(pool_of()))
-    assert world.router.route(whole(chat(LONG))).reason is Reason.COLD
+    assert world.route(whole(chat(LONG))).reason is Reason.COLD
     world.clock.now += 11
-    assert world.router.route(whole(chat("something else " * 50))).reason is Reason.COLD
-    assert world.router.route(whole(chat(LONG))).reason is Reason.WARM
+    assert world.route(whole(chat("something else " * 50))).reason is Reason.COLD
+    assert world.route(whole(chat(LONG))).reason is Reason.WARM
 
 
 def test_the_index_is_as_large_as_the_engines_cache() -> None:
     world = World(view_of(pool_of(count=1), capacity=640.0))
-    world.router.route(whole(chat("z" * 100_000)))
-    assert world.router.warmth.held("10.0.0.0:80") == 640 * 4 // 256
+    world.route(whole(chat("z" * 100_000)))
+    assert world.director.warmth.held("10.0.0.0:80") == 640 * 4 // 256
 
 
 def test_the_index_never_exceeds_its_limit() -> None:
     world = World(view_of(pool_of(count=1), capacity=1e9), limits={"index_blocks_per_endpoint": 20})
-    world.router.route(whole(chat("z" * 100_000)))
-    assert world.router.warmth.held("10.0.0.0:80") == 20
+    world.route(whole(chat("z" * 100_000)))
+    assert world.director.warmth.held("10.0.0.0:80") == 20
 
 
 def test_no_more_blocks_of_a_prompt_are_looked_up_than_the_limit_says() -> None:
     world = World(view_of(pool_of(count=1)), limits={"prompt_blocks": 5})
-    world.router.route(whole(chat("z" * 100_000)))
-    assert world.router.warmth.held("10.0.0.0:80") == 5
+    world.route(whole(chat("z" * 100_000)))
+    assert world.director.warmth.held("10.0.0.0:80") == 5
 
 
 def test_settings_are_taken_over_at_once() -> None:
     world = World(view_of(pool_of()))
-    world.router.route(whole(chat(LONG)))
+    world.route(whole(chat(LONG)))
     pick = {"block_bytes": 512, "fallbacks": 0}
-    world.router.reconfigure(settings_with(ext_proc={"pick": pick}))
-    after = world.router.route(whole(chat(LONG)))
+    world.director.reconfigure(settings_with(ext_proc={"pick": pick}))
+    after = world.route(whole(chat(LONG)))
     assert (after.reason, len(after.endpoints)) == (Reason.COLD, 1), "blocks of another size match nothing"
-    assert world.router.route(whole(chat(LONG))).reason is Reason.WARM
+    assert world.route(whole(chat(LONG))).reason is Reason.WARM
 
 
 def test_status_tells_traffic_and_index_and_no_prompt() -> None:
     world = World(view_of(pool_of(count=1)))
-    world.router.started(world.router.route(whole(chat("MARKER-7f3a " * 100))))
-    status = world.router.status()
+    world.director.started(world.route(whole(chat("MARKER-7f3a " * 100))).endpoints[0])
+    status = world.director.status()
     assert status["p"]["10.0.0.0:80"]["in_flight"] == 1
     assert "MARKER-7f3a" not in json.dumps(status)
     assert world.registry.get_sample_value("warmroute_prefix_index_blocks") == float(
@@ -279,4 +278,4 @@ def test_status_tells_traffic_and_index_and_no_prompt() -> None:
 
 
 def test_an_empty_membership_has_no_pool() -> None:
-    assert World(FleetView(Membership())).router.route(whole(chat(LONG))).reason is Reason.NO_POOL
+    assert World(FleetView(Membership())).route(whole(chat(LONG))).reason is Reason.NO_POOL

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from ext_proc.pick import Backlog, LoadColumns, PoolState, Question
+from ext_proc.pick import Backlog, LoadColumns, PickRequest, PoolState
 from ext_proc.pick.backlog import GIVEN_SECONDS
 from fleet.endpoint import Endpoint, Pool
 from fleet.settings.picks import PickSettings
@@ -36,13 +37,16 @@ class Idle:
         self.state.refresh(columns, SETTINGS, self.now)
 
     def send(self, blocks: list[int], text_bytes: int, matched: list[int]) -> int:
-        picks = self.state.bound("m")
+        picks = self.state.profile("m")
         assert picks is not None
-        asked = Question(blocks[0] if blocks else 1, blocks, text_bytes, np.array(matched), self.now)
-        pick = picks.pick(asked)
-        row = self.addresses.index(pick.endpoints[0])
+        asked = PickRequest(
+            blocks[0] if blocks else 1, blocks, text_bytes, np.array(matched), self.now, model="m"
+        )
+        decision = picks.pick(asked)
+        row = self.addresses.index(decision.result.endpoints[0])
         cold = text_bytes - matched[row] * BLOCK
-        self.state.note("m", self.addresses[row], pick.cold_seconds, "", self.now, cold)
+        self.state.demand("m").add(self.now)
+        self.state.backlog.add(self.addresses[row], decision.cold_seconds, self.now, cold)
         self.now += 0.25
         self.state.backlog.set_in_flight(self.addresses[row], 0, self.now)
         if self.now % 0.5 == 0:
@@ -104,11 +108,11 @@ def test_where_all_have_refused_a_request_or_had_their_share_load_decides_as_eve
     everybody = state.shape.addresses
     for leading in range(60):
         question = ask(leading=leading << 40).of(state)
-        assert bound(state).pick(question._replace(refused_by=everybody)).endpoints[0] == everybody[0]
+        assert bound(state).pick(replace(question, refused_by=everybody)).result.endpoints[0] == everybody[0]
 
 
 def test_behind_those_who_have_not_refused_it_stand_the_others_each_once() -> None:
     state = state_of({0: load(queue_depth=5), 1: load(queue_depth=9), 2: load(queue_depth=0)}, count=3)
     addresses = state.shape.addresses
-    pick = bound(state).pick(ask().of(state)._replace(refused_by=addresses[2:]))
+    pick = bound(state).pick(replace(ask().of(state), refused_by=addresses[2:])).result
     assert pick.endpoints == (addresses[0], addresses[1], addresses[2])

@@ -28,9 +28,7 @@ def shares(loads: list[Load], requests: int = 200, **weights: str) -> list[float
         view_with(view.membership, {}, dict(zip(addresses, loads, strict=True))), weights=weights or {}
     )
     random = Random(4)
-    counts = Counter(
-        world.router.route(whole(chat(words(random, 300)))).endpoints[0] for _ in range(requests)
-    )
+    counts = Counter(world.route(whole(chat(words(random, 300)))).endpoints[0] for _ in range(requests))
     return [counts[address] / requests for address in addresses]
 
 
@@ -39,7 +37,7 @@ def test_without_any_signal_conversations_stay() -> None:
     for _ in range(6):
         text, seen = words(random, 400), set()
         for _ in range(8):
-            seen.add(world.router.route(whole(chat(text))).endpoints[0])
+            seen.add(world.route(whole(chat(text))).endpoints[0])
             text += words(random, 60)
         assert len(seen) == 1
 
@@ -51,7 +49,7 @@ def test_without_any_signal_workers_agree_and_new_prompts_go_by_weights() -> Non
     for _ in range(1_000):
         prompt = whole(chat(words(random, 100)))
         # Each has seen nothing but this prompt.
-        first, other = (World(FleetView(view.membership, weights)).router.route(prompt) for _ in range(2))
+        first, other = (World(FleetView(view.membership, weights)).route(prompt) for _ in range(2))
         assert first.endpoints == other.endpoints
         counts[first.endpoints[0]] += 1
     expected = [500, 250, 125, 125]

@@ -24,8 +24,8 @@ def ask(made: World, text: str, trust: dict[str, float], seconds: float) -> str:
         for address, load in loads_of(view.signals).items()
     }
     made.store.publish(replace(view, signals=table_of(view.membership.addresses, loads)))
-    pick = made.router.route(whole(chat(text)))
-    made.router.finished(made.router.started(pick))
+    pick = made.route(whole(chat(text)))
+    made.director.finished(made.director.started(pick.endpoints[0]))
     return pick.endpoints[0]
 
 

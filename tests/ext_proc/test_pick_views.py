@@ -39,8 +39,8 @@ def test_each_pool_goes_by_its_own_endpoints_signals(afar: bool) -> None:
     world = World(view(loads, afar=afar))
     for number in range(30):
         body = whole(chat(f"{number} {LONG}"), cluster="p")
-        assert world.router.route(body).endpoints == (ends[1],)
-        assert set(world.router.route(whole(body.body, cluster="q")).endpoints) == {ends[2], ends[4]}
+        assert world.route(body).endpoints == (ends[1],)
+        assert set(world.route(whole(body.body, cluster="q")).endpoints) == {ends[2], ends[4]}
 
 
 @pytest.mark.parametrize("afar", [False, True])
@@ -49,9 +49,9 @@ def test_what_is_stale_leaves_nobody_out(afar: bool) -> None:
     loads = {end.address: told(queue_depth=0) for end in FIRST.endpoints}
     loads[FIRST.endpoints[0].address] = told(queue_depth=0, stalled=1)
     world = World(view(loads, afar=afar))
-    assert len(world.router.route(whole(chat(LONG), cluster="p")).endpoints) == 1
+    assert len(world.route(whole(chat(LONG), cluster="p")).endpoints) == 1
     world.clock.now += 11
-    assert len(world.router.route(whole(chat(LONG), cluster="p")).endpoints) == 2
+    assert len(world.route(whole(chat(LONG), cluster="p")).endpoints) == 2
 
 
 def test_started_and_finished_requests_tell_the_pace() -> None:
@@ -65,14 +65,14 @@ def test_started_and_finished_requests_tell_the_pace() -> None:
         if number % 10 == 0:
             stamp = {a: Load(queue_depth=Signal(0, world.clock.now, "x")) for a in loads}
             world.store.publish(view(stamp, afar=False))
-        pick = world.router.route(whole(chat(f"{number} {LONG}"), cluster="p"))
-        token = world.router.started(pick)
+        pick = world.route(whole(chat(f"{number} {LONG}"), cluster="p"))
+        token = world.director.started(pick.endpoints[0])
         if token.address == sound:
             world.clock.now += 0.01
-            world.router.finished(token)
+            world.director.finished(token)
         else:
             open_tokens.append(token)
     assert len(open_tokens) < 20
     for token in open_tokens:
-        world.router.finished(token)
-    assert world.router.traffic.in_flight(slow) == 0
+        world.director.finished(token)
+    assert world.director.traffic.in_flight(slow) == 0

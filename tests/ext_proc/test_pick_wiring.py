@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from ext_proc.kv.lookup import Asked
+from ext_proc.kv.lookup import KvPrompt
 from ext_proc.pick import Reason
-from ext_proc.protocol.request import METHOD, RouteRequest
+from ext_proc.prompt.decode import Prompt
+from ext_proc.protocol.attributes import METHOD
 from testing.signals import Load, Signal, table_of
-from tests.ext_proc.worlds import World, chat, pool_of, settings_with, view_of, whole
+from tests.ext_proc.worlds import World, chat, http_request, pool_of, settings_with, view_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ext_proc.prompt.envelope import Envelope
 
 LONG = "You are a helpful assistant. " * 100
 SHORT = "ping"
@@ -30,8 +32,8 @@ def world(count: int = 4, **pick: Any) -> World:
 def busy(made: World, address: str, requests: int) -> None:
     """Let so many requests be in flight to one endpoint."""
     for _ in range(requests):
-        made.router.traffic.started(address)
-    made.router.pools.note_in_flight(address)
+        made.director.traffic.started(address)
+    made.director.pools.note_in_flight(address)
 
 
 def publish(made: World, **loads: Mapping[str, float]) -> None:
@@ -58,45 +60,45 @@ def publish(made: World, **loads: Mapping[str, float]) -> None:
 def test_a_session_stays_where_it_is_when_its_prompts_have_nothing_in_common() -> None:
     made = world()
     firsts = {
-        made.router.route(whole(chat(f"{n} {SHORT}"), headers={"x-session-id": "s1"})).endpoints[0]
+        made.route(whole(chat(f"{n} {SHORT}"), headers={"x-session-id": "s1"})).endpoints[0]
         for n in range(30)
     }
     assert len(firsts) == 1
-    others = {made.router.route(whole(chat(f"{n} {SHORT}"))).endpoints[0] for n in range(30)}
+    others = {made.route(whole(chat(f"{n} {SHORT}"))).endpoints[0] for n in range(30)}
     assert len(others) > 1
 
 
 def test_a_field_of_the_body_names_the_session_where_no_header_does() -> None:
     made = world(sessions={"field": "metadata.user_id"})
     bodies = [chat(f"{n} {SHORT}", metadata={"user_id": "u"}) for n in range(20)]
-    assert len({made.router.route(whole(body)).endpoints[0] for body in bodies}) == 1
+    assert len({made.route(whole(body)).endpoints[0] for body in bodies}) == 1
 
 
 def test_a_session_of_another_pool_or_tenant_is_another_one() -> None:
     made = world(tenant_header="x-tenant")
     for tenant in ("a", "b"):
         headers = {"x-session-id": "s", "x-tenant": tenant}
-        made.router.route(whole(chat(SHORT), headers=headers))
-    assert len(made.router.sessions) == 2
+        made.route(whole(chat(SHORT), headers=headers))
+    assert len(made.director.sessions) == 2
 
 
 def test_sessions_can_be_switched_off() -> None:
     made = world(sessions={"bonus_seconds": 0.0})
-    made.router.route(whole(chat(SHORT), headers={"x-session-id": "s1"}))
-    assert len(made.router.sessions) == 0
+    made.route(whole(chat(SHORT), headers={"x-session-id": "s1"}))
+    assert len(made.director.sessions) == 0
 
 
 def test_a_session_does_not_follow_a_trial() -> None:
     made = world()
     headers = {"x-session-id": "s1"}
-    home = made.router.route(whole(chat(SHORT), headers=headers)).endpoints[0]
+    home = made.route(whole(chat(SHORT), headers=headers)).endpoints[0]
     number = ENDS.index(home)
     other = (number + 1) % 4
     made.clock.now += 1
     publish(made, **{f"e{other}": {"trust_ratio": 0.1}})
-    tried = made.router.route(whole(chat(SHORT), headers=headers))
-    assert (tried.trial, tried.endpoints[0]) == (True, ENDS[other])
-    assert made.router.route(whole(chat(SHORT), headers=headers)).endpoints[0] == home
+    tried = made.decide(whole(chat(SHORT), headers=headers))
+    assert (tried.trial, tried.result.endpoints[0]) == (True, ENDS[other])
+    assert made.route(whole(chat(SHORT), headers=headers)).endpoints[0] == home
 
 
 def test_where_only_headers_can_be_read_a_session_is_enough_for_a_pick_and_nothing_else_is() -> None:
@@ -104,7 +106,7 @@ def test_where_only_headers_can_be_read_a_session_is_enough_for_a_pick_and_nothi
     told = {METHOD: "POST", "x-session-id": "s1"}
 
     def ask(headers: Mapping[str, str]):
-        return made.router.route(RouteRequest(b"", complete=False, headers=headers, headers_only=True))
+        return made.route(http_request(b"", complete=False, headers=headers, headers_only=True))
 
     first = ask(told)
     assert (first.reason, len(first.endpoints)) == (Reason.HEADERS, 3)
@@ -119,21 +121,21 @@ def test_where_only_headers_can_be_read_a_session_is_enough_for_a_pick_and_nothi
 def test_tenants_share_what_is_warm_unless_engines_keep_them_apart() -> None:
     for apart, reason in ((False, Reason.WARM), (True, Reason.COLD)):
         made = world(tenant_header="x-tenant", tenants_apart=apart)
-        made.router.route(whole(chat(LONG), headers={"x-tenant": "a"}))
-        second = made.router.route(whole(chat(LONG), headers={"x-tenant": "b"}))
+        made.route(whole(chat(LONG), headers={"x-tenant": "a"}))
+        second = made.route(whole(chat(LONG), headers={"x-tenant": "b"}))
         assert second.reason is reason
 
 
 def test_an_adapter_goes_where_it_was_loaded() -> None:
     made = world()
     bodies = [chat(f"{n} {SHORT}", lora_path="poet") for n in range(20)]
-    assert len({made.router.route(whole(body)).endpoints[0] for body in bodies[:5]}) == 1
+    assert len({made.route(whole(body)).endpoints[0] for body in bodies[:5]}) == 1
 
 
 def test_models_of_an_engine_that_serves_several_are_adapters_too() -> None:
     made = World(view_of(pool_of(models=("m", "poet", "coder"))))
     chosen = {
-        model: {made.router.route(whole(chat(f"{n} {SHORT}", model))).endpoints[0] for n in range(4)}
+        model: {made.route(whole(chat(f"{n} {SHORT}", model))).endpoints[0] for n in range(4)}
         for model in ("poet", "coder")
     }
     assert [len(found) for found in chosen.values()] == [1, 1]
@@ -144,23 +146,23 @@ def test_models_of_an_engine_that_serves_several_are_adapters_too() -> None:
 
 def test_who_had_a_prompts_beginning_gets_it_again_when_nobody_holds_it_any_more() -> None:
     """The engine may still have it in host memory: a guess that costs nothing where all else is equal."""
-    hashed = world().router.route(whole(chat(LONG))).endpoints[0]
+    hashed = world().route(whole(chat(LONG))).endpoints[0]
     made = World(view_of(pool_of(), capacity=2000.0))
 
     def evict() -> None:
         for number in range(40):
-            made.router.route(whole(chat(f"{made.clock.now} {number} {LONG}")))
+            made.route(whole(chat(f"{made.clock.now} {number} {LONG}")))
             made.clock.now += 0.01
 
-    tokens = [made.router.traffic.started(hashed) for _ in range(200)]
-    made.router.pools.note_in_flight(hashed)
+    tokens = [made.director.traffic.started(hashed) for _ in range(200)]
+    made.director.pools.note_in_flight(hashed)
     for _ in range(2):
-        elsewhere = made.router.route(whole(chat(LONG))).endpoints[0]
+        elsewhere = made.route(whole(chat(LONG))).endpoints[0]
         evict()
     for token in tokens:
-        made.router.finished(token)
+        made.director.finished(token)
     made.clock.now += 2
-    again = made.router.route(whole(chat(LONG)))
+    again = made.route(whole(chat(LONG)))
     assert again.reason is Reason.COLD
     assert again.endpoints[0] == elsewhere != hashed
 
@@ -170,36 +172,36 @@ def test_who_had_a_prompts_beginning_gets_it_again_when_nobody_holds_it_any_more
 
 def test_a_pick_names_only_endpoints_that_the_gateway_allows() -> None:
     made = world()
-    made.router.route(whole(chat(LONG)))
+    made.route(whole(chat(LONG)))
     for allowed in (("10.0.0.1:80", "10.0.0.3"), ("10.0.0.2",)):
-        pick = made.router.route(whole(chat(LONG), subset=allowed))
+        pick = made.route(whole(chat(LONG), subset=allowed))
         assert {address.rpartition(":")[0] for address in pick.endpoints} == {
             entry.removesuffix(":80") for entry in allowed
         }
-    assert made.router.route(whole(chat(LONG), subset=("10.9.9.9",))).reason is Reason.NO_ENDPOINT
-    assert made.router.route(whole(chat(LONG), subset=())).reason is Reason.NO_ENDPOINT
+    assert made.route(whole(chat(LONG), subset=("10.9.9.9",))).reason is Reason.NO_ENDPOINT
+    assert made.route(whole(chat(LONG), subset=())).reason is Reason.NO_ENDPOINT
 
 
 def test_gateways_that_send_ever_new_subsets_do_not_grow_the_tables() -> None:
     made = world()
     for number in range(500):
-        made.router.route(whole(chat(SHORT), subset=("10.0.0.1", f"10.9.9.{number}")))
-    pool = made.router.pools.find("", "m")
+        made.route(whole(chat(SHORT), subset=("10.0.0.1", f"10.9.9.{number}")))
+    pool = made.director.pools.find("", "m")
     assert pool is not None
-    assert len(pool._bound) <= 65
+    assert len(pool._profiles) <= 65
 
 
 def test_who_really_served_is_warm_from_then_on() -> None:
     """A retry went elsewhere: the next turn finds its cache there, once anybody tells of such things."""
     made = world()
-    made.router.answered(None, "10.0.0.1:80", refused=False)
-    pick = made.router.route(whole(chat(LONG)))
+    made.director.answered(None, "10.0.0.1:80", refused=False)
+    pick = made.route(whole(chat(LONG)))
     other = next(address for address in ENDS if address != pick.endpoints[0])
-    made.router.answered(pick, other, refused=False)
-    assert made.router.warmth.held(other) > 0
-    assert made.router.warmth.held(pick.endpoints[0]) == 0
-    made.router.answered(pick, "10.9.9.9:1", refused=False)
-    assert made.router.warmth.held("10.9.9.9:1") == 0
+    made.director.answered(pick, other, refused=False)
+    assert made.director.warmth.held(other) > 0
+    assert made.director.warmth.held(pick.endpoints[0]) == 0
+    made.director.answered(pick, "10.9.9.9:1", refused=False)
+    assert made.director.warmth.held("10.9.9.9:1") == 0
 
 
 # Restarts.
@@ -211,14 +213,14 @@ def test_who_really_served_is_warm_from_then_on() -> None:
 )
 def test_an_engine_that_restarted_is_cold_at_once(before: dict[str, float], after: dict[str, float]) -> None:
     made = world()
-    first = made.router.route(whole(chat(LONG))).endpoints[0]
+    first = made.route(whole(chat(LONG))).endpoints[0]
     name = f"e{ENDS.index(first)}"
     publish(made, **{name: before})
-    made.router.follow()
-    assert made.router.warmth.held(first) > 0
+    made.director.follow()
+    assert made.director.warmth.held(first) > 0
     publish(made, **{name: after})
-    assert made.router.route(whole(chat(LONG))).reason is Reason.COLD
-    assert made.router.warmth.add_remote(first, [1, 2]) == 0, "it is still known, only empty"
+    assert made.route(whole(chat(LONG))).reason is Reason.COLD
+    assert made.director.warmth.add_remote(first, [1, 2]) == 0, "it is still known, only empty"
 
 
 # KV events.
@@ -229,41 +231,35 @@ class Events:
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, str, Prompt, Envelope | None]] = []
         self.told: list[str] = []
 
-    def ask(self, pool: str, model: str, body: bytes, **more: Any) -> Asked | None:
-        self.asked.append({"pool": pool, "model": model, "body": body, **more})
-        return Asked(pool, np.zeros(1, np.uint64), whole=True, total=100)
+    def locate(self, pool: str, model: str, prompt: Prompt, envelope: Envelope | None) -> KvPrompt | None:
+        self.asked.append((pool, model, prompt, envelope))
+        return KvPrompt(pool, np.zeros(1, np.uint64), whole=True, total=100)
 
-    def merged(self, _asked: Asked, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
+    def merged(self, _prompt: KvPrompt, local: Mapping[str, int], blocks: int) -> Mapping[str, int]:
         assert all(address in ENDS for address in local)
         return {self.holder: blocks // 2, "gone:1": blocks}
 
-    def sent(self, address: str, _asked: Asked) -> None:
+    def expect(self, address: str, _keys: Any) -> None:
         self.told.append(address)
 
 
 def test_picks_go_by_what_engines_tell_where_they_do() -> None:
     made = world()
     events = Events("10.0.0.2:80")
-    made.router._kv = events  # type: ignore[assignment]
-    pick = made.router.route(whole(chat(LONG, cache_salt="s")))
+    made.director._kv = events  # type: ignore[assignment]
+    pick = made.route(whole(chat(LONG, cache_salt="s")))
     assert pick.endpoints[0] == "10.0.0.2:80"
     assert pick.matched_share == pytest.approx(0.5, abs=0.1)
     assert events.told == ["10.0.0.2:80"]
-    assert events.asked[0]["text"].endswith(b"assistant. ")
-    assert {**events.asked[0], "body": b"", "text": b""} == {
-        "pool": "p",
-        "model": "m",
-        "body": b"",
-        "complete": True,
-        "adapter": "",
-        "salt": "s",
-        "text": b"",
-        "tokens": None,
-    }
-    assert json.loads(events.asked[0]["body"])["cache_salt"] == "s"
+    (pool, model, prompt, envelope) = events.asked[0]
+    assert (pool, model) == ("p", "m")
+    assert prompt.text.endswith(b"assistant. ")
+    assert prompt._replace(text=b"") == Prompt("m", "s", b"", complete=True)
+    assert envelope is not None
+    assert b"You are" in bytes(envelope.messages)
 
 
 # Settings.
@@ -272,18 +268,18 @@ def test_picks_go_by_what_engines_tell_where_they_do() -> None:
 def test_another_index_goes_on_telling_others_what_is_added() -> None:
     made = world()
     told: list[str] = []
-    made.router.warmth.on_added = lambda address, _blocks: told.append(address)
-    made.router.reconfigure(settings_with(ext_proc={"pick": {"block_bytes": 512}}))
-    first = made.router.route(whole(chat(LONG))).endpoints[0]
+    made.director.warmth.on_added = lambda address, _blocks: told.append(address)
+    made.director.reconfigure(settings_with(ext_proc={"pick": {"block_bytes": 512}}))
+    first = made.route(whole(chat(LONG))).endpoints[0]
     assert told == [first]
 
 
 def test_settings_of_sessions_hold_at_once() -> None:
     made = world()
-    made.router.route(whole(chat(SHORT), headers={"x-session-id": "s1"}))
+    made.route(whole(chat(SHORT), headers={"x-session-id": "s1"}))
     pick = {"sessions": {"expiry_seconds": 1.0, "entries": 7}}
-    made.router.reconfigure(settings_with(ext_proc={"pick": pick}))
-    assert (made.router.sessions.entries, made.router.sessions.expiry_seconds) == (7, 1.0)
+    made.director.reconfigure(settings_with(ext_proc={"pick": pick}))
+    assert (made.director.sessions.entries, made.director.sessions.expiry_seconds) == (7, 1.0)
 
 
 # Admission.
@@ -297,7 +293,7 @@ def test_by_default_nobody_is_refused_however_full_all_are() -> None:
     publish(made, **OVERLOADED)
     for address in ENDS:
         busy(made, address, 10_000)
-    pick = made.router.route(whole(chat(LONG), headers={"x-priority": "-100"}))
+    pick = made.route(whole(chat(LONG), headers={"x-priority": "-100"}))
     assert (pick.refusal, len(pick.endpoints)) == (None, 3)
 
 
@@ -306,7 +302,7 @@ def test_when_all_are_past_their_limit_low_priorities_are_refused_and_others_go_
     publish(made, **OVERLOADED)
 
     def ask(priority: str):
-        return made.router.route(whole(chat(LONG), headers={"x-priority": priority}))
+        return made.route(whole(chat(LONG), headers={"x-priority": priority}))
 
     shed = ask("-1")
     assert shed.reason is Reason.SHED
@@ -322,8 +318,8 @@ def test_a_tenants_priority_counts_and_waits_of_our_own_making_too() -> None:
     limit = {"most_wait_seconds": 5.0, "tenant_priorities": {"batch": -1}}
     made = world(admission=limit, tenant_header="x-tenant")
     request = whole(chat(LONG), headers={"x-tenant": "batch"})
-    assert made.router.route(request).endpoints
+    assert made.route(request).endpoints
     for address in ENDS:
         busy(made, address, 700)
-    assert made.router.route(request).reason is Reason.SHED
-    assert made.router.route(whole(chat(LONG), headers={"x-tenant": "other"})).endpoints
+    assert made.route(request).reason is Reason.SHED
+    assert made.route(whole(chat(LONG), headers={"x-tenant": "other"})).endpoints

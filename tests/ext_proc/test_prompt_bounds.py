@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ext_proc.prompt import cut, envelope, prompts, text
-from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.decode import Prompt, Unreadable
 from ext_proc.prompt.envelope import LEADS
 from ext_proc.prompt.outline import MAX_VALUES
+from tests.ext_proc.worlds import read_prompt
 
 MANY = 3 * MAX_VALUES
 NAMES = sorted({*LEADS} - {"prompt"})

@@ -16,10 +16,11 @@ from ext_proc.prompt import cut as cut_prompts
 from ext_proc.prompt import outline, parts, prompts, text
 from ext_proc.prompt.blocks import block_hashes
 from ext_proc.prompt.cut import add_open, add_value
-from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.decode import Prompt, Unreadable
 from ext_proc.prompt.outline import MAX_VALUES, leading_members, leading_values
 from ext_proc.prompt.text import MAX_PIECES
 from ext_proc.prompt.unreadable import UnreadableError
+from tests.ext_proc.worlds import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.decode import Prompt, Unreadable
 from ext_proc.prompt.envelope import Envelope
 from ext_proc.prompt.outline import MAX_OPENERS
 from ext_proc.prompt.text import MEDIA_BYTES
+from tests.ext_proc.worlds import read_prompt
 
 if TYPE_CHECKING:
     import random

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ext_proc.prompt import encoding
-from ext_proc.prompt.decode import Prompt, Unreadable, read_prompt
+from ext_proc.prompt.decode import Prompt, Unreadable
 from ext_proc.prompt.encoding import STEP_BYTES, Decoded, decode, decoded
+from tests.ext_proc.worlds import read_prompt
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -67,7 +68,7 @@ ENCODED = {name: coder(BODY) for name, coder in CODERS.items()}
 
 
 def read(body: bytes, coding: str, *, complete: bool = True, limit: int = LIMIT) -> Prompt | Unreadable:
-    """Read a body as `ext_proc.director.inquiry` does, with time to spare."""
+    """Read a body as `ext_proc.director.prompts` does, with time to spare."""
     result = decode(body, coding, limit, complete=complete)
     return result if isinstance(result, Unreadable) else read_prompt(result.body, complete=result.complete)
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.pick import Meant, Pick, Reason, Refusal
-from ext_proc.protocol.endpoint_picker import NOT_READY, Duty
-from ext_proc.protocol.request import RouteRequest, model_in_path
-from ext_proc.protocol.stream import ExchangeStream
-from ext_proc.protocol.subset import subset
+from ext_proc.pick import PickResult, Reason, Refusal
+from ext_proc.pick.subset import subset
+from ext_proc.processor import RequestStream
+from ext_proc.prompt.path import model_in_path
+from ext_proc.protocol.endpoint_picker import NOT_READY, EndpointPickerProtocol, Target
 from fleet.endpoint import Endpoint, Pool
 from fleet.names import SERVED_KEY, SUBSET_KEY, SUBSET_NAMESPACE
 from fleet.store import FleetStore, FleetView
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen
 from tests.ext_proc.test_server_stream import Stage
-from tests.ext_proc.worlds import chat, pool_of, view_of
+from tests.ext_proc.worlds import chat, http_request, pool_of, view_of
+
+if TYPE_CHECKING:
+    from ext_proc.protocol.attributes import HttpRequest
 
 ALL = tuple(f"10.0.0.{number}:80" for number in range(4))
 MODES = ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", DUPLEX]
@@ -36,7 +39,7 @@ def play(
     served: dict[str, Any] | None = None,
 ) -> Seen:
     """One request, with its headers, and its response when somebody is told to have served."""
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     metadata: dict[str, Any] = {} if allowed is None else {SUBSET_NAMESPACE: {SUBSET_KEY: allowed}}
     envoy = FakeEnvoy(stream.on_message, mode, may_refuse=True, metadata=metadata | (served or {}))
     envoy.headers([(":method", b"POST"), ("content-type", b"application/json")])
@@ -46,6 +49,18 @@ def play(
         envoy.respond([(":status", b"200")])
     stream.close()
     return envoy.finish(b"" if mode == "NONE" else body)
+
+
+def enforced(
+    protocol: EndpointPickerProtocol,
+    result: PickResult,
+    request: HttpRequest,
+    fallbacks: int,
+    model: str | None = None,
+) -> PickResult:
+    """What the protocol makes of a result; a model that is not given is that of the path."""
+    target = Target(request.cluster, model or model_in_path(request.path) or None)
+    return protocol.enforce(result, target, request.subset, fallbacks)
 
 
 def named(seen: Seen) -> list[str]:
@@ -116,7 +131,7 @@ def test_whoever_must_be_told_somebody_gets_503_where_nobody_is() -> None:
 def test_a_fault_of_ours_leaves_the_duty(monkeypatch: pytest.MonkeyPatch, allowed: list[str] | None) -> None:
     """The request goes by weights, to somebody who is allowed."""
     stage = Stage(ext_proc={"name_always": True})
-    monkeypatch.setattr(stage.world.router, "route", None)
+    monkeypatch.setattr(stage.world.director, "pick", None)
     seen = play(stage, chat("hi"), allowed=allowed)
     assert seen.reason == "named"
     assert allowed is None or named(seen) == ["10.0.0.2:80"]
@@ -126,13 +141,13 @@ def test_a_fault_of_ours_leaves_the_duty(monkeypatch: pytest.MonkeyPatch, allowe
 
 def test_a_fault_in_the_duty_itself_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(ext_proc={"name_always": True})
-    monkeypatch.setattr(stage.service.duty, "fulfil", None)
+    monkeypatch.setattr(stage.service.picker_protocol, "enforce", None)
     assert play(stage, b"no JSON").reason == "fault"
 
 
 def test_over_the_limit_of_streams_the_duty_holds() -> None:
     stage = Stage(limits={"ext_proc_streams": 1}, ext_proc={"name_always": True})
-    open_one = ExchangeStream(stage.service)
+    open_one = RequestStream(stage.service)
     assert play(stage, chat("hi")).reason == "named"
     assert named(play(stage, chat("hi"), allowed=["10.0.0.3"])) == ["10.0.0.3:80"]
     open_one.close()
@@ -144,12 +159,17 @@ def test_weights_decide_who_is_named() -> None:
     view = view_of(pool_of(), pool_of("other", base=1))
     store.publish(FleetView(view.membership, {ALL[0]: 300, ALL[1]: 100, "10.0.1.0:80": 5}))
     draws = iter([number / 1000 for number in range(1000)] * 2)
-    duty = Duty(store, lambda: next(draws))
-    request = RouteRequest(b"", complete=True, cluster="p")
-    chosen = Counter(duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).endpoints[0] for _ in range(1000))
+    protocol = EndpointPickerProtocol(store, lambda: next(draws))
+    request = http_request(b"", complete=True, cluster="p")
+    chosen = Counter(
+        enforced(protocol, PickResult.none(Reason.NOT_JSON), request, 0).endpoints[0] for _ in range(1000)
+    )
     assert chosen == {ALL[0]: 750, ALL[1]: 250}
-    unknown = request._replace(cluster="outbound|80||gateway")
-    assert duty.fulfil(Pick.none(Reason.NOT_JSON), unknown, 0).endpoints[0] in {*ALL[:2], "10.0.1.0:80"}
+    unknown = http_request(cluster="outbound|80||gateway")
+    assert enforced(protocol, PickResult.none(Reason.NOT_JSON), unknown, 0).endpoints[0] in {
+        *ALL[:2],
+        "10.0.1.0:80",
+    }
 
 
 def two_models(*, loaded: bool) -> dict[str, Stage]:
@@ -164,7 +184,7 @@ def two_models(*, loaded: bool) -> dict[str, Stage]:
         stage = Stage(ext_proc={"name_always": True, "pick": {"fallbacks": 0}})
         stage.world.store.publish(view_of(*those, loaded=loaded))
         draws = iter(range(1000))
-        stage.service.duty._draw = lambda draws=draws: next(draws) % 10 / 10  # type: ignore[misc]
+        stage.service.picker_protocol._draw = lambda draws=draws: next(draws) % 10 / 10  # type: ignore[misc]
         stages[name] = stage
     return stages
 
@@ -173,11 +193,11 @@ def two_models(*, loaded: bool) -> dict[str, Stage]:
 @pytest.mark.parametrize("allowed", [None, ALL[1:], ("10.0.0.1", "10.0.0.2")])
 def test_who_is_named_serves_the_model(pools: str, allowed: tuple[str, ...] | None) -> None:
     """As with picks, where the model is known and nothing is picked: others would answer 404."""
-    duty = two_models(loaded=False)[pools].service.duty
-    request = RouteRequest(b"", complete=True, subset=allowed)
+    protocol = two_models(loaded=False)[pools].service.picker_protocol
+    request = http_request(b"", complete=True, subset=allowed)
     for model, serving in (("ma", {*ALL[:2]}), ("mb", {*ALL[2:]})):
         for _ in range(10):
-            named_instead = duty.fulfil(Pick.none(Reason.FAULT, meant=Meant(model=model)), request, 0)
+            named_instead = enforced(protocol, PickResult.none(Reason.FAULT), request, 0, model)
             assert named_instead.reason is Reason.NAMED
             assert {*named_instead.endpoints} <= serving
 
@@ -186,11 +206,11 @@ def test_a_path_tells_the_model_as_well() -> None:
     """Where nothing else can be read of the request, and where nobody looks at it."""
     stage = two_models(loaded=True)["two pools"]
     for request in (
-        RouteRequest(b"a=b", complete=True, path="/v1beta/models/mb:generateContent"),
-        RouteRequest(b"", complete=False, path="/openai/deployments/mb/chat", headers_only=True),
+        http_request(b"a=b", complete=True, path="/v1beta/models/mb:generateContent"),
+        http_request(b"", complete=False, path="/openai/deployments/mb/chat", headers_only=True),
     ):
-        for pick in (stage.world.router.route(request), Pick.none(Reason.FAULT)):
-            fulfilled = stage.service.duty.fulfil(pick, request, 0)
+        for pick in (stage.world.route(request), PickResult.none(Reason.FAULT)):
+            fulfilled = enforced(stage.service.picker_protocol, pick, request, 0)
             assert (fulfilled.reason, fulfilled.endpoints) == (Reason.NAMED, (ALL[2],))
 
 
@@ -208,9 +228,9 @@ def test_whoever_serves_the_model_and_gets_no_requests_is_not_replaced_by_others
     view = stage.world.store.view
     assert view is not None
     stage.world.store.publish(replace(view, weights={ALL[0]: 0, ALL[1]: 0, ALL[2]: 9, ALL[3]: 9}))
-    request = RouteRequest(b"", complete=True)
+    request = http_request(b"", complete=True)
     instead = {
-        model: stage.service.duty.fulfil(Pick.none(Reason.FAULT, meant=Meant(model=model)), request, 0)
+        model: enforced(stage.service.picker_protocol, PickResult.none(Reason.FAULT), request, 0, model)
         for model in ("ma", "mb")
     }
     assert instead["ma"].refusal is not None
@@ -221,32 +241,32 @@ def test_models_that_clients_invent_are_kept_as_one() -> None:
     stage = two_models(loaded=False)["one pool"]
     for number in range(20):
         play(stage, chat("hi", model=f"invented {number}"))
-    assert len(stage.service.duty._kept) == 1
+    assert len(stage.service.picker_protocol._cache) == 1
 
 
 def test_a_new_view_is_taken_over() -> None:
     store = FleetStore()
     store.publish(view_of(pool_of()))
-    duty = Duty(store, lambda: 0.99)
-    request = RouteRequest(b"", complete=True, subset=("10.0.0.3", "10.0.0.0"))
-    assert duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).endpoints == (ALL[3],)
+    protocol = EndpointPickerProtocol(store, lambda: 0.99)
+    request = http_request(b"", complete=True, subset=("10.0.0.3", "10.0.0.0"))
+    assert enforced(protocol, PickResult.none(Reason.NOT_JSON), request, 0).endpoints == (ALL[3],)
     store.publish(view_of(pool_of(count=2)))
-    assert duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).endpoints == (ALL[0],)
+    assert enforced(protocol, PickResult.none(Reason.NOT_JSON), request, 0).endpoints == (ALL[0],)
     store.publish(view_of(pool_of(count=1, base=5)))
-    assert duty.fulfil(Pick.none(Reason.NOT_JSON), request, 0).refusal is NOT_READY
+    assert enforced(protocol, PickResult.none(Reason.NOT_JSON), request, 0).refusal is NOT_READY
 
 
 def test_a_pick_keeps_what_is_allowed_of_it() -> None:
     """The rest of its list goes; where the first goes, what was told of the first goes too."""
-    duty = Duty(FleetStore(), lambda: 0.5)
-    pick = Pick(ALL[:3], Reason.WARM, 0.5, "ff", 0.1)
-    request = RouteRequest(b"", complete=True)
-    first = duty.fulfil(pick, request._replace(subset=(ALL[0], ALL[2])), 2)
+    protocol = EndpointPickerProtocol(FleetStore(), lambda: 0.5)
+    pick = PickResult(ALL[:3], Reason.WARM, 0.5, "ff", 0.1)
+    request = http_request(b"", complete=True)
+    first = enforced(protocol, pick, request._replace(subset=(ALL[0], ALL[2])), 2)
     assert (first.endpoints, first.reason, first.matched_share) == ((ALL[0], ALL[2]), Reason.WARM, 0.5)
-    later = duty.fulfil(pick, request._replace(subset=(ALL[2],)), 2)
+    later = enforced(protocol, pick, request._replace(subset=(ALL[2],)), 2)
     assert (later.endpoints, later.reason, later.matched_share) == ((ALL[2],), Reason.NAMED, 0.0)
-    refused = Pick.refuse(Reason.OVER_LIMIT, Refusal(429, "later"))
-    assert duty.fulfil(refused, request._replace(subset=()), 2) is refused
+    refused = PickResult.refuse(Reason.OVER_LIMIT, Refusal(429, "later"))
+    assert enforced(protocol, refused, request._replace(subset=()), 2) is refused
 
 
 @pytest.mark.parametrize(
@@ -284,7 +304,7 @@ def test_who_served_is_counted_and_told(mode: str, where: int | None, outcome: s
     stage = Stage(ext_proc={"name_always": True})
     heard: list[str] = []
     stage.service.on_served = heard.append
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     envoy = FakeEnvoy(stream.on_message, mode)
     envoy.headers([(":method", b"POST")])
     if mode != "NONE":
@@ -302,7 +322,7 @@ def test_who_served_may_be_told_by_a_header_of_the_response() -> None:
     stage = Stage()
     heard: list[str] = []
     stage.service.on_served = heard.append
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     envoy = FakeEnvoy(stream.on_message, "NONE")
     envoy.headers()
     envoy.respond([(":status", b"200"), (SERVED_KEY, b"10.0.0.1:80")])

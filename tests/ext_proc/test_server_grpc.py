@@ -43,7 +43,7 @@ class Link:
     async def holds(self, size: int) -> None:
         """Wait until the one stream there is holds so many bytes."""
         await self.settled(
-            lambda: [stream._exchange.held.size for stream in self.stage.service._open.values()] == [size]
+            lambda: [stream._exchange._buffer.size for stream in self.stage.server._open.values()] == [size]
         )
 
     async def idle(self) -> None:
@@ -55,7 +55,7 @@ class Link:
 async def link(tmp_path: Path) -> AsyncIterator[Link]:
     stage = Stage(sample_ratio=0.0)
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20)])
-    stage.service.register(server)
+    stage.server.register(server)
     address = f"unix:{tmp_path}/s"
     server.add_insecure_port(address)
     await server.start()
@@ -132,7 +132,7 @@ async def test_streams_cancelled_at_odd_times_leave_nothing(
         await asyncio.gather(*(one() for _ in range(20)))
     await link.idle()
     assert link.stage.value("warmroute_ext_proc_streams") == 0
-    entries = link.stage.world.router.traffic.snapshot()
+    entries = link.stage.world.director.traffic.snapshot()
     assert all(entry.started_total == entry.finished_total for entry in entries)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
@@ -150,15 +150,15 @@ async def test_a_connection_that_breaks_ends_its_streams(link: Link) -> None:
 async def test_a_fault_is_answered_and_the_next_request_on_the_connection_is_routed(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    router = link.stage.world.router
-    real = router.route
-    monkeypatch.setattr(router, "route", None)
+    router = link.stage.world.director
+    real = router.pick
+    monkeypatch.setattr(router, "pick", None)
     call = link.stub.Process()
     await call.write(whole_body())
     reply = await call.read()
     assert reply.request_body.ByteSize() == 2, "an unchanged CONTINUE"
     assert "envoy.lb" not in reply.dynamic_metadata.fields
-    monkeypatch.setattr(router, "route", real)
+    monkeypatch.setattr(router, "pick", real)
     after = link.stub.Process()
     await after.write(whole_body())
     assert "envoy.lb" in (await after.read()).dynamic_metadata.fields
@@ -194,7 +194,7 @@ async def test_close_ends_open_streams_with_ok(link: Link) -> None:
     silent = link.stub.Process()
     await silent.wait_for_connection()
     await link.settled(lambda: link.stage.service.streams == 6)
-    await link.stage.service.close()
+    await link.stage.server.close()
     for call in (*calls, silent):
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
@@ -222,7 +222,7 @@ async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
     body = chat("a" * 500)
     await call.write(body_message(body, end_of_stream=False))
     await link.holds(len(body))
-    closing = asyncio.create_task(link.stage.service.close(10.0))
+    closing = asyncio.create_task(link.stage.server.close(10.0))
     await call.write(body_message(b"", end_of_stream=True))
     assert (await call.read()).WhichOneof("response") == "request_headers"
     assert (await call.read()).request_body.response.body_mutation.streamed_response.end_of_stream
@@ -235,8 +235,8 @@ async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
 async def test_close_waits_for_the_first_message_of_a_stream_that_is_open(link: Link) -> None:
     """Envoy has sent it, and a body's pieces behind it, before it hears that the stream has ended."""
     call = link.stub.Process()
-    await link.settled(lambda: [stream.waits for stream in link.stage.service._open.values()] == [True])
-    closing = asyncio.create_task(link.stage.service.close(60.0))
+    await link.settled(lambda: [stream.waits for stream in link.stage.server._open.values()] == [True])
+    closing = asyncio.create_task(link.stage.server.close(60.0))
     await asyncio.sleep(0)
     await call.write(with_mode(headers_message(), DUPLEX))
     await call.write(body_message(chat("a" * 500), end_of_stream=True))
@@ -254,7 +254,7 @@ async def test_close_gives_back_what_is_held_when_the_time_is_over(link: Link) -
     body = chat("a" * 500)
     await call.write(body_message(body, end_of_stream=False))
     await link.holds(len(body))
-    await link.stage.service.close(0.01)
+    await link.stage.server.close(0.01)
     assert (await call.read()).WhichOneof("response") == "request_headers"
     piece = (await call.read()).request_body.response.body_mutation.streamed_response
     assert (piece.body, piece.end_of_stream) == (body, False)
@@ -264,7 +264,7 @@ async def test_close_gives_back_what_is_held_when_the_time_is_over(link: Link) -
 
 
 async def test_who_comes_while_it_closes_goes_on_without_it(link: Link) -> None:
-    await link.stage.service.close()
+    await link.stage.server.close()
     call = link.stub.Process()
     assert await call.read() is grpc.aio.EOF
     assert await call.code() is grpc.StatusCode.OK

@@ -54,7 +54,7 @@ async def test_streams_that_are_reset_leave_no_native_memory(tmp_path: Path) -> 
     # With an access log the newest prompts are remembered, up to thousands of them.
     stage = Stage(sample_ratio=0.0, signals={"access_log": False})
     server = grpc.aio.server()
-    stage.service.register(server)
+    stage.server.register(server)
     address = f"unix:{tmp_path}/s"
     server.add_insecure_port(address)
     await server.start()

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import generate_latest
 
 from ext_proc.pick import Reason
-from ext_proc.protocol.stream import ExchangeStream
+from ext_proc.processor import ExternalProcessor, RequestStream
 from ext_proc.server import ExtProcService
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen, body_message, headers_message, with_mode
 from tests.ext_proc.worlds import Clock, World, chat, pool_of, view_of
@@ -30,8 +30,8 @@ class Stage:
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.spans))
         self.clock = Clock()
-        self.service = ExtProcService(
-            self.world.router,
+        self.service = ExternalProcessor(
+            self.world.director,
             provider.get_tracer("test"),
             self.world.settings,
             self.world.registry,
@@ -39,6 +39,7 @@ class Stage:
             draw=lambda: 0.5,
             source=self.world.store,
         )
+        self.server = ExtProcService(self.service)
 
     def value(self, name: str, **labels: str) -> float:
         return self.world.registry.get_sample_value(name, labels) or 0.0
@@ -47,10 +48,10 @@ class Stage:
         return self.value("warmroute_picks_total", reason=reason)
 
     def in_flight(self) -> int:
-        return sum(entry.in_flight for entry in self.world.router.traffic.snapshot())
+        return sum(entry.in_flight for entry in self.world.director.traffic.snapshot())
 
     def play(self, body: bytes, mode: str = "BUFFERED", *, headers: bool = True) -> Seen:
-        stream = ExchangeStream(self.service)
+        stream = RequestStream(self.service)
         envoy = FakeEnvoy(stream.on_message, mode)
         if headers:
             envoy.headers()
@@ -61,7 +62,7 @@ class Stage:
 
 def test_a_pick_is_in_flight_until_the_stream_closes() -> None:
     stage = Stage()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     stream.on_message(with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED"))
     assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (1, 1)
     stream.close()
@@ -73,7 +74,7 @@ def test_a_pick_is_in_flight_until_the_stream_closes() -> None:
 def test_full_duplex_is_in_flight_only_if_the_stream_lasts_as_long(response_mode: str, counted: int) -> None:
     """Envoy ends such a stream early, unless the response's body is processed too."""
     stage = Stage()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     stream.on_message(with_mode(body_message(chat("hi"), end_of_stream=True), DUPLEX, response_mode))
     assert stage.picks("cold") == 1
     assert stage.in_flight() == counted
@@ -96,7 +97,7 @@ def test_no_pick_counts_its_reason_and_no_traffic() -> None:
     stage = Stage()
     assert stage.play(b"not json").reason == "not_json"
     assert stage.picks("not_json") == 1
-    assert stage.world.router.traffic.snapshot() == []
+    assert stage.world.director.traffic.snapshot() == []
 
 
 def test_every_reason_is_there_from_the_start() -> None:
@@ -110,7 +111,7 @@ def test_every_reason_is_there_from_the_start() -> None:
 def test_over_the_limit_of_streams_requests_go_unrouted(mode: str, headers: bool) -> None:
     """Never refused: answered, counted, and without a pick."""
     stage = Stage(limits={"ext_proc_streams": 1})
-    open_one = ExchangeStream(stage.service)
+    open_one = RequestStream(stage.service)
     seen = stage.play(chat("hi"), mode, headers=headers)
     assert (seen.destination, seen.reason) == (None, "over_limit")
     assert stage.picks("over_limit") == 1
@@ -125,8 +126,8 @@ def test_what_slow_uploads_hold_is_bounded_and_given_back(
     """However their streams end; who comes when it is full gets a pick by what has come."""
     stage = Stage(limits={"held_body_bytes": 100_000})
     if fails:
-        monkeypatch.setattr(stage.world.router, "route", lambda _: 1 / 0)
-    streams = [ExchangeStream(stage.service) for _ in range(9)]
+        monkeypatch.setattr(stage.world.director, "pick", lambda _: 1 / 0)
+    streams = [RequestStream(stage.service) for _ in range(9)]
     for stream in streams:
         stream.on_message(with_mode(headers_message(), DUPLEX))
         stream.on_message(body_message(b'{"prompt":"' + b"a" * 30_000, end_of_stream=False))
@@ -147,7 +148,7 @@ def test_a_fault_of_routing_is_counted_and_answered_unrouted(
     def fail(*_args: Any, **_named: Any) -> None:
         raise ValueError(MARKER)
 
-    monkeypatch.setattr(stage.world.router, "route", fail)
+    monkeypatch.setattr(stage.world.director, "pick", fail)
     with caplog.at_level(logging.DEBUG):
         for _ in range(3):
             seen = stage.play(chat(MARKER * 50), mode)
@@ -163,7 +164,7 @@ def test_a_fault_is_logged_again_after_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage()
-    monkeypatch.setattr(stage.world.router, "route", None)
+    monkeypatch.setattr(stage.world.director, "pick", None)
     for step in (0.0, 59.0, 2.0):
         stage.clock.now += step
         stage.play(chat("hi"))
@@ -171,7 +172,7 @@ def test_a_fault_is_logged_again_after_a_minute(
 
 
 @pytest.mark.parametrize(
-    ("mode", "step"), [("BUFFERED", "started"), ("BUFFERED", "note_pick"), (DUPLEX, "note_pick")]
+    ("mode", "step"), [("BUFFERED", "started"), ("BUFFERED", "count"), (DUPLEX, "count")]
 )
 def test_a_fault_in_counting_does_not_cost_the_pick(
     monkeypatch: pytest.MonkeyPatch, mode: str, step: str
@@ -182,7 +183,7 @@ def test_a_fault_in_counting_does_not_cost_the_pick(
     def fail(*_args: Any, **_named: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(stage.world.router if step == "started" else stage.service, step, fail)
+    monkeypatch.setattr(stage.world.director if step == "started" else stage.service, step, fail)
     assert stage.play(chat("hi"), mode).destination is not None
     assert stage.value("warmroute_ext_proc_faults_total", kind="RuntimeError") == 1
     assert stage.in_flight() == 0
@@ -198,13 +199,13 @@ def test_streamed_mode_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> No
 
 def test_observability_mode_counts_nothing() -> None:
     stage = Stage()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     message = with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED")
     message.observability_mode = True
     assert stream.on_message(message) == []
     stream.close()
     assert sum(stage.picks(reason.value) for reason in Reason) == 0
-    assert stage.world.router.traffic.snapshot() == []
+    assert stage.world.director.traffic.snapshot() == []
 
 
 def test_a_sampled_pick_is_a_span_that_tells_the_decision() -> None:
@@ -260,7 +261,7 @@ def test_prompt_text_is_in_no_log_span_metric_or_reply_header(
 
 def test_headers_without_a_body_are_decided_and_traced_without_a_duration() -> None:
     stage = Stage()
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     stream.on_message(with_mode(headers_message(end_of_stream=True), "BUFFERED"))
     stream.close()
     assert stage.picks("no_body") == 1

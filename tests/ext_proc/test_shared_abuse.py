@@ -14,7 +14,7 @@ import redis._parsers
 from pydantic import SecretStr
 
 from bench.abuse import shared_stream as abuse
-from ext_proc.idempotency.shared import SharedFlights
+from ext_proc.idempotency.shared import SharedClaims
 from ext_proc.shared.replies import ReplyTooLargeError, bounded_parser
 from ext_proc.shared.share import _READ_ENTRIES
 from ext_proc.shared.stream import MOST_REPLY_BYTES, Stream, order
@@ -168,7 +168,7 @@ async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) 
         nonlocal faults
         faults += 1
 
-    flights = SharedFlights(IdempotencySettings(enabled=True, url=url, timeout_seconds=1.0), "w", fault)
+    flights = SharedClaims(IdempotencySettings(enabled=True, url=url, timeout_seconds=1.0), "w", fault)
     worker = Worker("a", shared(Path("/"), url=url, timeout_seconds=1.0))
     tracemalloc.start()
     try:

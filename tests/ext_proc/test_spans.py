@@ -10,8 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from ext_proc.protocol.stream import ExchangeStream
-from ext_proc.server import ExtProcService
+from ext_proc.processor import ExternalProcessor, RequestStream
 from fleet.names import EXT_PROC_FILTER
 from fleet.service.admin import Query
 from fleet.store import FleetView
@@ -30,8 +29,8 @@ class Stage:
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.service = ExtProcService(
-            self.world.router,
+        self.service = ExternalProcessor(
+            self.world.director,
             provider.get_tracer("test"),
             self.world.settings,
             self.world.registry,
@@ -41,7 +40,7 @@ class Stage:
         )
 
     def play(self, body: bytes = chat("word " * 400), **attributes: str) -> dict[str, str]:
-        stream = ExchangeStream(self.service)
+        stream = RequestStream(self.service)
         message = with_mode(body_message(body, end_of_stream=True), "BUFFERED")
         for name, value in attributes.items():
             message.attributes[EXT_PROC_FILTER].fields[NAMES[name]].string_value = value
@@ -114,7 +113,7 @@ def test_the_span_tells_the_candidates_with_the_parts_of_their_cost_bounded() ->
 
 def test_a_fault_ends_the_span_as_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(0.0)
-    monkeypatch.setattr(stage.service.router, "route", None)
+    monkeypatch.setattr(stage.service.director, "pick", None)
     stage.play(id="req-1")
     (span,) = stage.spans()
     assert span.status.status_code is StatusCode.ERROR
@@ -125,7 +124,7 @@ def test_a_fault_ends_the_span_as_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_in_header_modes_the_headers_themselves_are_read() -> None:
     stage = Stage(0.5, pick_sample_ratio=0.0)
-    stream = ExchangeStream(stage.service)
+    stream = RequestStream(stage.service)
     envoy = FakeEnvoy(stream.on_message, "BUFFERED")
     envoy.headers([("traceparent", SAMPLED.encode()), ("x-request-id", b"req-9")])
     envoy.body(chat("hi"), end_of_stream=True)

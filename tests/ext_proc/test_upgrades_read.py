@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from ext_proc.director.inquiry import Read, read
+from ext_proc.director.prompts import RequestReader
+from ext_proc.prompt.decode import Prompt
 from ext_proc.prompt.unreadable import Unreadable
-from ext_proc.protocol.request import METHOD, UPGRADE, RouteRequest
+from ext_proc.protocol.attributes import METHOD, UPGRADE
 from fleet.settings import parse_settings
+from tests.ext_proc.worlds import http_request
 
 SETTINGS = parse_settings("pools: [{name: a}]\nlisteners: [{name: l, address: '127.0.0.1:1', pool: a}]\n")
 SESSION = {"x-session-id": "s"}
 
 
-def told(path: str, **headers: str) -> Read | Unreadable:
+def told(path: str, **headers: str) -> Prompt | Unreadable:
     """Read a request of which only the headers are there."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = RouteRequest(b"", complete=False, path=path, headers=named, headers_only=True)
-    return read(request, SETTINGS, lambda: 0.0)
+    request = http_request(b"", complete=False, path=path, headers=named, headers_only=True)
+    return RequestReader(SETTINGS, lambda: 0.0).read(request).prompt
 
 
-def handshake(path: str, **headers: str) -> Read | Unreadable:
+def handshake(path: str, **headers: str) -> Prompt | Unreadable:
     """Read a WebSocket handshake."""
     return told(path, **{METHOD: "GET", UPGRADE: "websocket"}, **headers)
 
@@ -38,13 +40,13 @@ def test_a_session_or_a_model_is_enough_to_pick(
     path: str, headers: dict[str, str], model: str | None
 ) -> None:
     found = handshake(path, **headers)
-    assert isinstance(found, Read)
-    assert found.prompt.model == model
+    assert isinstance(found, Prompt)
+    assert found.model == model
 
 
 def test_extended_connect_tells_as_much() -> None:
     found = told("/v1/realtime?model=m", **{METHOD: "CONNECT"})
-    assert isinstance(found, Read)
+    assert isinstance(found, Prompt)
 
 
 def test_a_handshake_that_tells_nothing_goes_by_weights() -> None:
@@ -54,6 +56,6 @@ def test_a_handshake_that_tells_nothing_goes_by_weights() -> None:
 def test_what_falls_back_keeps_its_session_and_is_not_picked_by_its_model() -> None:
     """Only a session makes a plain GET on a path of upgrades worth a pick."""
     plain = {METHOD: "GET"}
-    assert isinstance(told("/v1/realtime?model=m", **plain, **SESSION), Read)
+    assert isinstance(told("/v1/realtime?model=m", **plain, **SESSION), Prompt)
     assert told("/v1/realtime?model=m", **plain) is Unreadable.NO_PROMPT
     assert told("/v1/models", **plain, **SESSION) is Unreadable.NO_PROMPT

@@ -1,4 +1,4 @@
-"""Who may be chosen: every filter by its name in the settings. A new one is one file and one line here."""
+"""Every filter by its name in the settings. A new one is one file and one line here."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 
 class Filter(NamedTuple):
     """A rule that leaves endpoints out."""
 
-    passes: Callable[[Fleet], NDArray[np.bool_] | None]
-    """Who passes, in the pool's order; None: everybody. What is unknown is no evidence, so it passes."""
+    passes: Callable[[FilterContext], NDArray[np.bool_] | None]
+    """Which endpoints pass, in the pool's order; None: all. What is unknown is no evidence, so it passes."""
     required: bool = False
-    """When nobody passes, nobody is picked; of other filters, such a one is passed over."""
+    """When no endpoint passes, none is picked. Any other filter is skipped then."""
     least_share: float = 0.0
-    """It is passed over as well when it would leave less than this share of those before it, 0 to 1."""
-    tried: Callable[[Fleet], NDArray[np.bool_]] | None = None
-    """Whom a request is to try now and then, so that their recovery is seen: those that this filter alone
-    leaves out, and of those that pass the ones that may get nothing for the same reason."""
+    """The filter is also skipped when it would leave less than this share of its input, 0 to 1."""
+    tried: Callable[[FilterContext], NDArray[np.bool_]] | None = None
+    """Endpoints that a request tries now and then, so that their recovery is seen: those that this filter
+    alone leaves out, and of those that pass the ones that may get nothing for the same reason."""
     spare: bool = False
-    """Those that it alone leaves out are good enough for a retry, where others are too few."""
+    """Endpoints that it alone leaves out are good enough for a retry, where others are too few."""
 
 
 FILTERS: Final[dict[str, Filter]] = {
@@ -38,26 +38,26 @@ FILTERS: Final[dict[str, Filter]] = {
     "subset": Filter(subset.passes, required=True),
     "healthy": Filter(healthy.passes),
     "working": Filter(working.passes),
-    "trusted": Filter(trusted.passes, tried=trusted.doubted),
-    # When most are full, that is the pool's load, and scores tell who is worse off.
+    "trusted": Filter(trusted.passes, tried=trusted.in_doubt),
+    # When most are full, that is the pool's load, and costs tell which is worse off.
     "memory": Filter(memory.passes, least_share=0.5, spare=True),
 }
 
 
-def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
-    """Apply filters in their order, each to those whom the ones before have left; None: nobody is left."""
-    chosen = np.arange(len(fleet.shape.addresses))
+def filtered(context: FilterContext, names: Iterable[str]) -> Candidates | None:
+    """Apply filters in their order, each to what the ones before it left; None: no endpoint is left."""
+    chosen = np.arange(len(context.shape.addresses))
     left_out = spare = chosen[:0]
-    doubted = np.zeros(chosen.size, np.bool_)
+    untrusted = np.zeros(chosen.size, np.bool_)
     for name in names:
         rule = FILTERS[name]
-        passes = rule.passes(fleet)
+        passes = rule.passes(context)
         if passes is None:
             continue
         if not rule.tried and not rule.spare:
             left_out, spare = left_out[passes[left_out]], spare[passes[spare]]
         if rule.tried:
-            doubted = rule.tried(fleet)
+            untrusted = rule.tried(context)
         among = passes[chosen]
         left = int(np.count_nonzero(among))
         if left == chosen.size:
@@ -71,7 +71,7 @@ def filtered(fleet: Fleet, names: Iterable[str]) -> Candidates | None:
         chosen = chosen[among]
     if not chosen.size:
         return None
-    among = doubted[chosen]
-    # Where everybody is doubted alike, cost tells who is next.
+    among = untrusted[chosen]
+    # Where all are in doubt alike, cost decides.
     in_doubt = chosen[:0] if among.all() else chosen[among]
-    return Candidates.of(fleet.shape, fleet.columns, chosen, left_out, spare, in_doubt)
+    return Candidates.of(context.shape, context.columns, chosen, left_out, spare, in_doubt)

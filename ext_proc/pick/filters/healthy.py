@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 ISOLATED_SCORE: Final = 0.4
 """A GPU's health up to which its endpoints get no picks: isolated or drained."""
 
 
-def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+def passes(context: FilterContext) -> NDArray[np.bool_] | None:
     """Return who is healthy, as far as is known."""
-    columns = fleet.columns
+    columns = context.columns
     away = (columns.signal("reachable") == 0) | (columns.signal("ready") == 0)
     result: NDArray[np.bool_] = ~(away | (columns.signal("gpu_health_score") <= ISOLATED_SCORE))
     return result

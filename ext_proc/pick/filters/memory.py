@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 
-def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+def passes(context: FilterContext) -> NDArray[np.bool_] | None:
     """Return who has memory left, as far as is known."""
-    used = fleet.columns.signal("memory_used_ratio")
-    result: NDArray[np.bool_] = ~(used >= fleet.settings.cost.memory_pressure_full)
+    used = context.columns.signal("memory_used_ratio")
+    result: NDArray[np.bool_] = ~(used >= context.settings.cost.memory_pressure_full)
     return result

@@ -9,12 +9,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 
-def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+def passes(context: FilterContext) -> NDArray[np.bool_] | None:
     """Return who serves the model; None: everybody."""
-    rows, size = fleet.shape.rows(fleet.model), len(fleet.shape.addresses)
+    rows, size = context.shape.rows(context.model), len(context.shape.addresses)
     if rows.size == size:
         return None
     mask = np.zeros(size, np.bool_)

@@ -9,14 +9,14 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 
-def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+def passes(context: FilterContext) -> NDArray[np.bool_] | None:
     """Return who is allowed; None: everybody."""
-    if fleet.subset is None:
+    if context.subset is None:
         return None
-    shape = fleet.shape
+    shape = context.shape
     allowed = np.zeros(len(shape.addresses), np.bool_)
-    allowed[fleet.subset.rows(shape.position, lambda: shape.hosts)] = True
+    allowed[context.subset.rows(shape.position, lambda: shape.hosts)] = True
     return allowed

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 TRUSTED_FROM: Final = 0.5
 """Below it an endpoint gets a trickle only."""
@@ -18,13 +18,13 @@ WHOLE_FROM: Final = 0.995
 """Trust is told in hundredths."""
 
 
-def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+def passes(context: FilterContext) -> NDArray[np.bool_] | None:
     """Return who is trusted, as far as is known."""
-    result: NDArray[np.bool_] = ~(fleet.columns.signal("trust_ratio") < TRUSTED_FROM)
+    result: NDArray[np.bool_] = ~(context.columns.signal("trust_ratio") < TRUSTED_FROM)
     return result
 
 
-def doubted(fleet: Fleet) -> NDArray[np.bool_]:
+def in_doubt(context: FilterContext) -> NDArray[np.bool_]:
     """Return whose trust is not whole: too little may be sent there for anybody to hear that it is well."""
-    result: NDArray[np.bool_] = fleet.columns.signal("trust_ratio") < WHOLE_FROM
+    result: NDArray[np.bool_] = context.columns.signal("trust_ratio") < WHOLE_FROM
     return result

@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.scene import Fleet
+    from ext_proc.pick.context import FilterContext
 
 STALLED_FROM: Final = 0.5
 
 
-def passes(fleet: Fleet) -> NDArray[np.bool_] | None:
+def passes(context: FilterContext) -> NDArray[np.bool_] | None:
     """Return who works, as far as is known."""
-    result: NDArray[np.bool_] = ~(fleet.columns.signal("stalled") > STALLED_FROM)
+    result: NDArray[np.bool_] = ~(context.columns.signal("stalled") > STALLED_FROM)
     return result

@@ -1,4 +1,4 @@
-"""Who is chosen: every picker by its name in the settings. A new one is one file and one line here."""
+"""Every picker by its name in the settings. A new one is one file and one line here."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ext_proc.pick.pickers import cheapest, rendezvous
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ext_proc.pick.candidates import Candidates
-    from ext_proc.pick.pickers.offer import Offer
+    from ext_proc.pick.context import TickContext
+    from ext_proc.pick.pickers.scored import ScoredCandidates
 
-PICKERS: Final[dict[str, Callable[[Offer, Candidates, int], list[int]]]] = {
+PICKERS: Final[dict[str, Callable[[ScoredCandidates, TickContext, int], list[int]]]] = {
     "rendezvous": rendezvous.first,
     "cheapest": cheapest.first,
 }
-"""Each returns so many positions, best first, and fewer where there are no more."""
+"""Each returns up to so many positions, best first."""

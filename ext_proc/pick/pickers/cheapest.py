@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ext_proc.pick.pickers.offer import Offer, smallest
+from ext_proc.pick.pickers.scored import ScoredCandidates, smallest
 
 if TYPE_CHECKING:
-    from ext_proc.pick.candidates import Candidates
+    from ext_proc.pick.context import TickContext
 
 
-def first(offer: Offer, _candidates: Candidates, count: int) -> list[int]:
-    """Return so many positions, best first."""
-    order: list[int] = smallest(offer.cost, count).tolist()
+def first(scored: ScoredCandidates, _context: TickContext, count: int) -> list[int]:
+    """Return up to `count` positions, best first."""
+    order: list[int] = smallest(scored.cost, count).tolist()
     return order

@@ -30,46 +30,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.pick.pickers.offer import Offer, smallest
+from ext_proc.pick.pickers.scored import ScoredCandidates, smallest
 from ext_proc.pick.rendezvous import scores
 
 if TYPE_CHECKING:
-    from ext_proc.pick.candidates import Candidates
+    from ext_proc.pick.context import TickContext
 
 TIE_SHARE: Final = 0.01
 COLD_SLACK: Final = 1 / 12
 CHANCE: Final = 1 / 16
-"""Of a request: who goes first among those that got as many."""
+"""Of a request: the part of chance in the order of endpoints that got equally many."""
 APART_SLACK: Final = 1.5
 """Above 1, because a worker that knows little takes its own queues for longer than they are."""
 NOISE_REQUESTS: Final = 0.1
-"""Requests in flight: a difference of cost below what so many add is no reason to prefer anybody."""
+"""Requests in flight: a difference of cost below what so many add is no reason to prefer an endpoint."""
 PLACING_REQUESTS: Final = 2.5
 """The same where a new prefix is placed by a worker that places alone."""
 
 
-def first(offer: Offer, candidates: Candidates, count: int) -> list[int]:
-    """Return so many positions, best first."""
-    cost, forecast, blocks = offer.cost, offer.forecast, offer.question.blocks
+def first(scored: ScoredCandidates, context: TickContext, count: int) -> list[int]:
+    """Return up to `count` positions, best first."""
+    request, forecast, cost = scored
+    blocks, candidates, backlog = request.blocks, context.candidates, context.backlog
     best = int(cost.argmin())
     lowest, held = cost.item(best), forecast.matched.item(best)
-    placed = offer.placed if blocks and not held else None
-    cold_slack = (COLD_SLACK + APART_SLACK * offer.apart_share) * forecast.priced.item(best)
-    noise = NOISE_REQUESTS if placed is None else PLACING_REQUESTS
-    slack = max(TIE_SHARE * abs(lowest), cold_slack, noise * offer.request_seconds)
-    near = (cost <= lowest + slack).nonzero()[0]
+    places_alone = bool(blocks) and not held and not backlog.elsewhere_share
+    cold_slack = (COLD_SLACK + APART_SLACK * context.apart_share) * forecast.priced.item(best)
+    noise = (PLACING_REQUESTS if places_alone else NOISE_REQUESTS) * context.request_seconds
+    near = (cost <= lowest + max(TIE_SHARE * abs(lowest), cold_slack, noise)).nonzero()[0]
     if near.size > 1:
         near = near[forecast.matched[near] >= held]
     order: list[int]
     if near.size > 1:
         weights = candidates.weights[near]
-        drawn = scores(offer.question.next_hash(held), candidates.hashes[near], weights)
-        if held >= len(blocks) and offer.given is not None:
-            drawn = offer.given[near] / weights + CHANCE * drawn
-        elif placed is not None:
-            share = placed[near].sum() / weights.sum()
+        drawn = scores(request.next_hash(held), candidates.hashes[near], weights)
+        if held >= len(blocks):
+            drawn = backlog.given[candidates.rows][near] / weights + CHANCE * drawn
+        elif places_alone:
+            placed = backlog.placed[candidates.rows][near]
             # Behind all the others, and among themselves as they were drawn.
-            drawn[placed[near] > share * weights] += drawn.max()
+            drawn[placed > placed.sum() / weights.sum() * weights] += drawn.max()
         order = near[smallest(drawn, count)].tolist()
     else:
         order = [best]

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ext_proc.pick.scorers.scorer import Scored
+from ext_proc.pick.cost_terms.term import CostTerm
 from fleet.columns import fill_unknown
 
 if TYPE_CHECKING:
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.context import TickContext
 
 
-def score(scene: Scene) -> Scored:
+def bind(context: TickContext) -> CostTerm:
     """Bind to a tick. Unknown counts as the known peers' mean."""
-    candidates, cost = scene.candidates, scene.settings.cost
+    candidates, cost = context.candidates, context.settings.cost
     used = fill_unknown(candidates.signal("memory_used_ratio"), 0.0)
     start, full = cost.memory_pressure_from, cost.memory_pressure_full
     if full <= start:
-        return Scored(np.where(used >= full, cost.memory_pressure_seconds, 0.0))
-    return Scored(cost.memory_pressure_seconds * np.clip((used - start) / (full - start), 0, 1))
+        return CostTerm(np.where(used >= full, cost.memory_pressure_seconds, 0.0))
+    return CostTerm(cost.memory_pressure_seconds * np.clip((used - start) / (full - start), 0, 1))

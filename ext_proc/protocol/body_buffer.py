@@ -1,10 +1,10 @@
-"""What full duplex keeps back of bodies: what has come of each, and the bytes of all of them together."""
+"""Request bodies that full duplex keeps back: one body each, and the bytes of all of them together."""
 
 from __future__ import annotations
 
 
-class HeldBytes:
-    """Counts the bytes that are held for all requests of a worker, against a limit. Single-threaded."""
+class BufferedBytes:
+    """Counts the bytes that are buffered for all requests of a worker, against a limit. Single-threaded."""
 
     __slots__ = ("limit", "now")
 
@@ -18,27 +18,27 @@ class HeldBytes:
         return self.now > self.limit
 
 
-class Held:
+class BodyBuffer:
     """What has come of one request's body.
 
-    Its pieces are put together as they come, since a client may send it byte by byte: kept as they came, each
-    takes some fifty bytes more than it holds, and an empty one takes them and is never counted.
+    Its pieces are joined as they come, since a client may send it byte by byte: kept as they came, each takes
+    some fifty bytes more than it holds, and an empty one takes them without being counted.
     """
 
     __slots__ = ("_body", "_total", "size")
 
-    def __init__(self, total: HeldBytes) -> None:
+    def __init__(self, total: BufferedBytes) -> None:
         self._total = total
         self._body: bytes | bytearray | None = None
         self.size = 0
         """In bytes."""
 
     def __bool__(self) -> bool:
-        """Whether there is a piece, be it an empty one."""
+        """Whether there is a piece, even an empty one."""
         return self._body is not None
 
     def append(self, piece: bytes) -> None:
-        """Hold one more piece."""
+        """Add a piece."""
         if self._body is None:
             self._body = piece  # Most bodies come as one, which is not copied.
         elif piece:
@@ -49,11 +49,11 @@ class Held:
         self._total.now += len(piece)
 
     def joined(self) -> bytes:
-        """Return all of them."""
+        """Return all pieces as one."""
         if not isinstance(self._body, bytes):
             if self._body is None:
                 return b""
-            self._body = bytes(self._body)  # Asked for twice: to decide, and to let go.
+            self._body = bytes(self._body)  # Read twice: for the pick, and for the echo.
         return self._body
 
     def reached(self, limit: int) -> bool:
@@ -61,7 +61,7 @@ class Held:
         return self.size >= limit or self._total.over
 
     def clear(self) -> None:
-        """Hold nothing any more."""
+        """Drop all pieces."""
         self._total.now -= self.size
         self.size = 0
         self._body = None

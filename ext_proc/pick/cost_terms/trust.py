@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ext_proc.pick.scorers.scorer import Scored
+from ext_proc.pick.cost_terms.term import CostTerm
 
 if TYPE_CHECKING:
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.context import TickContext
 
 
-def score(scene: Scene) -> Scored:
+def bind(context: TickContext) -> CostTerm:
     """Bind to a tick."""
-    trust, errors = scene.candidates.signal("trust_ratio"), scene.candidates.signal("error_ratio")
+    trust, errors = context.candidates.signal("trust_ratio"), context.candidates.signal("error_ratio")
     doubt = np.clip(np.nan_to_num(np.fmax(1.0 - trust, errors)), 0.0, 1.0)
-    return Scored(scene.settings.cost.distrust_seconds * doubt)
+    return CostTerm(context.settings.cost.distrust_seconds * doubt)

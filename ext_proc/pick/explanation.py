@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ext_proc.pick.pick import Considered
+from ext_proc.pick.result import Considered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,26 +12,21 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ext_proc.pick.forecast import Forecast
+    from ext_proc.pick.pickers.scored import ScoredCandidates
 
 EXPLAINED: Final = 8
-"""Endpoints that the span of a traced request tells of."""
+"""Endpoints that the span of a traced request lists."""
 
 
 def comparison(
-    addresses: Sequence[str],
-    order: list[int],
-    cost: NDArray[np.float64],
-    forecast: Forecast,
-    fixed: NDArray[np.float64],
-    *,
-    explain: bool,
+    addresses: Sequence[str], order: list[int], scored: ScoredCandidates, fixed: NDArray[np.float64]
 ) -> tuple[Considered, ...]:
-    """Tell of the positions of a pick, best first; to explain it, of the next cheapest ones too.
+    """Describe the positions of a pick, best first; for a traced request also the next cheapest ones.
 
     `fixed` is the part of the cost that is the same for every prompt.
     """
-    if explain and len(order) < EXPLAINED:
+    request, forecast, cost = scored
+    if request.explain and len(order) < EXPLAINED:
         cheapest = cost.argsort(kind="stable")[:EXPLAINED].tolist()
         order = (order + [position for position in cheapest if position not in order])[:EXPLAINED]
     matched, cold, _, queue, load = forecast

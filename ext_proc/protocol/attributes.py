@@ -1,11 +1,9 @@
-"""What an exchange reads of its request: headers and attributes, and the question that they make."""
+"""What an exchange reads of its request apart from the body: headers, attributes, metadata."""
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import unquote
 
 from fleet.names import (
     CROWDED_ATTRIBUTE,
@@ -20,6 +18,7 @@ from fleet.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ext_proc.pick.result import Reason
     from fleet.envoy_api.config.core.v3 import base_pb2
     from fleet.envoy_api.google.protobuf import struct_pb2
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -33,11 +32,10 @@ METHOD: Final = ":method"
 PATH: Final = ":path"
 UPGRADE: Final = "upgrade"
 CROWDED: Final = "crowded"
-"""Not empty where the request's headers leave no room for ours. Only an attribute tells it, no header."""
+"""Not empty where the request's headers leave no room for ours. It comes as an attribute only."""
 
 MAX_ID_CHARS: Final = 128
 """A client may send a request id of its own: what is remembered of it has a limit."""
-MAX_MODEL_CHARS: Final = 512
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 60 * 1024
 """Envoy's own limits of a request's headers, by default, and of what a mutation may make of them."""
@@ -56,128 +54,118 @@ _ATTRIBUTES: Final = {
     f"request.headers['{ENCODING}']": ENCODING,
     f"request.headers['{TRACEPARENT}']": TRACEPARENT,
 }
-_MODEL_IN_PATH: Final = re.compile(r"/(?:deployments|models)/([^/?:]+)[/:]|[?&]model=([^&#]+)")
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-class RouteRequest(NamedTuple):
+class HttpRequest(NamedTuple):
     """What an exchange knows of its request at the moment of the decision."""
 
     body: bytes
     """At most the limit of inspected bytes."""
     complete: bool
     """False when `body` is only the leading part."""
-    cluster: str = ""
-    """The cluster that Envoy's route names; empty when it does not say."""
-    content_encoding: str = ""
-    request_id: str = ""
-    traceparent: str = ""
-    """The client's trace context, as it says; empty without one."""
-    explain: bool = False
-    """Whether the pick should tell of more endpoints than it names."""
-    path: str = ""
-    """With its query; empty when Envoy does not tell."""
-    headers: Mapping[str, str] = _NOTHING
-    """Headers that are read, by lower-case name; those sent repeatedly are joined by commas."""
+    attributes: Mapping[str, str] = _NOTHING
+    """Headers and attributes that are read, by name; headers sent repeatedly are joined by commas."""
     subset: tuple[str, ...] | None = None
-    """What the gateway allows, `ip:port` or `ip`; None: everything. `ext_proc.protocol.subset` reads it."""
-    headers_only: bool = False
-    """There is no body that could be read in time: `body` is empty and the rest has to decide."""
+    """Endpoints that the gateway allows, `ip:port` or `ip`; None: all. `ext_proc.pick.subset` reads it."""
+    no_body: Reason | None = None
+    """Why no body could be read in time, so that headers alone decide; None: `body` is what was read."""
+    late: bool = False
+    """Whether the headers have left already, so that nothing can be chosen."""
+
+    @property
+    def cluster(self) -> str:
+        """The pool whose cluster Envoy's route names; empty when it does not say."""
+        return pool_of(self.attributes.get(CLUSTER, ""))
+
+    @property
+    def path(self) -> str:
+        """The path with its query; empty when Envoy does not send it."""
+        return self.attributes.get(PATH, "")
+
+    @property
+    def content_encoding(self) -> str:
+        """The body's content codings; empty without any."""
+        return self.attributes.get(ENCODING, "")
+
+    @property
+    def request_id(self) -> str:
+        """Envoy's id of the request, or the client's; empty when it does not come along."""
+        return self.attributes.get(REQUEST_ID, "")[:MAX_ID_CHARS]
+
+    @property
+    def traceparent(self) -> str:
+        """The client's trace context, as it says; empty without one."""
+        return self.attributes.get(TRACEPARENT, "")
 
 
-class Reads:
+class AttributeMap:
     """Which headers are read, and as which attributes they come where Envoy sends no headers."""
 
     __slots__ = ("attributes", "headers")
 
     def __init__(self, headers: Iterable[str] = ()) -> None:
-        """`headers` are wanted by whoever routes, beside those that an exchange needs itself."""
-        wanted = {name.lower() for name in headers} - _ALWAYS
-        self.headers: frozenset[str] = _ALWAYS | wanted
+        """`headers` are read in addition to those that every exchange needs."""
+        more = {name.lower() for name in headers} - _ALWAYS
+        self.headers: frozenset[str] = _ALWAYS | more
         self.attributes: Mapping[str, str] = _ATTRIBUTES | {
-            f"request.headers['{name}']": name for name in sorted(wanted)
+            f"request.headers['{name}']": name for name in sorted(more)
         }
-        """Attribute to the name of what it tells."""
+        """Attribute to the name under which it is kept."""
 
-    def of_headers(self, sent: base_pb2.HeaderMap, told: dict[str, str]) -> None:
-        """Add what is read of headers to `told`: raw_value, then value, as latin-1, which no byte breaks."""
-        wanted = self.headers
+    def read_headers(self, sent: base_pb2.HeaderMap, values: dict[str, str]) -> None:
+        """Add headers to `values`: raw_value, then value, as latin-1, which no byte breaks."""
+        names = self.headers
         repeated: dict[str, list[str]] = {}
         for header in islice(sent.headers, LOOKED_HEADERS):
-            if (name := header.key) in wanted:
+            if (name := header.key) in names:
                 raw = header.raw_value
                 text = raw.decode("latin-1") if raw else header.value
-                if name in told:
-                    repeated.setdefault(name, [told[name]]).append(text)
+                if name in values:
+                    repeated.setdefault(name, [values[name]]).append(text)
                 else:
-                    told[name] = text
+                    values[name] = text
         for name, texts in repeated.items():
-            told[name] = ",".join(texts)
+            values[name] = ",".join(texts)
 
-    def of_attributes(self, sent: struct_pb2.Struct, told: dict[str, str]) -> None:
-        """Add what is read of attributes to `told`; headers that are there already stay."""
+    def read_attributes(self, sent: struct_pb2.Struct, values: dict[str, str]) -> None:
+        """Add attributes to `values`; headers that are there already stay."""
         fields = sent.fields
         for attribute, name in self.attributes.items():
-            if attribute in fields and name not in told:
-                told[name] = fields[attribute].string_value
+            if attribute in fields and name not in values:
+                values[name] = fields[attribute].string_value
 
 
-NO_MORE: Final = Reads()
+NO_MORE: Final = AttributeMap()
 """Nothing but what every exchange reads."""
 
 
-class Facts:
-    """What is known of one request beside its body."""
+class RequestAttributes:
+    """What is read of one request apart from its body."""
 
-    __slots__ = ("_reads", "subset", "told")
+    __slots__ = ("_map", "subset", "values")
 
-    def __init__(self, reads: Reads) -> None:
-        self._reads = reads
-        self.told: dict[str, str] = {}
+    def __init__(self, attribute_map: AttributeMap) -> None:
+        self._map = attribute_map
+        self.values: dict[str, str] = {}
         """Headers and attributes that are read, by name."""
         self.subset: tuple[str, ...] | None = None
 
     @property
-    def request_id(self) -> str:
-        """Envoy's id of the request, or the client's; empty when it does not come along."""
-        return self.told.get(REQUEST_ID, "")[:MAX_ID_CHARS]
-
-    @property
     def crowded(self) -> bool:
         """Whether its headers are so many, or so long, that none should be added."""
-        return bool(self.told.get(CROWDED))
+        return bool(self.values.get(CROWDED))
 
-    @property
-    def traceparent(self) -> str:
-        """The client's trace context, as it says; empty without one."""
-        return self.told.get(TRACEPARENT, "")
+    def add_headers(self, sent: base_pb2.HeaderMap) -> None:
+        """Read the request's headers."""
+        self._map.read_headers(sent, self.values)
 
-    def take_headers(self, sent: base_pb2.HeaderMap) -> None:
-        """Take in the request's headers."""
-        self._reads.of_headers(sent, self.told)
-
-    def take(self, message: pb.ProcessingRequest) -> None:
-        """Take in what comes along with any message: attributes, and metadata of the gateway."""
+    def add(self, message: pb.ProcessingRequest) -> None:
+        """Read what comes along with any message: attributes, and metadata of the gateway."""
         if EXT_PROC_FILTER in message.attributes:
-            self._reads.of_attributes(message.attributes[EXT_PROC_FILTER], self.told)
+            self._map.read_attributes(message.attributes[EXT_PROC_FILTER], self.values)
         if message.HasField("metadata_context"):
             self.subset = subset_of(message.metadata_context)
-
-    def question(self, body: bytes, *, complete: bool, headers_only: bool = False) -> RouteRequest:
-        """Make the question to whoever routes."""
-        told = self.told
-        return RouteRequest(
-            body,
-            complete,
-            pool_of(told.get(CLUSTER, "")),
-            told.get(ENCODING, ""),
-            told.get(REQUEST_ID, "")[:MAX_ID_CHARS],
-            told.get(TRACEPARENT, ""),
-            path=told.get(PATH, ""),
-            headers=told,
-            subset=self.subset,
-            headers_only=headers_only,
-        )
 
 
 def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
@@ -205,7 +193,7 @@ def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
 def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> tuple[str, bool]:
     """Read who served a response, as a gateway tells with its headers, and whether its status is an error.
 
-    The address is empty where it is not told.
+    The address is empty where it is not values.
     """
     address, refused = "", False
     if DESTINATION_NAMESPACE in metadata.filter_metadata:
@@ -217,14 +205,3 @@ def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> tuple
         elif header.key == SERVED_KEY and not address:
             address = (header.raw_value.decode("latin-1") or header.value).strip()
     return address, refused
-
-
-def model_in_path(path: str) -> str:
-    """Read the model from a path (`/deployments/M/...`, `/models/M:...`) or its query (`?model=M`).
-
-    Empty when it names none.
-    """
-    found = _MODEL_IN_PATH.search(path)
-    if found is None:
-        return ""
-    return unquote(found[1] or found[2])[:MAX_MODEL_CHARS]

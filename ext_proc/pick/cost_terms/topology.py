@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ext_proc.pick.scorers.scorer import Scored
+from ext_proc.pick.cost_terms.term import CostTerm
 
 if TYPE_CHECKING:
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.context import TickContext
     from fleet.endpoint import Locality
     from fleet.settings.picks import PickSettings
 
 
-def score(scene: Scene) -> Scored:
+def bind(context: TickContext) -> CostTerm:
     """Bind to a tick. Where either side does not say where it stands, that is no evidence."""
-    if not scene.settings.locality.region and not scene.settings.locality.zone:
-        return Scored()
-    seconds = np.array([_seconds(place, scene.settings) for place in scene.candidates.shape.localities])
-    return Scored(seconds[scene.candidates.rows])
+    if not context.settings.locality.region and not context.settings.locality.zone:
+        return CostTerm()
+    seconds = np.array([_seconds(place, context.settings) for place in context.candidates.shape.localities])
+    return CostTerm(seconds[context.candidates.rows])
 
 
 def _seconds(place: Locality, settings: PickSettings) -> float:

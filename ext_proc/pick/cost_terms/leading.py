@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ext_proc.pick.scorers.scorer import Scored
+from ext_proc.pick.cost_terms.term import CostTerm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ext_proc.pick.context import TickContext
     from ext_proc.pick.forecast import Forecast
-    from ext_proc.pick.pick import Question
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.request import PickRequest
 
 WORTH: Final = 0.5
 LEADING_BYTES: Final = 4096
 """The beginning of a prompt that is remembered, see `ext_proc.prefix.leading`."""
 
 
-def score(scene: Scene) -> Scored:
+def bind(context: TickContext) -> CostTerm:
     """Bind to a tick."""
-    candidates = scene.candidates
+    candidates = context.candidates
 
-    def seconds(question: Question, forecast: Forecast) -> NDArray[np.float64] | None:
-        if not question.had or not question.text_bytes:
+    def seconds(request: PickRequest, forecast: Forecast) -> NDArray[np.float64] | None:
+        if not request.earlier_holders or not request.text_bytes:
             return None
         result = np.zeros(len(candidates.addresses))
-        share = -WORTH * min(1.0, LEADING_BYTES / question.text_bytes)
-        for address in question.had:
+        share = -WORTH * min(1.0, LEADING_BYTES / request.text_bytes)
+        for address in request.earlier_holders:
             if (place := candidates.place(address)) is not None:
                 result[place] = share * forecast.priced[place]
         return result
 
-    return Scored(each=seconds)
+    return CostTerm(by_prompt=seconds)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ext_proc.pick.scorers.scorer import Scored
+from ext_proc.pick.cost_terms.term import CostTerm
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ext_proc.pick.context import TickContext
     from ext_proc.pick.forecast import Forecast
-    from ext_proc.pick.pick import Question
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.request import PickRequest
 
 
-def score(_scene: Scene) -> Scored:
+def bind(_context: TickContext) -> CostTerm:
     """Bind to a tick."""
-    return Scored(each=_seconds)
+    return CostTerm(by_prompt=_seconds)
 
 
-def _seconds(_question: Question, forecast: Forecast) -> NDArray[np.float64]:
+def _seconds(_request: PickRequest, forecast: Forecast) -> NDArray[np.float64]:
     return forecast.load

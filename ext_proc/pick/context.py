@@ -1,4 +1,4 @@
-"""What filters and scorers are given of a pool at one tick."""
+"""What filters and cost terms get of a pool at one tick."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ if TYPE_CHECKING:
     from ext_proc.pick.demand import Demand
     from ext_proc.pick.pace import Judgement
     from ext_proc.pick.quota import Quota
-    from ext_proc.protocol.subset import Subset
+    from ext_proc.pick.subset import Subset
     from fleet.settings.picks import PickSettings
 
 
-class Fleet(NamedTuple):
-    """A whole pool, before anybody is left out: what a filter sees."""
+class FilterContext(NamedTuple):
+    """A whole pool, before any endpoint is left out."""
 
     shape: PoolShape
     columns: LoadColumns
     settings: PickSettings
     model: str
     subset: Subset | None = None
-    """Whom the gateway allows; None: everybody."""
+    """The endpoints that the gateway allows; None: all."""
 
 
-class Scene(NamedTuple):
-    """Those who may be chosen, and what is remembered of them: what a scorer sees."""
+class TickContext(NamedTuple):
+    """The candidates, and what is remembered of them: what cost terms and pickers read."""
 
     candidates: Candidates
     backlog: Backlog
     adapters: Adapters
     demand: Demand
-    """Of all that is asked of these endpoints."""
+    """Of all requests for these endpoints."""
     paces: Judgement | None
     """By the pool's rows."""
     settings: PickSettings
     apart_share: float = 0.0
-    """Share of the pool's requests that other workers send without telling where, 0 to 1."""
+    """Share of the pool's requests that other workers send without sharing where, 0 to 1."""
+    request_seconds: float = 0.0
+    """What one request in flight adds to the cost."""
     quota: Quota | None = None
-    """What overridden endpoints are owed, by the pool's rows; None: no weight is overridden."""
+    """Credit of overridden endpoints, by the pool's rows; None: no weight is overridden."""

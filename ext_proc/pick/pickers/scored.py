@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.pick.forecast import Forecast
-    from ext_proc.pick.pick import Question
+    from ext_proc.pick.request import PickRequest
 
 _PARTITION_FROM: Final = 128
 """From this many candidates on, not to sort all of them is faster."""
@@ -18,20 +18,13 @@ _FEW: Final = 4
 """So many are found fastest one after the other."""
 
 
-class Offer(NamedTuple):
-    """One prompt, with what it costs on each candidate."""
+class ScoredCandidates(NamedTuple):
+    """One prompt, with its forecast and its cost on each candidate."""
 
-    question: Question
+    request: PickRequest
     forecast: Forecast
     cost: NDArray[np.float64]
-    apart_share: float = 0.0
-    """Share of the pool's requests that other workers send without telling where, 0 to 1."""
-    request_seconds: float = 0.0
-    """What one request in flight adds to the cost."""
-    given: NDArray[np.float64] | None = None
-    """Requests that each candidate got lately; None: nothing is known of that."""
-    placed: NDArray[np.float64] | None = None
-    """New prefixes among them, by shares of prompts; None: other workers place new prefixes too."""
+    """In seconds."""
 
 
 def smallest(column: NDArray[np.float64], count: int) -> NDArray[np.intp]:
@@ -39,11 +32,11 @@ def smallest(column: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     if column.size <= max(_PARTITION_FROM, 2 * count):
         return column.argsort(kind="stable")[:count]
     if count <= _FEW:
-        left, found = column.copy(), np.empty(count, np.intp)
+        left, lowest = column.copy(), np.empty(count, np.intp)
         for place in range(count):
-            found[place] = lowest = left.argmin()
-            left[lowest] = np.inf
-        return found
-    # All that are as small as the largest of them: which of those that are equal is said by their position.
+            lowest[place] = position = left.argmin()
+            left[position] = np.inf
+        return lowest
+    # All that are as small as the largest of them; positions decide between equals.
     chosen = np.flatnonzero(column <= np.partition(column, count - 1)[count - 1])
     return chosen[column[chosen].argsort(kind="stable")[:count]]

@@ -1,4 +1,4 @@
-"""What a scorer is."""
+"""What a cost term is."""
 
 from __future__ import annotations
 
@@ -9,30 +9,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.pick.forecast import Forecast
-    from ext_proc.pick.pick import Question
-    from ext_proc.pick.scene import Scene
+    from ext_proc.pick.request import PickRequest
 
 
-class Score(Protocol):
+class PromptSeconds(Protocol):
     """The part that depends on the prompt."""
 
-    def __call__(self, question: Question, forecast: Forecast, /) -> NDArray[np.float64] | None:
+    def __call__(self, request: PickRequest, forecast: Forecast, /) -> NDArray[np.float64] | None:
         """Return seconds by candidate; None: this prompt makes no difference."""
         ...
 
 
-class Scored(NamedTuple):
+class CostTerm(NamedTuple):
     """Seconds that speak against each candidate of a tick."""
 
     fixed: NDArray[np.float64] | None = None
-    """Whatever the prompt: computed once a tick."""
-    each: Score | None = None
+    """For every prompt alike: computed once a tick."""
+    by_prompt: PromptSeconds | None = None
     """For each prompt: a few operations over columns."""
-
-
-class Scorer(Protocol):
-    """One scorer."""
-
-    def __call__(self, scene: Scene, /) -> Scored:
-        """Bind it to a tick."""
-        ...

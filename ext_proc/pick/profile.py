@@ -1,0 +1,222 @@
+"""Filter, score, pick, fallbacks: the settings' composition, bound to a pool's candidates of one tick.
+
+Filters, and the part of the cost that is the same for every prompt, are computed once a tick. A pick is a few
+operations over columns, so its cost grows slowly with the number of endpoints. A pick changes nothing:
+`book` applies what it changes for later requests, once the result is final.
+
+An endpoint that is left out because it is not trusted is tried with one request in a while, with the usual
+order as its fallbacks, so that its recovery is seen. Trials go on until its trust is whole: the last tenth of
+distrust may cost more than all load does, and one without requests cannot show that it is well.
+
+Trials are bounded by time, which counts at high load, and by their share of the picks, which counts at low
+load: half the fair share of each endpoint in doubt, and all of them together a quarter. Requests whose
+prompt no endpoint holds go first; of those that are warm somewhere, half as many are tried. Where an operator
+has set a weight, it bounds trials too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ext_proc.pick.backlog import MOST_TRIALS_LEFT
+from ext_proc.pick.cost_terms import Costs
+from ext_proc.pick.explanation import comparison
+from ext_proc.pick.fallbacks import DOMAIN_DEPTH, MOST_TRIALS_IN_FLIGHT, Fallbacks
+from ext_proc.pick.forecast import Forecaster
+from ext_proc.pick.pickers import PICKERS
+from ext_proc.pick.pickers.scored import ScoredCandidates
+from ext_proc.pick.result import Decision, PickResult, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.candidates import Candidates
+    from ext_proc.pick.context import TickContext
+    from ext_proc.pick.request import PickRequest
+    from ext_proc.pick.result import Considered
+
+MOST_TRIALS_SHARE: Final = 0.25
+"""Of the picks, over all endpoints in doubt; one of two may get half its fair share."""
+_WARM_PRICE: Final = 2.0
+"""Trials that one with a warm prompt counts for: it has more to lose."""
+
+
+class SchedulerProfile:
+    """One pool, model and subset at one tick."""
+
+    def __init__(self, context: TickContext) -> None:
+        settings = context.settings
+        self.context = context
+        self.candidates = context.candidates
+        self.costs = Costs(context, settings.scorers)
+        self.forecaster = Forecaster(context)
+        self.fallbacks = Fallbacks(context)
+        self._backlog = context.backlog
+        self._quota = context.quota
+        self._picker = PICKERS[settings.picker]
+        self._block_bytes = settings.block_bytes
+        self._trial_interval_seconds = settings.trial_interval_seconds
+        self._trials_share = _trials_share(context.candidates)
+
+    def pick(self, request: PickRequest) -> Decision:
+        """Choose. Where no load is known all endpoints are alike, and new prefixes go by weights."""
+        scored = self.score(request)
+        order = self.choose(scored, self._tiers(request))
+        considered = comparison(self.candidates.addresses, order, scored, self.costs.fixed)
+        if self.candidates.trials and (trial := self._next_trial(request)) is not None:
+            return self._trial(*trial, order, request, considered)
+        forecast, first = scored.forecast, order[0]
+        matched, cold = forecast.matched.item(first), forecast.cold.item(first)
+        return Decision(
+            PickResult(
+                self.fallbacks.endpoints(order, request.leading_hash),
+                _reason(request, matched),
+                matched / len(request.blocks) if matched else 0.0,
+                request.prefix,
+                forecast.queue.item(first) + forecast.load.item(first) + cold,
+                prompt=request.prompt,
+                request=request.request,
+                serial=request.serial,
+            ),
+            request,
+            len(self.candidates.addresses),
+            considered,
+            cold,
+        )
+
+    def score(self, request: PickRequest) -> ScoredCandidates:
+        """Forecast a prompt and add up what it costs on each candidate."""
+        forecast = self.forecaster.of(request)
+        cost = self.costs.of(request, forecast)
+        if self._quota is not None:
+            cost = cost + self._quota.seconds(self.candidates.rows)
+        return ScoredCandidates(request, forecast, cost)
+
+    def choose(self, scored: ScoredCandidates, tiers: NDArray[np.int8] | None = None) -> list[int]:
+        """Positions, best first, with fallbacks in other fault domains."""
+        fallbacks = self.fallbacks
+        order = self._by_tier(scored, tiers, fallbacks.count)
+        if fallbacks.share_a_domain(order):
+            order = self._by_tier(scored, tiers, fallbacks.count + DOMAIN_DEPTH)
+            order = fallbacks.in_other_domains(order, scored.cost, tiers)
+        return order
+
+    def book(self, decision: Decision) -> None:
+        """Apply what a final decision changes for trials and for the shares of overridden endpoints."""
+        candidates, backlog = self.candidates, self._backlog
+        request, first = decision.request, decision.result.endpoints[0]
+        assert request is not None
+        row = candidates.shape.position[first]
+        if candidates.trials:
+            left = min(backlog.trials_left + self._trials_share, MOST_TRIALS_LEFT)
+            if any(row == in_doubt for in_doubt, _ in candidates.trials):
+                # An endpoint in doubt that is chosen by its cost needs no trial.
+                left = max(left - (_trial_price(request) if decision.trial else 1.0), 0.0)
+                backlog.tried_at[row] = request.now
+            backlog.trials_left = left
+        if self._quota is not None:
+            self._quota.note(candidates, row)
+
+    def waits(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return for each candidate the predicted wait in seconds and the engine's queue, NaN if unknown."""
+        wait = self.forecaster.queue(now) + self.forecaster.load()
+        return wait, self.candidates.signal("queue_depth")
+
+    def _tiers(self, request: PickRequest) -> NDArray[np.int8] | None:
+        """Return each candidate's tier, the lowest goes first whatever it costs; None: all are alike.
+
+        Endpoints that have had the share that an operator has set come later, and after these the endpoints
+        that have refused this very request.
+        """
+        if self._quota is None and not request.refused_by:
+            return None
+        candidates = self.candidates
+        closed = None if self._quota is None else self._quota.closed(candidates.rows)
+        places = [place for address in request.refused_by if (place := candidates.place(address)) is not None]
+        if not places and (closed is None or not closed.any()):
+            return None
+        tiers = np.zeros(len(candidates.addresses), np.int8) if closed is None else closed.astype(np.int8)
+        tiers[places] += 2
+        return None if (tiers == tiers[0]).all() else tiers
+
+    def _by_tier(self, scored: ScoredCandidates, tiers: NDArray[np.int8] | None, count: int) -> list[int]:
+        """Positions as the picker orders them, tier by tier."""
+        if tiers is None:
+            return self._picker(scored, self.context, count)
+        order: list[int] = []
+        for tier in np.unique(tiers):
+            among = tiers == tier
+            # Other tiers cost infinitely much, and the picker is not asked for any of them.
+            left = min(count - len(order), int(np.count_nonzero(among)))
+            of_tier = scored._replace(cost=np.where(among, scored.cost, np.inf))
+            order += self._picker(of_tier, self.context, left)
+            if len(order) >= count:
+                break
+        return order
+
+    def _next_trial(self, request: PickRequest) -> tuple[int, str] | None:
+        """Return row and address of an endpoint that may be tried now; None: none may."""
+        backlog, trials, now = self._backlog, self.candidates.trials, request.now
+        if min(backlog.trials_left + self._trials_share, MOST_TRIALS_LEFT) < _trial_price(request):
+            return None
+        ready = [
+            (row, address)
+            for row, address in trials
+            if now - backlog.tried_at[row] >= self._trial_interval_seconds
+            and backlog.in_flight[row] < MOST_TRIALS_IN_FLIGHT
+            and address not in request.refused_by
+            and not (self._quota is not None and self._quota.closed(slice(row, row + 1)).item())
+        ]
+        if not ready:
+            return None
+        # The one that has waited for longest; before the first trial, those that are left out.
+        return min(ready, key=lambda trial: backlog.tried_at[trial[0]])
+
+    def _trial(
+        self,
+        row: int,
+        address: str,
+        order: list[int],
+        request: PickRequest,
+        considered: Sequence[Considered],
+    ) -> Decision:
+        """Return the pick of an endpoint that is not trusted; how long it will take is unknown."""
+        matched = request.matched.item(row)
+        # Its own rate is as little to be relied on as its answers.
+        cold_bytes = request.text_bytes - matched * self._block_bytes
+        return Decision(
+            PickResult(
+                self.fallbacks.behind(address, order, request.leading_hash),
+                _reason(request, matched),
+                matched / len(request.blocks) if matched else 0.0,
+                request.prefix,
+                prompt=request.prompt,
+                request=request.request,
+                serial=request.serial,
+            ),
+            request,
+            len(self.candidates.addresses),
+            considered,
+            cold_bytes * float(self.forecaster.seconds_per_byte.mean()),
+            trial=True,
+        )
+
+
+def _reason(request: PickRequest, matched: int) -> Reason:
+    if request.headers_only:
+        return Reason.HEADERS
+    return Reason.WARM if matched else Reason.COLD
+
+
+def _trial_price(request: PickRequest) -> float:
+    return _WARM_PRICE if request.matched.any() else 1.0
+
+
+def _trials_share(candidates: Candidates) -> float:
+    """Return the share of picks that may be trials."""
+    endpoints = len(candidates.addresses) + candidates.distrusted.size
+    return min(MOST_TRIALS_SHARE, 0.5 * len(candidates.trials) / endpoints)

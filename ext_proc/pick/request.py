@@ -1,0 +1,94 @@
+"""What a pick is made for: one prompt, as filters, cost terms and pickers see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ext_proc.pick.subset import Subset
+
+_HASH_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+class PrefixCounts(Protocol):
+    """How many recent requests shared runs of leading blocks."""
+
+    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
+        """Return how many requests shared the run up to the block at `depth`, from 0, and out of how many.
+
+        The second is the part of `total`, of all requests, that came in the time of the first count.
+        """
+        ...
+
+    def runs(
+        self, blocks: Sequence[int], also: Collection[int], total: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return both for each block, the first at depths `also` exactly: where the matched part ends."""
+        ...
+
+
+class PickRequest(msgspec.Struct, frozen=True):
+    """One prompt for one pool."""
+
+    leading_hash: int
+    """64-bit hash of the leading block (of the whole text when it is shorter than a block)."""
+    blocks: Sequence[int]
+    """Chained hashes of the prompt's full blocks."""
+    text_bytes: int
+    matched: NDArray[np.int64]
+    """How many of the blocks each endpoint of the pool holds, in the pool's order; at most all."""
+    now: float
+    """Seconds on the director's clock."""
+    explain: bool = False
+    """Whether the decision should list more endpoints than it names."""
+    counts: PrefixCounts | None = None
+    session: str = ""
+    """The endpoint of the session's last request; empty: none is known."""
+    adapter: str = ""
+    """What an engine may have to load first; empty: nothing."""
+    leading_key: bytes = b""
+    """Digest of the leading part of a prompt of a block or more that no endpoint holds; otherwise empty."""
+    earlier_holders: Sequence[str] = ()
+    """Endpoints that had that part some time ago."""
+    edges: tuple[int, int] | None = None
+    """The least and the most of `matched`; None: not computed."""
+    prompt: int = 0
+    """64-bit digest of the whole prompt, as far as it fills blocks."""
+    refused_by: Collection[str] = ()
+    """Endpoints that have refused this very request within the last seconds."""
+    request: int = 0
+    """64-bit digest of the whole request."""
+    serial: int = 0
+    """Of the result; see `PickResult`."""
+    headers_only: bool = False
+    """Whether no body could be read, so that headers alone decide."""
+    pool: str = ""
+    model: str = ""
+    subset: Subset | None = None
+    """The endpoints that the gateway allows; None: all."""
+    session_digest: int = 0
+    """Of the session's name; 0: the request names none."""
+    identity: bytes = b""
+    """What makes prefixes equal, apart from the text."""
+    text: bytes = b""
+    """The canonical prompt."""
+    kv_keys: NDArray[np.uint64] | None = None
+    """Of the prompt's prefixes, where the pool's engines publish KV events."""
+
+    @property
+    def prefix(self) -> str:
+        """The leading hash, as metadata carries it: fixed length, whatever the prompt holds."""
+        return f"{self.leading_hash & _HASH_MASK:016x}"
+
+    def next_hash(self, matched: int) -> int:
+        """Hash of the first block behind `matched` leading ones: the next one to compute, and to keep."""
+        if not self.blocks:
+            return self.leading_hash
+        return self.blocks[min(matched, len(self.blocks) - 1)]

@@ -1,0 +1,128 @@
+"""What a pick comes to, and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ext_proc.pick.request import PickRequest
+
+
+class Reason(StrEnum):
+    """Why a pick is what it is. Every reason but `warm`, `cold` and the last ones means: weights decide."""
+
+    WARM = "warm"
+    """The first endpoint holds a leading part of the prompt."""
+    COLD = "cold"
+    """The first endpoint holds nothing of it and is the cheapest all the same."""
+
+    NOT_JSON = "not_json"
+    NO_PROMPT = "no_prompt"
+    WRONG_SHAPE = "wrong_shape"
+    AMBIGUOUS = "ambiguous"
+    TOO_DEEP = "too_deep"
+    COMPRESSED = "compressed"
+    NO_BODY = "no_body"
+    """The request has none, or Envoy does not send it."""
+    NO_SESSION = "no_session"
+    """An upgrade: only its headers are there, and they name neither a session nor a model."""
+    STREAMED = "streamed"
+    """The headers have left before the body is read."""
+
+    NO_FLEET = "no_fleet"
+    """No view of the fleet has arrived yet."""
+    NO_POOL = "no_pool"
+    """The cluster is not ours, or several pools could be meant."""
+    NO_ENDPOINT = "no_endpoint"
+    UNKNOWN_MODEL = "unknown_model"
+    OVER_LIMIT = "over_limit"
+    FAULT = "fault"
+
+    NAMED = "named"
+    """Named by weights alone, because Envoy must get an endpoint: no pick, and no choice of Envoy's."""
+    NOT_READY = "not_ready"
+    """Refused: none of the endpoints that may be named is there."""
+    HEADERS = "headers"
+    """Picked by its session and by load: the body cannot be read before the headers have to leave."""
+    SHED = "shed"
+    """Refused: every endpoint is past its limit, and the request's priority is low."""
+    DUPLICATE = "duplicate"
+    """Refused: the same request is in flight."""
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """An answer in the engines' place, where the settings or the gateway ask for such answers."""
+
+    status: int
+    """429: later, with less load. 503: none of the endpoints that are allowed is ready."""
+    message: str
+    """For the client: it names no endpoint and repeats nothing that a client wrote."""
+    retry_after_seconds: float | None = None
+
+
+class PickResult(msgspec.Struct, frozen=True, gc=False):
+    """What Envoy gets for one request. Without endpoints there is no pick, and weights decide."""
+
+    endpoints: tuple[str, ...]
+    """Best first; retries walk on."""
+    reason: Reason
+    matched_share: float = 0.0
+    """Share of the prompt's blocks that the first endpoint holds, 0 to 1."""
+    prefix: str = ""
+    """Digest of the leading block, 16 hex digits; empty where no prompt was read."""
+    expected_seconds: float | None = None
+    """Predicted time to first token on the first endpoint."""
+    refusal: Refusal | None = None
+    """The answer that the client gets instead; there are no endpoints then."""
+    prompt: int = 0
+    """64-bit digest of the prompt as far as it fills blocks; 0: no prompt was read."""
+    request: int = 0
+    """64-bit digest of the whole request."""
+    serial: int = 0
+    """Identifies the pick when its outcome is reported: unique over all workers, and unknown to clients."""
+
+    @classmethod
+    def none(cls, reason: Reason) -> PickResult:
+        """No pick, and why."""
+        return cls((), reason)
+
+    @classmethod
+    def refuse(cls, reason: Reason, refusal: Refusal, prefix: str = "") -> PickResult:
+        """No pick, and the answer that the client gets."""
+        return cls((), reason, prefix=prefix, refusal=refusal)
+
+
+class Considered(NamedTuple):
+    """One endpoint that was compared, with the parts of its cost."""
+
+    address: str
+    cost: float
+    """What was compared, lower is better: the weighted sum of all cost terms, cold work at its price."""
+    wait_seconds: float
+    """Until its work ahead is done."""
+    cold_seconds: float
+    """Prefill of the part of the prompt that it does not hold."""
+    penalty_seconds: float
+    """The part of the cost that is the same for every prompt: memory, trust, pace and distance, weighted."""
+    matched_blocks: int
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A result with what explains it, and with what it changes for later requests once it is final."""
+
+    result: PickResult
+    request: PickRequest | None = None
+    """What was picked for; None: the result changes nothing for later requests."""
+    candidates: int = 0
+    """Endpoints that were compared."""
+    considered: Sequence[Considered] = ()
+    """The endpoints of the result, best first; of a request that is traced, the next best ones too."""
+    cold_seconds: float = 0.0
+    """Prefill on the first endpoint of what is not warm there."""
+    trial: bool = False
+    """The first endpoint is not trusted, and is tried to see whether it has recovered."""

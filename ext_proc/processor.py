@@ -1,0 +1,364 @@
+"""Requests from Envoy's messages to their replies, without the transport.
+
+`ExternalProcessor` has what all requests of a worker share, `RequestStream` is one of them. One request:
+
+    receive   the exchange takes a message, until it needs a pick
+    read      the body is parsed; the request's key is claimed, where duplicates are refused
+    confirm   the other workers are asked for the key, where they share it: the only step that waits
+    decide    the pick, held to the endpoint-picker protocol
+    reply     the exchange's replies; the decision is final then, and is booked, counted and traced
+
+No exception of our own leaves a stream: each step catches it, counts it, and has the message answered without
+a pick.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ext_proc import spans
+from ext_proc.decisions import PickDecisions
+from ext_proc.idempotency.guard import DUPLICATE, Idempotency
+from ext_proc.pick.result import Decision, PickResult, Reason
+from ext_proc.prompt.path import model_in_path
+from ext_proc.prompt.unreadable import Unreadable
+from ext_proc.protocol.attributes import AttributeMap
+from ext_proc.protocol.body_buffer import BufferedBytes
+from ext_proc.protocol.endpoint_picker import EndpointPickerProtocol, Target
+from ext_proc.protocol.exchange import Exchange, NeedsPick
+from ext_proc.protocol.reply import NOTHING
+from ext_proc.server_metrics import Faults, Metrics, Served
+from ext_proc.spans import PickSpans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.trace import Span, Tracer
+    from prometheus_client import CollectorRegistry
+
+    from ext_proc.director.director import Director
+    from ext_proc.director.traffic import Token
+    from ext_proc.idempotency.guard import RequestKey
+    from ext_proc.idempotency.store import Claim
+    from ext_proc.prompt.decode import ParsedBody
+    from ext_proc.protocol.attributes import HttpRequest
+    from ext_proc.protocol.endpoint_picker import ViewSource
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+    from fleet.settings import Settings
+    from fleet.settings.telemetry import TelemetrySettings
+
+log = logging.getLogger(__name__)
+
+
+class Rules(NamedTuple):
+    """What each request needs of the settings."""
+
+    attribute_map: AttributeMap
+    body_bytes: int
+    streams: int
+    clear_route_cache: bool
+    name_always: bool
+    fallbacks: int
+    telemetry: TelemetrySettings
+
+    @classmethod
+    def of(cls, settings: Settings) -> Rules:
+        """Look it up."""
+        sessions = [listener.session_header for listener in settings.listeners]
+        keys = settings.ext_proc.idempotency.headers
+        return cls(
+            AttributeMap([*sessions, *settings.ext_proc.pick.headers, *keys]),
+            settings.limits.body_bytes,
+            settings.limits.ext_proc_streams,
+            settings.ext_proc.clear_route_cache,
+            settings.ext_proc.name_always,
+            settings.ext_proc.pick.fallbacks,
+            settings.telemetry,
+        )
+
+
+class ExternalProcessor:
+    """What all requests of a worker share. Single-threaded."""
+
+    def __init__(
+        self,
+        director: Director,
+        tracer: Tracer,
+        settings: Settings,
+        registry: CollectorRegistry,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        draw: Callable[[], float] = random.random,
+        wall: Callable[[], float] = time.time,
+        source: ViewSource | None = None,
+        on_served: Callable[[str], None] = lambda _address: None,
+        keys: Idempotency | None = None,
+    ) -> None:
+        """`settings` are those to start with; `reconfigure` takes over others.
+
+        `draw` is uniform in [0, 1), `wall` returns Unix seconds. `source` has the fleet's view, for gateways
+        that must get an endpoint even where nothing is picked. `on_served` gets the address that served a
+        request, where a gateway reports it. `keys` has the requests in flight; by default it is this
+        worker's own.
+        """
+        self.director = director
+        self.clock = clock
+        self.metrics = Metrics.on(registry)
+        self.faults = Faults(self.metrics.faults, clock)
+        self.spans = PickSpans(tracer, draw, director.sampling_floor)
+        self.decisions = PickDecisions(settings.limits.decisions, wall)
+        self.rules = Rules.of(settings)
+        self.picker_protocol = EndpointPickerProtocol(source or _NoView(), draw)
+        self.on_served = on_served
+        self.keys = keys or Idempotency(settings, registry, clock, "alone")
+        self.buffered = BufferedBytes(settings.limits.held_body_bytes)
+        self.metrics.buffered_bytes.set_function(lambda: self.buffered.now)
+        self.streams = 0
+        """Streams that are open."""
+        self.metrics.streams.set_function(lambda: self.streams)
+        self._warned_streamed = False
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take over changed settings."""
+        self.buffered.limit = settings.limits.held_body_bytes
+        self.decisions.resize(settings.limits.decisions)
+        self.rules = Rules.of(settings)
+        self.keys.reconfigure(settings)
+
+    def count(self, decision: Decision, seconds: float, *, streamed: bool = False) -> None:
+        """Count a decision; `streamed` is whether the body came too late for it."""
+        self.metrics.picks[decision.result.reason].inc()
+        if seconds:
+            self.metrics.pick_seconds.observe(seconds)
+        if streamed and not self._warned_streamed:
+            self._warned_streamed = True
+            log.warning(
+                "request_body_mode is STREAMED: headers leave before the body is read, so no request can be"
+                " sent to an endpoint because it is warm; use BUFFERED, BUFFERED_PARTIAL or"
+                " FULL_DUPLEX_STREAMED"
+            )
+
+
+class RequestStream:
+    """One request: messages in, replies out, `close` at whatever end."""
+
+    __slots__ = (
+        "_admitted", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor", "_protocol_failed",
+        "_reported", "_seconds", "_span", "_token", "begun", "waits",
+    )  # fmt: skip
+
+    def __init__(self, processor: ExternalProcessor) -> None:
+        rules = processor.rules
+        processor.streams += 1
+        self._processor = processor
+        self._admitted = processor.streams <= rules.streams
+        self._exchange = Exchange(
+            body_limit=rules.body_bytes if self._admitted else 0,
+            attribute_map=rules.attribute_map,
+            buffered=processor.buffered,
+            clear_route_cache=rules.clear_route_cache,
+        )
+        self._parsed: ParsedBody | None = None
+        """None: not read, or that failed."""
+        self._key: RequestKey | None = None
+        self._claim: Claim | None = None
+        """To be the one request of its kind in flight, where duplicates are refused."""
+        self._duplicate = self._protocol_failed = self._reported = False
+        self._seconds = 0.0
+        self._span: Span | None = None
+        self._token: Token | None = None
+        self.waits = False
+        """Whether the transport waits for a message: all replies are written then."""
+        self.begun = False
+        """Whether a message has come; until then one is on its way, perhaps with pieces of a body behind."""
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the stream may end now without harm to the request."""
+        return self._exchange.may_leave
+
+    def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Answer one message without asking other workers; never raises for a fault of our own."""
+        event = self._receive(message)
+        if isinstance(event, list):
+            return event
+        self._read(event.request)
+        return self._reply(event.request)
+
+    async def replies(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """As `on_message`; where workers share keys, the others are asked before anything is picked."""
+        event = self._receive(message)
+        if isinstance(event, list):
+            return event
+        self._read(event.request)
+        keys = self._processor.keys
+        if self._claim is not None and keys.asks_others and not await keys.confirm(self._claim):
+            self._claim, self._duplicate = None, True
+        return self._reply(event.request)
+
+    def leave_early(self) -> list[pb.ProcessingResponse]:
+        """Give back what is buffered, before the stream ends; never raises for a fault of our own."""
+        event = self._exchange.leave_early()
+        if isinstance(event, list):
+            return event
+        self._read(event.request)
+        return self._reply(event.request)
+
+    def close(self) -> None:
+        """End it: it is no longer in flight."""
+        processor = self._processor
+        processor.streams -= 1
+        self._exchange.close()
+        token, self._token = self._token, None
+        if token is not None:
+            processor.director.finished(token)
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            processor.keys.end(claim)
+
+    def _receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
+        self.begun = True
+        exchange = self._exchange
+        try:
+            event = exchange.receive(message)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            self._processor.faults.note(error)
+            return self._without_pick()
+        if exchange.served is not None and not self._reported:
+            self._reported = True
+            self._report(*exchange.served)
+        return event
+
+    def _without_pick(self) -> list[pb.ProcessingResponse]:
+        """Answer a message that the exchange could not take."""
+        decision = Decision(PickResult.none(Reason.FAULT))
+        replies = self._exchange.resume(decision.result)
+        if self._exchange.result is decision.result:
+            self._settle(decision, self._exchange.without_body(Reason.FAULT))
+        return replies
+
+    def _read(self, request: HttpRequest) -> None:
+        """Read the request, and claim its key where duplicates are refused."""
+        processor = self._processor
+        try:
+            # Begun before the reply is made, because the reply carries the span's name.
+            self._span = processor.spans.begin(request.traceparent, processor.rules.telemetry)
+            if request.late or not self._admitted:
+                return
+            started_at = processor.clock()
+            self._parsed = processor.director.reader.read(request)
+            self._key = processor.keys.key_of(request, self._parsed)
+            if self._key is not None and processor.keys.refuses(self._key):
+                self._claim = processor.keys.begin(self._key)
+                self._duplicate = self._claim is None
+            if request.no_body is None:
+                self._seconds = processor.clock() - started_at
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            processor.faults.note(error)
+            self._parsed = None
+
+    def _reply(self, request: HttpRequest) -> list[pb.ProcessingResponse]:
+        """Decide, and answer the message for which the exchange needs the decision."""
+        trace = "" if self._span is None else spans.traceparent_of(self._span)
+        try:
+            decision = self._decide(request)
+            metadata = NOTHING if self._key is None else self._key.metadata
+            replies = self._exchange.resume(decision.result, trace=trace, metadata=metadata)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            self._processor.faults.note(error)
+            decision = Decision(self._after_fault(request))
+            replies = self._exchange.resume(decision.result, trace=trace)
+        self._parsed = None  # The stream lasts as long as the response.
+        self._settle(decision, request, trace)
+        return replies
+
+    def _decide(self, request: HttpRequest) -> Decision:
+        processor, parsed = self._processor, self._parsed
+        if request.late:
+            return Decision(PickResult.none(Reason.STREAMED))
+        if self._duplicate:
+            return Decision(PickResult.refuse(Reason.DUPLICATE, DUPLICATE))
+        if not self._admitted:
+            decision = Decision(PickResult.none(Reason.OVER_LIMIT))
+        elif parsed is None:
+            decision = Decision(PickResult.none(Reason.FAULT))
+        else:
+            started_at = processor.clock()
+            decision = processor.director.pick(request, parsed, explain=self._span is not None)
+            if request.no_body is None:
+                self._seconds += processor.clock() - started_at
+        if request.subset is None and not processor.rules.name_always:
+            return decision
+        result = self._enforced(decision.result, request)
+        if result is decision.result:
+            return decision
+        if result.endpoints[:1] == decision.result.endpoints[:1] and result.endpoints:
+            return msgspec.structs.replace(decision, result=result)
+        return Decision(result)
+
+    def _enforced(self, result: PickResult, request: HttpRequest) -> PickResult:
+        """Return a result that keeps the endpoint-picker protocol."""
+        processor = self._processor
+        self._protocol_failed = True
+        target = Target(request.cluster, _model(request, self._parsed))
+        result = processor.picker_protocol.enforce(result, target, request.subset, processor.rules.fallbacks)
+        self._protocol_failed = False
+        return result
+
+    def _after_fault(self, request: HttpRequest) -> PickResult:
+        """Return what holds after a fault of ours: no pick, unless the gateway needs one all the same."""
+        result = PickResult.none(Reason.FAULT)
+        if self._protocol_failed or (request.subset is None and not self._processor.rules.name_always):
+            return result
+        return self._enforced(result, request)
+
+    def _settle(self, decision: Decision, request: HttpRequest, trace: str = "") -> None:
+        """Apply a decision that is final: the replies are built."""
+        processor, exchange = self._processor, self._exchange
+        try:
+            if decision.request is not None:
+                processor.director.book(decision)
+            # A stream that ends early would look like an idle, fast endpoint; unknown is better than wrong.
+            if decision.result.endpoints and exchange.lasts:
+                self._token = processor.director.started(decision.result.endpoints[0])
+            processor.count(decision, self._seconds, streamed=exchange.streamed)
+            request_id, cluster = request.request_id, request.cluster
+            processor.decisions.note(
+                decision, self._seconds, request_id=request_id, cluster=cluster, trace=trace
+            )
+            span, self._span = self._span, None
+            if span is not None:
+                spans.end(span, decision, self._seconds, request_id)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            processor.faults.note(error)
+
+    def _report(self, address: str, refused: bool) -> None:  # noqa: FBT001 - as the exchange has it
+        """Take over which endpoint served, from a gateway that reports it."""
+        processor, result = self._processor, self._exchange.result
+        try:
+            if address:
+                processor.metrics.served[Served.of(address, result)].inc()
+                processor.on_served(address)
+            if address or refused:
+                processor.director.answered(result, address, refused=refused)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            processor.faults.note(error)
+
+
+def _model(request: HttpRequest, parsed: ParsedBody | None) -> str | None:
+    """Return the request's model; empty: it names none; None: unknown."""
+    prompt = None if parsed is None else parsed.prompt
+    if prompt is None or isinstance(prompt, Unreadable):
+        return model_in_path(request.path) or None
+    return "" if prompt.model is None and prompt.complete else prompt.model
+
+
+class _NoView:
+    """A fleet that is not known."""
+
+    view = None

@@ -1,0 +1,27 @@
+"""The model in a request's path: Triton and Azure name it there, and so do OpenAI's realtime sockets."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+MAX_MODEL_CHARS: Final = 512
+_MODEL: Final = re.compile(r"/(?:deployments|models)/([^/?#]+?)(?:/|:[A-Za-z]+(?:[?#]|$))|[?&]model=([^&#]+)")
+
+
+def model_in_path(path: str) -> str:
+    """Read the model from a path (`/deployments/M/...`, `/models/M/...`, `/models/M:verb`) or `?model=M`.
+
+    Empty when the path names none.
+    """
+    match = _MODEL.search(path)
+    return "" if match is None else unquote(match[1] or match[2])[:MAX_MODEL_CHARS]
+
+
+def model_of(path: str, body_model: str | None) -> str | None:
+    """Return a request's model: of the path's segments, otherwise of its body, otherwise of the query."""
+    match = _MODEL.search(path) if path else None
+    if match is None or (match[1] is None and body_model is not None):
+        return body_model
+    return unquote(match[1] or match[2])[:MAX_MODEL_CHARS]
