@@ -25,12 +25,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ext_proc.pick.considered import comparison
 from prometheus_client import CollectorRegistry
 
 from ext_proc.director.director import Director
 from ext_proc.pick.context import FilterContext
+from ext_proc.pick.explanation import comparison
 from ext_proc.pick.filters import filtered
+from ext_proc.prompt.decode import Prompt
+from ext_proc.protocol.attributes import CLUSTER, HttpRequest
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import parse_settings
 from fleet.store import FleetStore, FleetView

@@ -145,6 +145,7 @@ def _changed(product: bytes, way: str) -> bytes:
 
 
 def engine_listener(address: str) -> dict[str, Any]:
+    """Return a listener that answers as an engine does."""
     host, _, port = address.rpartition(":")
     answer = {"status": 200, "body": {"inline_string": _ANSWER}}
     kind = {"header": {"key": "content-type", "value": "application/json"}}

@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry
 from bench import vllm_engines
 from ext_proc.kv.service import KvEvents
 from ext_proc.kv.view import Freshness
+from ext_proc.prompt.decode import BodyReader, Prompt
 from fleet.names import HEADER_ENDPOINT, HEADER_MATCHED, HEADER_SERVED
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
@@ -134,6 +135,7 @@ class Watcher:
         self._pool = settings.pools[0].name
         self.events = KvEvents(settings, self._store, CollectorRegistry())
         self._view = FleetView(membership(settings))
+        self._bodies = BodyReader()
 
     async def start(self) -> None:
         """Follow the replicas; returns once all is known that they hold."""
@@ -148,8 +150,11 @@ class Watcher:
 
     def foreseen(self, body: bytes) -> dict[str, int]:
         """Return by address how many of a request's tokens are held."""
-        asked = self.events.lookup.ask(self._pool, vllm_engines.MODEL, body, complete=True)
-        return {} if asked is None else self.events.view.held(asked.keys)
+        parsed = self._bodies.read(body, complete=True)
+        if not isinstance(parsed.prompt, Prompt):
+            return {}
+        prompt = self.events.lookup.locate(self._pool, vllm_engines.MODEL, parsed.prompt, parsed.envelope)
+        return {} if prompt is None else self.events.view.held(prompt.keys)
 
 
 async def run_phase(
