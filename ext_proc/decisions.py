@@ -90,9 +90,9 @@ class PickDecisions:
 
 def request_ids(text: str) -> frozenset[str]:
     """Return which requests are meant: that of this `x-request-id`, or whose answer has this id."""
-    found = _ANSWERED.fullmatch(text)
-    meant = {text} if found is None else {text, found["whole"], found["base"]}
-    return frozenset(request_id[:MAX_ID_CHARS] for request_id in meant)
+    match = _ANSWERED.fullmatch(text)
+    ids = {text} if match is None else {text, match["whole"], match["base"]}
+    return frozenset(request_id[:MAX_ID_CHARS] for request_id in ids)
 
 
 def _shown(entry: _Entry) -> dict[str, Any]:

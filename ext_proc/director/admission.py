@@ -28,10 +28,10 @@ _MOST_DIGITS: Final = 6
 
 def priority(settings: AdmissionSettings, headers: Mapping[str, str], tenant: str) -> int:
     """Return a request's priority; what is no whole number counts as not given."""
-    told = headers.get(settings.priority_header, "").strip() if settings.priority_header else ""
-    digits = told.removeprefix("-").removeprefix("+")
+    text = headers.get(settings.priority_header, "").strip() if settings.priority_header else ""
+    digits = text.removeprefix("-").removeprefix("+")
     if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
-        return int(told)
+        return int(text)
     return settings.tenant_priorities.get(tenant, 0)
 
 

@@ -38,7 +38,7 @@ class Restarts:
         self._last: dict[str, tuple[float, bool]] = {}
         """By address: the newest progress, and whether it was unreachable."""
 
-    def step(
+    def update(
         self, addresses: Iterable[str], progress: NDArray[np.float64], reachable: NDArray[np.float64]
     ) -> list[str]:
         """Take one tick's signals, NaN where unknown; return the endpoints that restarted since the last."""
@@ -49,15 +49,15 @@ class Restarts:
             away = was_away if isnan(answers) else answers == 0
             if (was_away and not away) or total < RESTARTED_BELOW * before:
                 restarted.append(address)
-            known = before if isnan(total) else total
-            if (known, away) != (before, was_away):
-                last[address] = (known, away)
+            progress_now = before if isnan(total) else total
+            if (progress_now, away) != (before, was_away):
+                last[address] = (progress_now, away)
         return restarted
 
     def keep(self, addresses: Iterable[str]) -> None:
         """Forget those that are not among these."""
         kept = set(addresses)
-        self._last = {address: entry for address, entry in self._last.items() if address in kept}
+        self._last = {address: state for address, state in self._last.items() if address in kept}
 
     def forget(self, address: str) -> None:
         """Compare an engine no more with what it was."""
@@ -176,7 +176,7 @@ class Pools:
             begin = end
         addresses = view.membership.addresses
         progress, reachable = signals["progress_total"], signals["reachable"]
-        for address in self._restarts.step(addresses, progress, reachable):
+        for address in self._restarts.update(addresses, progress, reachable):
             self._warmth.forget(address)
             self._pool_of[address].forget(address)
             self._index_limits.pop(address, None)
@@ -209,7 +209,7 @@ class Pools:
             self.note_in_flight(address)
 
     def _resize_index(self, addresses: tuple[str, ...], capacities: NDArray[np.float64]) -> None:
-        """Give each endpoint as many blocks as its KV cache holds, as far as that is known."""
+        """Give each endpoint as many blocks as its KV cache holds, as far as that is progress_now."""
         pick, most = self._settings.ext_proc.pick, self._settings.limits.index_blocks_per_endpoint
         blocks = np.clip(capacities * (pick.cost.bytes_per_token / pick.block_bytes), 1, most)
         for address, fitting in zip(addresses, blocks.tolist(), strict=True):

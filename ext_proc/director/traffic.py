@@ -26,20 +26,20 @@ _QUANTILE: Final = 0.99
 class Token:
     """One request in flight; `TrafficCounter.finished` takes it back."""
 
-    __slots__ = ("ended", "seen", "started_at")
+    __slots__ = ("ended", "endpoint", "started_at")
 
-    def __init__(self, seen: _Seen, started_at: float) -> None:
-        self.seen = seen
+    def __init__(self, endpoint: _EndpointTraffic, started_at: float) -> None:
+        self.endpoint = endpoint
         self.started_at = started_at
         self.ended = False
 
     @property
     def address(self) -> str:
         """Where the request went."""
-        return self.seen.address
+        return self.endpoint.address
 
 
-class _Seen:
+class _EndpointTraffic:
     __slots__ = ("_durations", "_ends", "_p99", "address", "finished_total", "open", "started_total")
 
     def __init__(self, address: str) -> None:
@@ -64,10 +64,10 @@ class _Seen:
         """Nearest-rank percentile of the durations that ended at `since` or later."""
         if self._ends is None or self._durations is None:
             return None
-        held = self._p99
+        cached = self._p99
         # As long as nothing has ended since and nothing has left the window, it is what it was.
-        if held is not None and held[0] == self.finished_total and held[1] >= since:
-            return held[2]
+        if cached is not None and cached[0] == self.finished_total and cached[1] >= since:
+            return cached[2]
         inside = self._ends >= since
         count = int(np.count_nonzero(inside))
         p99, oldest = None, np.inf
@@ -85,16 +85,16 @@ class TrafficCounter:
     def __init__(self, clock: Callable[[], float], window_seconds: float) -> None:
         self._clock = clock
         self.window_seconds = window_seconds
-        self._seen: dict[str, _Seen] = {}
+        self._by_address: dict[str, _EndpointTraffic] = {}
 
     def started(self, address: str) -> Token:
         """Count a request towards an endpoint."""
-        seen = self._seen.get(address)
-        if seen is None:
-            seen = self._seen[address] = _Seen(address)
-        seen.started_total += 1
-        token = Token(seen, self._clock())
-        seen.open[token] = None
+        endpoint = self._by_address.get(address)
+        if endpoint is None:
+            endpoint = self._by_address[address] = _EndpointTraffic(address)
+        endpoint.started_total += 1
+        token = Token(endpoint, self._clock())
+        endpoint.open[token] = None
         return token
 
     def finished(self, token: Token) -> None:
@@ -102,20 +102,24 @@ class TrafficCounter:
         if token.ended:
             return
         token.ended = True
-        del token.seen.open[token]
+        del token.endpoint.open[token]
         now = self._clock()
-        token.seen.finish(now, max(0.0, now - token.started_at))
+        token.endpoint.finish(now, max(0.0, now - token.started_at))
 
     def in_flight(self, address: str) -> int:
         """Requests in flight to an endpoint."""
-        seen = self._seen.get(address)
-        return 0 if seen is None else len(seen.open)
+        endpoint = self._by_address.get(address)
+        return 0 if endpoint is None else len(endpoint.open)
 
     def keep(self, members: Collection[str]) -> None:
         """Drop endpoints that have left and have nothing in flight any more."""
-        gone = [address for address, seen in self._seen.items() if not seen.open and address not in members]
+        gone = [
+            address
+            for address, endpoint in self._by_address.items()
+            if not endpoint.open and address not in members
+        ]
         for address in gone:
-            del self._seen[address]
+            del self._by_address[address]
 
     def snapshot(self) -> list[Traffic]:
         """Report every endpoint that was ever used and has not left."""
@@ -123,14 +127,14 @@ class TrafficCounter:
         since = now - self.window_seconds
         return [
             Traffic(
-                address=seen.address,
-                in_flight=len(seen.open),
-                started_total=seen.started_total,
-                finished_total=seen.finished_total,
-                duration_p99_seconds=seen.p99(since),
+                address=endpoint.address,
+                in_flight=len(endpoint.open),
+                started_total=endpoint.started_total,
+                finished_total=endpoint.finished_total,
+                duration_p99_seconds=endpoint.p99(since),
                 oldest_in_flight_seconds=(
-                    max(0.0, now - next(iter(seen.open)).started_at) if seen.open else None
+                    max(0.0, now - next(iter(endpoint.open)).started_at) if endpoint.open else None
                 ),
             )
-            for seen in self._seen.values()
+            for endpoint in self._by_address.values()
         ]

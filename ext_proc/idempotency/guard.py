@@ -123,7 +123,7 @@ class Idempotency:
         if request.content_encoding or attributes.get(CROWDED):
             return None
         client_key = attributes.get(CLIENT_KEY_HEADER, "")
-        found = repeatable(
+        request_key = repeatable(
             # Without headers Envoy's routes have let only POST through.
             attributes.get(METHOD, "POST"),
             request.path,
@@ -133,12 +133,12 @@ class Idempotency:
             tenant=attributes.get(self._tenant_header, "").strip(),
             client_key=client_key,
         )
-        if found is None or (found.streams and not settings.streaming):
+        if request_key is None or (request_key.streams and not settings.streaming):
             return None
         self._metrics.keys.inc()
-        retries = self._retries_of(request.cluster)[found.streams]
-        metadata = {METADATA_IDEMPOTENCY: found.key, **retries}
-        return RequestKey(found.key, found.streams, metadata, bool(client_key))
+        retries = self._retries_of(request.cluster)[request_key.streams]
+        metadata = {METADATA_IDEMPOTENCY: request_key.key, **retries}
+        return RequestKey(request_key.key, request_key.streams, metadata, bool(client_key))
 
     def begin(self, key: RequestKey) -> Claim | None:
         """Return the claim of a request that begins; None: it is a duplicate, and refused with `DUPLICATE`.

@@ -39,53 +39,53 @@ class Adapters:
     def __init__(self, size: int, window_seconds: float) -> None:
         self._size = size
         self._window_seconds = window_seconds
-        self._held: OrderedDict[str, _Adapter] = OrderedDict()
+        self._by_name: OrderedDict[str, _Adapter] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._by_name)
 
     def carried_to(self, sources: Sequence[int | None]) -> Adapters:
         """Return the same for other endpoints; `sources` names each one's row here, None for new ones."""
         moved = Adapters(len(sources), self._window_seconds)
-        for name, held in self._held.items():
-            moved._held[name] = entry = _Adapter(len(sources), self._window_seconds)
-            entry.demand, entry.earlier = held.demand, held.earlier
+        for name, before in self._by_name.items():
+            moved._by_name[name] = entry = _Adapter(len(sources), self._window_seconds)
+            entry.demand, entry.earlier = before.demand, before.earlier
             for row, source in enumerate(sources):
                 if source is not None:
-                    entry.sent_at[row] = held.sent_at[source]
+                    entry.sent_at[row] = before.sent_at[source]
         return moved
 
     def note(self, adapter: str, row: int, now: float, total: float = 0.0) -> None:
         """Note that a request for an adapter goes to an endpoint; `total` are all requests, this included."""
-        held = self._held.get(adapter)
-        if held is None:
-            held = self._held[adapter] = _Adapter(self._size, self._window_seconds)
-            if len(self._held) > MOST:
-                self._held.popitem(last=False)
+        entry = self._by_name.get(adapter)
+        if entry is None:
+            entry = self._by_name[adapter] = _Adapter(self._size, self._window_seconds)
+            if len(self._by_name) > MOST:
+                self._by_name.popitem(last=False)
         else:
-            self._held.move_to_end(adapter)
-        held.sent_at[row] = now
-        held.earlier.raise_to(total - 1.0 - LOOK_BACK * self._size * held.demand.at(now), now)
-        held.demand.add(now)
+            self._by_name.move_to_end(adapter)
+        entry.sent_at[row] = now
+        entry.earlier.raise_to(total - 1.0 - LOOK_BACK * self._size * entry.demand.at(now), now)
+        entry.demand.add(now)
 
     def forget(self, row: int) -> None:
         """Take an endpoint to have none."""
-        for held in self._held.values():
-            held.sent_at[row] = -np.inf
+        for entry in self._by_name.values():
+            entry.sent_at[row] = -np.inf
 
     def missing(self, adapter: str, since: float) -> NDArray[np.bool_] | None:
         """Return which endpoints got nothing for an adapter since then; None when that holds for all."""
-        held = self._held.get(adapter)
-        if held is None:
+        entry = self._by_name.get(adapter)
+        if entry is None:
             return None
-        lacks: NDArray[np.bool_] = held.sent_at < since
+        lacks: NDArray[np.bool_] = entry.sent_at < since
         return None if lacks.all() else lacks
 
-    def uses(self, adapter: str, total: float, held_share: float, endpoints: int, now: float) -> float:
+    def uses(self, adapter: str, total: float, holders_share: float, endpoints: int, now: float) -> float:
         """Return how many later requests would share the price of loading it once more, see `demand`."""
-        held = self._held.get(adapter)
-        if held is None:
+        entry = self._by_name.get(adapter)
+        if entry is None:
             return 0.0
-        since = total - held.earlier.at(now)
+        since = total - entry.earlier.at(now)
         # Less than a request an endpoint tells nothing, as with prefixes.
-        return 0.0 if since < endpoints else uses(held.demand.at(now), since, held_share, endpoints)
+        return 0.0 if since < endpoints else uses(entry.demand.at(now), since, holders_share, endpoints)

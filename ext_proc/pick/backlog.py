@@ -26,7 +26,7 @@ MOST_ELSEWHERE: Final = 63 / 64
 """As with the most workers that there can be."""
 RECENT_SHARE: Final = 0.05
 """Weight of the newest pick in the running mean of cold prefill."""
-GIVEN_SECONDS: Final = 10.0
+RECENT_SECONDS: Final = 10.0
 """Time constant with which it is forgotten who got how many requests."""
 MOST_TRIALS_LEFT: Final = 2.0
 """Trials that may be caught up with."""
@@ -48,11 +48,11 @@ class Backlog:
         self.mean_cold_seconds: float | None = None
         """Running mean over recent picks; None before the first."""
         self.prefill = Prefill(len(addresses))
-        self.given: NDArray[np.float64] = np.zeros(len(addresses))
+        self.recent_requests: NDArray[np.float64] = np.zeros(len(addresses))
         """Requests that each got lately: what ties are shared out by."""
-        self.placed: NDArray[np.float64] = np.zeros(len(addresses))
+        self.new_prefixes: NDArray[np.float64] = np.zeros(len(addresses))
         """Shares of the prompts of these requests that were not held there, summed up: new prefixes."""
-        self._given_at = -np.inf
+        self._faded_at = -np.inf
         self._beyond: NDArray[np.float64] = np.zeros(len(addresses))
         self._ours = self._theirs = 0.0
         self._others_at = -np.inf
@@ -72,44 +72,46 @@ class Backlog:
         moved.prefill.moved_from(self.prefill, sources)
         moved._others_at = self._others_at
         moved._ours, moved._theirs = self._ours, self._theirs
-        moved._given_at = self._given_at
+        moved._faded_at = self._faded_at
         # Who is new owes nothing: it is not to catch up with what the others got before it was there.
-        moved.given[:] = self.given.mean() if self.given.size else 0.0
-        moved.placed[:] = self.placed.mean() if self.given.size else 0.0
+        moved.recent_requests[:] = self.recent_requests.mean() if self.recent_requests.size else 0.0
+        moved.new_prefixes[:] = self.new_prefixes.mean() if self.recent_requests.size else 0.0
         for position, (address, source) in enumerate(zip(addresses, sources, strict=True)):
             moved.in_flight[position] = count = in_flight(address)
             if source is not None:
                 moved.tried_at[position] = self.tried_at[source]
                 moved._beyond[position] = self._beyond[source]
-                moved.given[position] = self.given[source]
-                moved.placed[position] = self.placed[source]
+                moved.recent_requests[position] = self.recent_requests[source]
+                moved.new_prefixes[position] = self.new_prefixes[source]
                 if count:
                     moved.free_at[position] = self.free_at[source]
         return moved
 
-    def learn_others(self, told: NDArray[np.float64], elsewhere: NDArray[np.float64], now: float) -> None:
-        """Learn what others send: from other workers' requests in flight, and what engines tell beyond.
+    def learn_others(
+        self, in_engine: NDArray[np.float64], elsewhere: NDArray[np.float64], now: float
+    ) -> None:
+        """Learn what others send: other workers' requests in flight, and what engines hold beyond those.
 
-        `told` is running plus waiting in the engine, `elsewhere` what other workers have in flight. Unknown
-        is none. Both are averaged, because neither is of the same moment as our own counts.
+        `in_engine` is running plus waiting in the engine, `elsewhere` what other workers have in flight.
+        Unknown counts as none. Both are averaged, because neither is of the same moment as our own counts.
         """
         kept = exp(-max(0.0, now - self._others_at) / OTHERS_SECONDS)
         self._others_at = now
-        beyond = np.nan_to_num(told - elsewhere - self.in_flight)
+        beyond = np.nan_to_num(in_engine - elsewhere - self.in_flight)
         self._beyond = beyond + (self._beyond - beyond) * kept
         ours, others = float(self.in_flight.sum()), float(elsewhere.sum())
         self._ours = ours + (self._ours - ours) * kept
         self._theirs = others + (self._theirs - others) * kept
 
-    def forget_given(self, now: float) -> None:
-        """Let what was given fade: once a tick."""
-        kept = exp(-max(0.0, now - self._given_at) / GIVEN_SECONDS)
-        self.given *= kept
-        self.placed *= kept
-        self._given_at = now
+    def fade(self, now: float) -> None:
+        """Let what was recent_requests fade: once a tick."""
+        kept = exp(-max(0.0, now - self._faded_at) / RECENT_SECONDS)
+        self.recent_requests *= kept
+        self.new_prefixes *= kept
+        self._faded_at = now
 
     @property
-    def unseen(self) -> NDArray[np.float64]:
+    def others_in_engine(self) -> NDArray[np.float64]:
         """Requests in the engines that no worker has sent, beyond `UNCERTAIN`, never below 0."""
         result: NDArray[np.float64] = np.maximum(self._beyond - UNCERTAIN, 0.0)
         return result
@@ -125,8 +127,8 @@ class Backlog:
     ) -> None:
         """Note a pick; `cold_bytes` of its text and `cold_share` of its blocks are not held there."""
         position = self._position[address]
-        self.given[position] += 1.0
-        self.placed[position] += cold_share
+        self.recent_requests[position] += 1.0
+        self.new_prefixes[position] += cold_share
         self.prefill.note(position, cold_bytes)
         self.free_at[position] = max(now, float(self.free_at[position])) + cold_seconds
         mean = self.mean_cold_seconds

@@ -181,7 +181,7 @@ class Candidates:
     in_flight_elsewhere: NDArray[np.float64]
     domains: tuple[int, ...]
     """As in `PoolShape`."""
-    distrusted: NDArray[np.intp]
+    untrusted: NDArray[np.intp]
     """Rows in the pool of those that are left out because they are not trusted: they are only tried."""
     trials: tuple[tuple[int, str], ...] = ()
     """Row in the pool and address of those whose trust is not whole, those that are left out for it first:
@@ -196,13 +196,13 @@ class Candidates:
         shape: PoolShape,
         columns: LoadColumns,
         chosen: NDArray[np.intp],
-        distrusted: NDArray[np.intp],
+        untrusted: NDArray[np.intp],
         spare: NDArray[np.intp],
-        doubted: NDArray[np.intp],
+        in_doubt: NDArray[np.intp],
     ) -> Candidates:
         """Take the chosen rows of a pool, at least one.
 
-        `distrusted` and `spare` are left out of them, `doubted` are among them.
+        `untrusted` and `spare` are left out of them, `in_doubt` are among them.
         """
         whole = chosen.size == len(shape.addresses)
         rows = slice(None) if whole else chosen
@@ -217,9 +217,9 @@ class Candidates:
             signals=columns.signals,
             in_flight_elsewhere=columns.in_flight_elsewhere[rows],
             domains=tuple(shape.domains[position] for position in positions) if shape.domains else (),
-            distrusted=distrusted,
-            trials=tuple((row, shape.addresses[row]) for row in (*distrusted.tolist(), *doubted.tolist())),
-            spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, distrusted)),
+            untrusted=untrusted,
+            trials=tuple((row, shape.addresses[row]) for row in (*untrusted.tolist(), *in_doubt.tolist())),
+            spares=(*_by_weight(shape, columns, spare), *_by_weight(shape, columns, untrusted)),
         )
 
     def signal(self, name: str) -> NDArray[np.float64]:

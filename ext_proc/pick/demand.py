@@ -62,9 +62,9 @@ class Demand:
         return self._count * exp(-max(0.0, now - self._at) / self.window_seconds)
 
 
-def uses(count: float, total: float, held_share: float, endpoints: int) -> float:
+def uses(count: float, total: float, holders_share: float, endpoints: int) -> float:
     """Return `uses_b` of the module's formula for one thing that can be held."""
-    return min(max(0.0, count - total * held_share), total / endpoints)
+    return min(max(0.0, count - total * holders_share), total / endpoints)
 
 
 def prices(

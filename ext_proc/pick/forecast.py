@@ -58,11 +58,11 @@ class Forecaster:
         self.seconds_per_byte: NDArray[np.float64] = 1.0 / (rates * cost.bytes_per_token)
         self._seconds_per_block = self.seconds_per_byte * self._block_bytes
         depth = fill_unknown(candidates.signal("queue_depth"), 0.0)
-        others = candidates.in_flight_elsewhere + backlog.unseen[rows]
+        others = candidates.in_flight_elsewhere + backlog.others_in_engine[rows]
         self._least_in_flight: NDArray[np.float64] | None = None
-        if context.paces is not None and (held := context.paces.held[rows]).any():
-            self._least_in_flight = held
-            depth, others = _as_peers(depth, held > 0), _as_peers(others, held > 0)
+        if context.paces is not None and (least := context.paces.least_in_flight[rows]).any():
+            self._least_in_flight = least
+            depth, others = _as_peers(depth, least > 0), _as_peers(others, least > 0)
         self._depth = depth if depth.any() else None
         self._load_of_others = others * cost.in_flight_seconds if others.any() else None
         self._shares = candidates.shares()

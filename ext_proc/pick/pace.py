@@ -45,7 +45,7 @@ class Judgement(NamedTuple):
 
     slow_seconds: NDArray[np.float64]
     """How much longer than usual a request takes there, as far as the endpoint is slow."""
-    held: NDArray[np.float64]
+    least_in_flight: NDArray[np.float64]
     """Requests that it would have in flight if it took as long as usual; 0 where its speed is plausible."""
 
 
@@ -70,8 +70,8 @@ class Pace:
     def note(self, position: int, before: int, count: int, now: float) -> None:
         """Note that the requests in flight went from `before` to `count` at `now`; fewer means finished."""
         faded = exp(-max(0.0, now - self._settled_at[position]) / self.memory_seconds)
-        held = self._exposure[position] * faded
-        self._exposure[position] = held + before * self.memory_seconds * (1.0 - faded)
+        exposure = self._exposure[position] * faded
+        self._exposure[position] = exposure + before * self.memory_seconds * (1.0 - faded)
         self._finished[position] = self._finished[position] * faded + max(0, before - count)
         self._settled_at[position] = now
 
@@ -86,14 +86,14 @@ class Pace:
         faded = np.exp(-np.maximum(now - np.array(self._settled_at), 0.0) / self.memory_seconds)
         exposure = np.array(self._exposure) * faded + in_flight * self.memory_seconds * (1.0 - faded)
         finished = np.array(self._finished) * faded
-        known = (finished >= _KNOWN_FROM) & (exposure > 0.0)
-        if not known.any():
+        measured = (finished >= _KNOWN_FROM) & (exposure > 0.0)
+        if not measured.any():
             return None
-        usual = lower_median(finished[known] / exposure[known])
+        usual = lower_median(finished[measured] / exposure[measured])
         slowness = (usual * exposure + PRIOR) / (finished + PRIOR)
         too_fast = (finished >= PRIOR) & (finished > PLAUSIBLE * usual * exposure)
-        held = np.where(too_fast, finished / (self.memory_seconds * usual), 0.0)
+        least = np.where(too_fast, finished / (self.memory_seconds * usual), 0.0)
         self.memory_seconds = min(
             max(_MEMORY_PER_DURATION / usual, LEAST_MEMORY_SECONDS), MOST_MEMORY_SECONDS
         )
-        return Judgement(np.clip((slowness - from_ratio) / usual, 0.0, most_seconds), held)
+        return Judgement(np.clip((slowness - from_ratio) / usual, 0.0, most_seconds), least)

@@ -67,11 +67,11 @@ class PoolState:
         self._columns, self._settings, self._shared = columns, settings, shared
         backlog, cost = self.backlog, settings.cost
         self._quota.follow(columns.overridden, columns.weights)
-        backlog.forget_given(now)
+        backlog.fade(now)
         rates, prefilling = columns.signal("prefill_tokens_per_second"), columns.signal("prefilling_mean")
         backlog.prefill.learn(rates, prefilling, now)
-        told = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
-        backlog.learn_others(told, columns.in_flight_elsewhere, now)
+        in_engine = columns.signal("running") + np.nan_to_num(columns.signal("queue_depth"))
+        backlog.learn_others(in_engine, columns.in_flight_elsewhere, now)
         self._paces = backlog.pace.judge(backlog.in_flight, now, cost.slow_from_ratio, cost.slow_most_seconds)
         self._profiles.clear()
 

@@ -88,15 +88,17 @@ class Prefill:
         tokens, seconds, requests, nbytes = self._sums[:, rows]
         if not tokens.any():
             return np.full(tokens.size, default)
-        known = tokens > 0
-        told = np.log(np.where(known, tokens, default) / np.where(known, seconds, 1.0))
+        measured = tokens > 0
+        logs = np.log(np.where(measured, tokens, default) / np.where(measured, seconds, 1.0))
         # Where nothing of ours went, the others' prompts say how long they are.
         usual = self._sums[3, rows].sum() / max(requests.sum(), 1.0)
         mean = (nbytes + usual) / (requests + 1.0) / bytes_per_token
-        fixed = FIXED_SECONDS * exp(float(told[known].max())) / np.maximum(mean, 1.0)
+        fixed = FIXED_SECONDS * exp(float(logs[measured].max())) / np.maximum(mean, 1.0)
         variance = NOISE**2 * (1.0 + EVIDENT_TOKENS / np.maximum(tokens, 1.0)) + fixed**2
-        pool = _median(np.append(told[known], log(default)), np.append(1.0 / variance[known], 1.0 / PRIOR))
-        apart = np.where(known, told - pool, 0.0)
+        pool = _median(
+            np.append(logs[measured], log(default)), np.append(1.0 / variance[measured], 1.0 / PRIOR)
+        )
+        apart = np.where(measured, logs - pool, 0.0)
         kept = np.maximum(0.0, 1.0 - variance / np.maximum(apart**2, 1e-12))
         result: NDArray[np.float64] = np.exp(pool + apart * kept)
         return result

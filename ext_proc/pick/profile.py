@@ -218,5 +218,5 @@ def _trial_price(request: PickRequest) -> float:
 
 def _trials_share(candidates: Candidates) -> float:
     """Return the share of picks that may be trials."""
-    endpoints = len(candidates.addresses) + candidates.distrusted.size
+    endpoints = len(candidates.addresses) + candidates.untrusted.size
     return min(MOST_TRIALS_SHARE, 0.5 * len(candidates.trials) / endpoints)

@@ -6,10 +6,10 @@ that could have been picked with its share of their weights, and debits the one 
 
     credit += weight / sum of weights  [- 1 if picked]
 
-Below half a request of credit an endpoint is closed: others go first, whoever is warm. What it is owed beyond
-makes it cheaper by `OWED_SECONDS` a request, so that those requests come that lose least by it. So its share
-of the picks is its share of the weights, over some tens of requests, at any rate. Both credit and debt
-have a bound: an endpoint that served while others were away is not left out for long.
+Below half a request of credit an endpoint is closed: others go first, whichever is warm. Credit beyond that
+makes it cheaper by `CREDIT_SECONDS` a request, so that requests come that lose least by it. So its share of
+the picks is its share of the weights, over some tens of requests, at any rate. Both credit and debt have a
+bound: an endpoint that served while others were away is not left out for long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEAST_CREDIT: Final = 0.5
 MOST_CREDIT: Final = 32.0
 """Requests of credit, and of debt."""
-OWED_SECONDS: Final = 0.1
+CREDIT_SECONDS: Final = 0.1
 
 
 class Quota:
@@ -53,8 +53,8 @@ class Quota:
         Another weight begins without credit.
         """
         weights = np.where(weights > 0, weights, np.nan)
-        known = weights[~np.isnan(weights)]
-        weights = np.where(np.isnan(weights), known.mean() if known.size else 1.0, weights)
+        valid = weights[~np.isnan(weights)]
+        weights = np.where(np.isnan(weights), valid.mean() if valid.size else 1.0, weights)
         stays = overridden & self._overridden & (weights == self._weights)
         self._credit = np.where(stays, self._credit, 0.0)
         self._overridden, self._weights = overridden, weights
@@ -64,7 +64,7 @@ class Quota:
         """Note a pick of a row among these."""
         if not self.active:
             return
-        rows, tried, weights = candidates.rows, candidates.distrusted, self._weights
+        rows, tried, weights = candidates.rows, candidates.untrusted, self._weights
         total = weights[rows].sum()
         self._credit[rows] += weights[rows] / total
         # Of those that are only tried the others' shares know nothing.
@@ -78,7 +78,7 @@ class Quota:
         return result
 
     def seconds(self, rows: NDArray[np.intp] | slice) -> NDArray[np.float64]:
-        """Return what each row costs less for what it is owed, 0 or below."""
-        owed = np.maximum(self._credit[rows] - LEAST_CREDIT, 0.0)
-        result: NDArray[np.float64] = np.where(self._overridden[rows], -OWED_SECONDS * owed, 0.0)
+        """Return what each row costs less for its credit, 0 or below."""
+        credit = np.maximum(self._credit[rows] - LEAST_CREDIT, 0.0)
+        result: NDArray[np.float64] = np.where(self._overridden[rows], -CREDIT_SECONDS * credit, 0.0)
         return result

@@ -123,8 +123,8 @@ def budget_of(sent: base_pb2.HeaderMap) -> HeaderBudget:
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
         return HeaderBudget(count, size)
-    told = {entry.key for entry in headers} - _KEPT_IF_CROWDED
-    return HeaderBudget(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in told))
+    sent_names = {entry.key for entry in headers} - _KEPT_IF_CROWDED
+    return HeaderBudget(count, size, tuple(name for name in REMOVED_REQUEST_HEADERS if name in sent_names))
 
 
 def headers_reply(

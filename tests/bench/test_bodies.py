@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from bench.body_fuzz import play, play_batch
 from bench.body_maker import make
 from ext_proc.pick import Reason
 from ext_proc.prompt.decode import BodyReader, Prompt
+
+if TYPE_CHECKING:
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 SAVED = [(1, 152), (1, 2065), (1, 559), (1, 1256), (1, 1871), (1, 3367), (1, 5253), (1, 184110), (1, 903023)]
 """Seed and number of bodies that have broken a rule once."""
@@ -38,23 +42,22 @@ def test_a_reader_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: object, **__: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(body_fuzz, "read", raises)
+    monkeypatch.setattr(body_fuzz.RequestReader, "read", raises)
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert broken
     assert all("RecursionError" in entry["error"] for entry in broken)
 
 
 def test_a_reply_of_a_wrong_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    exchange = body_fuzz.Exchange
-    monkeypatch.setattr(exchange, "on_message", lambda *_: [])
+    monkeypatch.setattr(body_fuzz.Exchange, "receive", lambda *_: [])
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert len(broken) == 20
 
 
 def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = body_fuzz.Exchange.on_message
+    real = body_fuzz.Driven.answer
 
-    def shorter(self: body_fuzz.Exchange, message: object) -> list[object]:
+    def shorter(self: body_fuzz.Driven, message: pb.ProcessingRequest) -> list[object]:
         changed = []
         for reply in real(self, message):
             # A copy: replies that say nothing are one object for all.
@@ -64,7 +67,7 @@ def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -
             changed.append(copied)
         return changed
 
-    monkeypatch.setattr(body_fuzz.Exchange, "on_message", shorter)
+    monkeypatch.setattr(body_fuzz.Driven, "answer", shorter)
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert len(broken) > 15
 

@@ -65,7 +65,7 @@ def noted(stage: Stage) -> dict[str, float]:
         "in flight": stage.in_flight(),
         "blocks": sum(world.director.warmth.held(address) for address in world.director.pools.addresses),
         "asked for": pool.demand("m").at(world.clock.now),
-        "given": float(pool.backlog.given.sum()),
+        "given": float(pool.backlog.recent_requests.sum()),
         "cold work": pool.backlog.mean_cold_seconds or 0.0,
         "sessions": len(world.director.sessions),
         "trials": float(np.isfinite(pool.backlog.tried_at).sum())

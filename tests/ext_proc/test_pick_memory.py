@@ -60,7 +60,7 @@ def ticks(*progress: float, reachable: tuple[float, ...] = ()) -> list[bool]:
     restarts = Restarts()
     there = reachable or (1.0,) * len(progress)
     return [
-        bool(restarts.step(["a:1"], np.array([total]), np.array([answers])))
+        bool(restarts.update(["a:1"], np.array([total]), np.array([answers])))
         for total, answers in zip(progress, there, strict=True)
     ]
 
@@ -94,9 +94,9 @@ def test_an_engine_that_refused_connections_and_answers_again_has_restarted() ->
 
 def test_an_endpoint_that_left_is_not_compared_with_what_it_was() -> None:
     restarts = Restarts()
-    restarts.step(["a:1"], np.array([1000.0]), np.array([1.0]))
+    restarts.update(["a:1"], np.array([1000.0]), np.array([1.0]))
     restarts.keep(["b:1"])
-    assert restarts.step(["a:1"], np.array([5.0]), np.array([1.0])) == []
+    assert restarts.update(["a:1"], np.array([5.0]), np.array([1.0])) == []
 
 
 # Admission.

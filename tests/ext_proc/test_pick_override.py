@@ -12,7 +12,7 @@ import pytest
 
 from ext_proc.pick import LoadColumns, Reason
 from ext_proc.pick.candidates import Candidates, PoolShape
-from ext_proc.pick.quota import MOST_CREDIT, OWED_SECONDS, Quota
+from ext_proc.pick.quota import CREDIT_SECONDS, MOST_CREDIT, Quota
 from fleet.signals import SignalTable
 from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
@@ -189,7 +189,7 @@ def test_what_is_owed_is_bounded_and_makes_it_cheaper() -> None:
     assert made.closed(rows.rows).tolist() == [True, False]
     for _ in range(1000):
         made.note(rows, 1)
-    assert made.seconds(rows.rows).tolist() == [-OWED_SECONDS * (MOST_CREDIT - 0.5), 0.0]
+    assert made.seconds(rows.rows).tolist() == [-CREDIT_SECONDS * (MOST_CREDIT - 0.5), 0.0]
     assert not made.closed(rows.rows).any()
 
 
@@ -220,4 +220,4 @@ def test_weights_that_are_not_known_count_as_their_peers() -> None:
     made = quota(float("nan"), 500.0, 0.0)
     for _ in range(3):
         made.note(candidates(3), 1)
-    assert made.seconds(slice(None))[0] == pytest.approx(-OWED_SECONDS * 0.5)
+    assert made.seconds(slice(None))[0] == pytest.approx(-CREDIT_SECONDS * 0.5)

@@ -41,7 +41,7 @@ class Engines:
     def held(self) -> list[float]:
         judgement = self.pace.judge(self.in_flight, self.now, 2.0, 1.0)
         assert judgement is not None
-        return judgement.held.tolist()
+        return judgement.least_in_flight.tolist()
 
 
 def test_equal_engines_are_not_slow() -> None:

@@ -187,7 +187,10 @@ def test_a_session_does_not_follow_a_refusal() -> None:
     moved = ask(made, "a question", headers=headers)
     assert moved.endpoints[0] != home
     refuse(made, moved)
-    assert made.director.sessions.endpoint(next(iter(made.director.sessions._held)), made.clock.now) == home
+    assert (
+        made.director.sessions.endpoint(next(iter(made.director.sessions._by_session)), made.clock.now)
+        == home
+    )
 
 
 def test_a_first_turn_that_is_refused_leaves_no_session() -> None:
@@ -277,9 +280,9 @@ def test_of_equal_prompts_the_refused_one_loses_its_session() -> None:
     first = ask(made, LONG, headers={"x-session-id": "first"})
     second = ask(made, LONG, headers={"x-session-id": "second"})
     assert first.endpoints[0] == second.endpoints[0]
-    named = list(made.director.sessions._held)
+    named = list(made.director.sessions._by_session)
     refuse(made, second)
-    assert list(made.director.sessions._held) == named[:1]
+    assert list(made.director.sessions._by_session) == named[:1]
     assert made.director.warmth.held(first.endpoints[0]), "the first one has been computed"
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ext_proc.pick import Backlog, LoadColumns, PickRequest, PoolState
-from ext_proc.pick.backlog import GIVEN_SECONDS
+from ext_proc.pick.backlog import RECENT_SECONDS
 from fleet.endpoint import Endpoint, Pool
 from fleet.settings.picks import PickSettings
 from testing.signals import Load, Signal, table_of
@@ -91,13 +91,13 @@ def test_a_new_prefix_is_still_placed_by_its_hash_whoever_got_the_fewest() -> No
 
 def test_what_was_given_fades_and_who_is_new_has_nothing_to_catch_up_with() -> None:
     backlog = Backlog(("a:1", "b:1"))
-    backlog.forget_given(NOW)
+    backlog.fade(NOW)
     for _ in range(8):
         backlog.add("a:1", 0.0, NOW)
     moved = backlog.carried_to(("a:1", "b:1", "c:1"), lambda _: 0)
-    assert moved.given.tolist() == [8, 0, 4]
-    moved.forget_given(NOW + GIVEN_SECONDS)
-    assert moved.given.tolist() == pytest.approx([8 / np.e, 0, 4 / np.e])
+    assert moved.recent_requests.tolist() == [8, 0, 4]
+    moved.fade(NOW + RECENT_SECONDS)
+    assert moved.recent_requests.tolist() == pytest.approx([8 / np.e, 0, 4 / np.e])
 
 
 def test_where_all_have_refused_a_request_or_had_their_share_load_decides_as_ever() -> None:

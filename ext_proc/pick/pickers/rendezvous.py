@@ -53,23 +53,23 @@ def first(scored: ScoredCandidates, context: TickContext, count: int) -> list[in
     request, forecast, cost = scored
     blocks, candidates, backlog = request.blocks, context.candidates, context.backlog
     best = int(cost.argmin())
-    lowest, held = cost.item(best), forecast.matched.item(best)
-    places_alone = bool(blocks) and not held and not backlog.elsewhere_share
+    lowest, matched = cost.item(best), forecast.matched.item(best)
+    places_alone = bool(blocks) and not matched and not backlog.elsewhere_share
     cold_slack = (COLD_SLACK + APART_SLACK * context.apart_share) * forecast.priced.item(best)
     noise = (PLACING_REQUESTS if places_alone else NOISE_REQUESTS) * context.request_seconds
     near = (cost <= lowest + max(TIE_SHARE * abs(lowest), cold_slack, noise)).nonzero()[0]
     if near.size > 1:
-        near = near[forecast.matched[near] >= held]
+        near = near[forecast.matched[near] >= matched]
     order: list[int]
     if near.size > 1:
         weights = candidates.weights[near]
-        drawn = scores(request.next_hash(held), candidates.hashes[near], weights)
-        if held >= len(blocks):
-            drawn = backlog.given[candidates.rows][near] / weights + CHANCE * drawn
+        drawn = scores(request.next_hash(matched), candidates.hashes[near], weights)
+        if matched >= len(blocks):
+            drawn = backlog.recent_requests[candidates.rows][near] / weights + CHANCE * drawn
         elif places_alone:
-            placed = backlog.placed[candidates.rows][near]
+            new = backlog.new_prefixes[candidates.rows][near]
             # Behind all the others, and among themselves as they were drawn.
-            drawn[placed > placed.sum() / weights.sum() * weights] += drawn.max()
+            drawn[new > new.sum() / weights.sum() * weights] += drawn.max()
         order = near[smallest(drawn, count)].tolist()
     else:
         order = [best]
