@@ -34,6 +34,7 @@ from ext_proc.protocol.exchange import Exchange, NeedsPick
 from ext_proc.protocol.reply import NOTHING
 from ext_proc.server_metrics import Faults, Metrics, Served
 from ext_proc.spans import PickSpans
+from fleet.names import METADATA_TRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,17 +265,18 @@ class RequestStream:
 
     def _reply(self, request: HttpRequest) -> list[pb.ProcessingResponse]:
         """Decide, and answer the message for which the exchange needs the decision."""
-        trace = "" if self._span is None else spans.traceparent_of(self._span)
+        metadata = NOTHING if self._key is None else self._key.metadata
+        if self._span is not None:
+            metadata = {**metadata, METADATA_TRACE: spans.traceparent_of(self._span)}
         try:
             decision = self._decide(request)
-            metadata = NOTHING if self._key is None else self._key.metadata
-            replies = self._exchange.resume(decision.result, trace=trace, metadata=metadata)
+            replies = self._exchange.resume(decision.result, metadata)
         except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
             self._processor.faults.note(error)
             decision = Decision(self._after_fault(request))
-            replies = self._exchange.resume(decision.result, trace=trace)
+            replies = self._exchange.resume(decision.result, metadata)
         self._parsed = None  # The stream lasts as long as the response.
-        self._settle(decision, request, trace)
+        self._settle(decision, request, metadata.get(METADATA_TRACE, ""))
         return replies
 
     def _decide(self, request: HttpRequest) -> Decision:

@@ -19,7 +19,7 @@ from ext_proc.director.traffic import Token, TrafficCounter
 from ext_proc.pick import Decision, PickRequest, PickResult, Reason
 from ext_proc.pick.cost_terms.leading import LEADING_BYTES
 from ext_proc.pick.demand import LOOK_BACK
-from ext_proc.pick.pool import WINDOW_SECONDS
+from ext_proc.pick.request import WINDOW_SECONDS, RecentCounts
 from ext_proc.pick.subset import subset
 from ext_proc.prefix.leading import leading_key, leading_mark
 from ext_proc.prefix.warmth import Warmth
@@ -28,7 +28,7 @@ from ext_proc.prompt.unreadable import Unreadable
 from fleet.store import Missed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from prometheus_client import CollectorRegistry
@@ -40,29 +40,6 @@ if TYPE_CHECKING:
     from ext_proc.protocol.attributes import HttpRequest
     from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.settings import Settings
-
-
-class RecentCounts:
-    """How often prefixes were requested lately, for one request: `ext_proc.pick.request.PrefixCounts`."""
-
-    __slots__ = ("_now", "_warmth")
-
-    def __init__(self, warmth: Warmth, now: float) -> None:
-        self._warmth = warmth
-        self._now = now
-
-    def at(self, blocks: Sequence[int], depth: int, total: float) -> tuple[float, float]:
-        """Return how many requests shared the run up to the block at `depth`, and out of how many."""
-        rate, among = self._warmth.compared_at(blocks, depth, self._now, total)
-        return rate * WINDOW_SECONDS, among
-
-    def runs(
-        self, blocks: Sequence[int], also: Collection[int], total: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return both for each block."""
-        rates, totals = self._warmth.compared(blocks, self._now, also, total)
-        rates *= WINDOW_SECONDS
-        return rates, totals
 
 
 class Director:

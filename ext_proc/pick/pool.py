@@ -14,6 +14,7 @@ from ext_proc.pick.demand import Demand
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.profile import SchedulerProfile
 from ext_proc.pick.quota import Quota
+from ext_proc.pick.request import WINDOW_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from fleet.endpoint import Pool
     from fleet.settings.picks import PickSettings
 
-WINDOW_SECONDS: Final = 30.0
-"""Over which it is counted what is asked for."""
 PUT_OFF: Final = 2
 """Intervals more until an endpoint is tried that has refused: engines' 4xx are not tried again elsewhere."""
 _MOST_PROFILES: Final = 64

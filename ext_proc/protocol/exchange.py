@@ -208,12 +208,12 @@ class Exchange:
         return NeedsPick(self._request(Step.BY_PART))
 
     def resume(
-        self, result: PickResult, *, trace: str = "", metadata: Mapping[str, str] = NOTHING
+        self, result: PickResult, metadata: Mapping[str, str] = NOTHING
     ) -> list[pb.ProcessingResponse]:
         """Answer the message that needs a result; once Envoy has one, `result` changes nothing.
 
-        It also answers the message in which `receive` failed. `trace` is the traceparent of the pick's span,
-        `metadata` what else Envoy gets, by key of our namespace.
+        It also answers the message in which `receive` failed. `metadata` is what else Envoy gets, by key of
+        our namespace.
         """
         if self.state is State.OBSERVING or not self._kind.startswith("request_"):
             return [] if self._message is None else self._answer_response(self._message)
@@ -222,7 +222,7 @@ class Exchange:
         if result.refusal is not None:
             replies = [refusal_reply(result.refusal)]
         else:
-            replies = self._answer(result, trace=trace, metadata=metadata)
+            replies = self._answer(result, metadata)
         # They are all built, and nothing can fail any more.
         self.result = result
         self.state = State.PICKED if result.refusal is None else State.REFUSED
@@ -290,17 +290,17 @@ class Exchange:
         return b"" if self._message is None else self._message.request_body.body
 
     def _answer(
-        self, result: PickResult | None, *, trace: str = "", metadata: Mapping[str, str] = NOTHING
+        self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING
     ) -> list[pb.ProcessingResponse]:
         """Answer a message of the request, with a result that Envoy is to get, if there is one."""
         if self.state is State.REFUSED:
             return []
         if self._kind == "request_headers":
-            return [self._headers_reply(result, trace=trace, metadata=metadata)]
+            return [self._headers_reply(result, metadata)]
         if self._request_mode == FULL_DUPLEX:
-            return self._answer_duplex(result, trace=trace, metadata=metadata)
+            return self._answer_duplex(result, metadata)
         if self._kind == "request_trailers":
-            return [trailers_reply(result, trace=trace, metadata=metadata)]
+            return [trailers_reply(result, metadata)]
         if self._request_mode == GRPC and self._message is not None:
             return [echo_grpc("request_body", self._message.request_body)]
         if result is None:
@@ -310,50 +310,41 @@ class Exchange:
             body_reply(
                 result,
                 self._budget if buffered else None,
+                metadata,
                 clear_route_cache=self._clear_route_cache,
                 crowded=self._attributes.crowded,
-                trace=trace,
-                metadata=metadata,
             )
         ]
 
     def _answer_duplex(
-        self, result: PickResult | None, *, trace: str, metadata: Mapping[str, str]
+        self, result: PickResult | None, metadata: Mapping[str, str]
     ) -> list[pb.ProcessingResponse]:
         """Answer a body or trailers in full duplex: first comes what was kept back."""
         replies: list[pb.ProcessingResponse] = []
         if result is not None:
             if self._budget is not None:
-                replies.append(self._headers_reply(result, trace=trace, metadata=metadata))
+                replies.append(self._headers_reply(result, metadata))
                 result = None
             if self._buffer:
                 body = self._buffer.joined()
-                replies += echo(
-                    "request_body",
-                    body,
-                    end_of_stream=self._ends,
-                    result=result,
-                    trace=trace,
-                    metadata=metadata,
-                )
+                replies += echo("request_body", body, self._ends, result, metadata)
                 result = None
         elif self._kind == "request_body" and self._message is not None:
-            replies += echo("request_body", self._message.request_body.body, end_of_stream=self._ends)
+            replies += echo("request_body", self._message.request_body.body, self._ends)
         if self._kind == "request_trailers":
-            replies.append(trailers_reply(result, trace=trace, metadata=metadata))
+            replies.append(trailers_reply(result, metadata))
         return replies
 
     def _headers_reply(
-        self, result: PickResult | None, *, trace: str = "", metadata: Mapping[str, str] = NOTHING
+        self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING
     ) -> pb.ProcessingResponse:
         return headers_reply(
             result,
             self._budget or NO_BUDGET,
+            metadata,
             clear_route_cache=self._clear_route_cache,
             # Frames are not read here, and Envoy 1.40 hangs while it buffers them.
             no_body=self._request_mode != NONE and upgrades(self._attributes.values),
-            trace=trace,
-            metadata=metadata,
         )
 
     def _answer_response(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
@@ -366,7 +357,7 @@ class Exchange:
                 self.served = served_of(message.metadata_context, message.response_headers.headers)
         elif kind == "response_body" and self._response_mode == FULL_DUPLEX:
             sent = message.response_body
-            return list(echo(kind, sent.body, end_of_stream=sent.end_of_stream))
+            return list(echo(kind, sent.body, sent.end_of_stream))
         elif kind == "response_body" and self._response_mode == GRPC:
             return [echo_grpc(kind, message.response_body)]
         return [UNCHANGED[kind]] if kind in UNCHANGED else []

@@ -130,11 +130,10 @@ def budget_of(sent: base_pb2.HeaderMap) -> HeaderBudget:
 def headers_reply(
     result: PickResult | None,
     budget: HeaderBudget,
+    metadata: Mapping[str, str] = NOTHING,
     *,
     clear_route_cache: bool,
     no_body: bool = False,
-    trace: str = "",
-    metadata: Mapping[str, str] = NOTHING,
 ) -> pb.ProcessingResponse:
     """Reply to request headers: a client's routing headers go, those of a result come.
 
@@ -150,7 +149,7 @@ def headers_reply(
     if headers:
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
     if result is not None:
-        _set_metadata(reply, result, trace, metadata, crowded=budget.crowded)
+        _set_metadata(reply, result, metadata, crowded=budget.crowded)
     if no_body:
         reply.mode_override.CopyFrom(_NO_BODY)
     return reply
@@ -159,11 +158,10 @@ def headers_reply(
 def body_reply(
     result: PickResult,
     budget: HeaderBudget | None,
+    metadata: Mapping[str, str] = NOTHING,
     *,
     clear_route_cache: bool,
     crowded: bool = False,
-    trace: str = "",
-    metadata: Mapping[str, str] = NOTHING,
 ) -> pb.ProcessingResponse:
     """Reply to the body message that decided. `budget` is None in modes where Envoy applies no headers.
 
@@ -175,7 +173,7 @@ def body_reply(
     if budget is not None and (headers := _headers(result, budget)):
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
     crowded = crowded or (budget is not None and budget.crowded)
-    _set_metadata(reply, result, trace, metadata, crowded=crowded)
+    _set_metadata(reply, result, metadata, crowded=crowded)
     return reply
 
 
@@ -195,25 +193,21 @@ def refusal_reply(refusal: Refusal) -> pb.ProcessingResponse:
     return reply
 
 
-def trailers_reply(
-    result: PickResult | None, *, trace: str = "", metadata: Mapping[str, str] = NOTHING
-) -> pb.ProcessingResponse:
+def trailers_reply(result: PickResult | None, metadata: Mapping[str, str] = NOTHING) -> pb.ProcessingResponse:
     """Reply to request trailers, the last place for a result."""
     if result is None:
         return UNCHANGED["request_trailers"]
     reply = pb.ProcessingResponse()
     reply.request_trailers.SetInParent()
-    _set_metadata(reply, result, trace, metadata)
+    _set_metadata(reply, result, metadata)
     return reply
 
 
 def echo(
     kind: str,
     body: bytes,
-    *,
-    end_of_stream: bool,
+    end_of_stream: bool,  # noqa: FBT001 - the protocol's own flag
     result: PickResult | None = None,
-    trace: str = "",
     metadata: Mapping[str, str] = NOTHING,
 ) -> Iterator[pb.ProcessingResponse]:
     """Echo body bytes in pieces of at most `PIECE_BYTES`; the last has the flag, the first the result.
@@ -227,7 +221,7 @@ def echo(
         piece.body = body[start : start + PIECE_BYTES] if len(body) > PIECE_BYTES else body
         piece.end_of_stream = end_of_stream and start + PIECE_BYTES >= len(body)
         if result is not None and start == 0:
-            _set_metadata(reply, result, trace, metadata)
+            _set_metadata(reply, result, metadata)
         yield reply
 
 
@@ -281,7 +275,6 @@ def _set(mutation: pb.HeaderMutation, headers: Mapping[str, str]) -> None:
 def _set_metadata(
     reply: pb.ProcessingResponse,
     result: PickResult,
-    trace: str,
     metadata: Mapping[str, str],
     *,
     crowded: bool = False,
@@ -293,8 +286,8 @@ def _set_metadata(
         destination = namespaces[DESTINATION_NAMESPACE].struct_value.fields[DESTINATION_KEY]
         destination.string_value = ",".join(endpoints)
     ours = namespaces[METADATA_NAMESPACE].struct_value.fields
-    if trace:
-        ours[METADATA_TRACE].string_value = trace
+    if METADATA_TRACE in metadata:
+        ours[METADATA_TRACE].string_value = metadata[METADATA_TRACE]
     if result.expected_seconds is not None and endpoints:
         ours[METADATA_EXPECTED].string_value = f"{result.expected_seconds:.6f}"
     if result.prompt and endpoints:

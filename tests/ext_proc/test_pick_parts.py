@@ -31,7 +31,7 @@ from ext_proc.pick.demand import Demand, priced_bytes, prices
 from ext_proc.pick.filters import filtered
 from ext_proc.pick.forecast import Forecast
 from ext_proc.pick.pickers.scored import ScoredCandidates, smallest
-from ext_proc.pick.pool import WINDOW_SECONDS
+from ext_proc.pick.request import WINDOW_SECONDS
 from ext_proc.pick.subset import subset
 from fleet.endpoint import Endpoint, Locality, Pool
 from fleet.settings.picks import (
