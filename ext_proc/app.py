@@ -65,7 +65,7 @@ class ExtProcServer:
             provider.get_tracer("warmroute.ext_proc"),
             settings,
             registry,
-            source=store,
+            store,
             keys=self._keys,
         )
         self._service = ExtProcService(self._processor)

@@ -92,20 +92,19 @@ class ExternalProcessor:
         tracer: Tracer,
         settings: Settings,
         registry: CollectorRegistry,
+        source: ViewSource,
         *,
         clock: Callable[[], float] = time.perf_counter,
         draw: Callable[[], float] = random.random,
         wall: Callable[[], float] = time.time,
-        source: ViewSource | None = None,
         on_served: Callable[[str], None] = lambda _address: None,
         keys: Idempotency | None = None,
     ) -> None:
         """`settings` are those to start with; `reconfigure` takes over others.
 
-        `draw` is uniform in [0, 1), `wall` returns Unix seconds. `source` has the fleet's view, for gateways
-        that must get an endpoint even where nothing is picked. `on_served` gets the address that served a
-        request, where a gateway reports it. `keys` has the requests in flight; by default it is this
-        worker's own.
+        `source` has the fleet's view, for gateways that must get an endpoint even where nothing is picked.
+        `draw` is uniform in [0, 1), `wall` returns Unix seconds. `on_served` gets the address that served a
+        request, where a gateway reports it. `keys` has the requests in flight; by default the worker's own.
         """
         self.director = director
         self.clock = clock
@@ -114,7 +113,7 @@ class ExternalProcessor:
         self.spans = PickSpans(tracer, draw, director.sampling_floor)
         self.decisions = PickDecisions(settings.limits.decisions, wall)
         self.rules = Rules.of(settings)
-        self.picker_protocol = EndpointPickerProtocol(source or _NoView(), draw)
+        self.picker_protocol = EndpointPickerProtocol(source, draw)
         self.on_served = on_served
         self.keys = keys or Idempotency(settings, registry, clock, "alone")
         self.buffered = BufferedBytes(settings.limits.held_body_bytes)
@@ -149,8 +148,8 @@ class RequestStream:
     """One request: messages in, replies out, `close` at whatever end."""
 
     __slots__ = (
-        "_admitted", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor", "_protocol_failed",
-        "_reported", "_seconds", "_span", "_token", "begun", "waits",
+        "_admitted", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor", "_reported",
+        "_seconds", "_span", "_token", "begun", "waits",
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
@@ -169,7 +168,7 @@ class RequestStream:
         self._key: RequestKey | None = None
         self._claim: Claim | None = None
         """To be the one request of its kind in flight, where duplicates are refused."""
-        self._duplicate = self._protocol_failed = self._reported = False
+        self._duplicate = self._reported = False
         self._seconds = 0.0
         self._span: Span | None = None
         self._token: Token | None = None
@@ -294,8 +293,6 @@ class RequestStream:
             decision = processor.director.pick(request, parsed, explain=self._span is not None)
             if request.no_body is None:
                 self._seconds += processor.clock() - started_at
-        if request.subset is None and not processor.rules.name_always:
-            return decision
         result = self._enforced(decision.result, request)
         if result is decision.result:
             return decision
@@ -306,18 +303,19 @@ class RequestStream:
     def _enforced(self, result: PickResult, request: HttpRequest) -> PickResult:
         """Return a result that keeps the endpoint-picker protocol."""
         processor = self._processor
-        self._protocol_failed = True
+        if request.subset is None and not processor.rules.name_always:
+            return result
         target = Target(request.cluster, _model(request, self._parsed))
-        result = processor.picker_protocol.enforce(result, target, request.subset, processor.rules.fallbacks)
-        self._protocol_failed = False
-        return result
+        return processor.picker_protocol.enforce(result, target, request.subset, processor.rules.fallbacks)
 
     def _after_fault(self, request: HttpRequest) -> PickResult:
         """Return what holds after a fault of ours: no pick, unless the gateway needs one all the same."""
         result = PickResult.none(Reason.FAULT)
-        if self._protocol_failed or (request.subset is None and not self._processor.rules.name_always):
+        try:
+            return self._enforced(result, request)
+        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+            self._processor.faults.note(error)
             return result
-        return self._enforced(result, request)
 
     def _settle(self, decision: Decision, request: HttpRequest, trace: str = "") -> None:
         """Apply a decision that is final: the replies are built."""
@@ -358,9 +356,3 @@ def _model(request: HttpRequest, parsed: ParsedBody | None) -> str | None:
     if prompt is None or isinstance(prompt, Unreadable):
         return model_in_path(request.path) or None
     return "" if prompt.model is None and prompt.complete else prompt.model
-
-
-class _NoView:
-    """A fleet that is not known."""
-
-    view = None

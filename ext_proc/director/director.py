@@ -201,10 +201,8 @@ class Director:
             pool.shape.name: {
                 address: {
                     "in_flight": self.traffic.in_flight(address),
-                    "started_total": traffic[address].started_total if address in traffic else 0,
-                    "duration_p99_seconds": (
-                        traffic[address].duration_p99_seconds if address in traffic else None
-                    ),
+                    "started_total": entry.started_total if (entry := traffic.get(address)) else 0,
+                    "duration_p99_seconds": entry.duration_p99_seconds if entry else None,
                     "index_blocks": self.warmth.held(address),
                 }
                 for address in pool.shape.addresses
@@ -243,7 +241,8 @@ class Director:
         now, warmth, text, reader = self._clock(), self.warmth, prompt.text, self.reader
         tenant = reader.tenant(request.attributes)
         identity, blocks = reader.blocks(prompt, model, tenant)
-        leading_hash = blocks[0] if blocks else _short_prompt_hash(identity, text, request)
+        whole = text or request.request_id.encode("utf-8", "surrogatepass")
+        leading_hash = blocks[0] if blocks else xxh3_64_intdigest(identity + whole)
         body = parsed.body
         digest = xxh3_64_intdigest(body, xxh3_64_intdigest(identity)) if body else leading_hash
         kv = None
@@ -338,11 +337,6 @@ class Director:
             sent.warm = self.warmth.record(sent.address, blocks)
         if blocks or sent.session or sent.kv_key:
             self._sent.note(sent)
-
-
-def _short_prompt_hash(identity: bytes, text: bytes, request: HttpRequest) -> int:
-    whole = text or request.request_id.encode("utf-8", "surrogatepass")
-    return xxh3_64_intdigest(identity + whole)
 
 
 def _adapter(pool: PoolState, model: str, named: str) -> str:

@@ -175,29 +175,10 @@ class Exchange:
         After an exception of any kind `resume` still answers the message, and nothing is lost.
         """
         self._message = message
-        self._kind = kind = message.WhichOneof("request") or ""
-        if self.state is State.START:
-            self._begin(message)
-        if message.observability_mode or self.state is State.OBSERVING:
-            self.state = State.OBSERVING
-            return self._answered([])
-        if not kind.startswith("request_"):
-            return self._answered(self._answer_response(message))
-        event = self._take(message)
-        if self.state in (State.PICKED, State.REFUSED):
-            return self._answered(self._answer(None))
-        self._attributes.add(message)
-        if event is Event.HEADERS:
-            event = headers_event(self._attributes.values, ends=self._ends)
-        transitions = TRANSITIONS.get(self._request_mode) or TRANSITIONS[UNDECLARED]
-        step = transitions[event]
-        if step is Step.HOLD:
-            self.state = State.HOLDING
-            return self._answered([])
-        if step is Step.WAIT:
-            return self._answered([self._headers_reply(None)])
-        self.state = State.PICKING
-        return NeedsPick(self._request(step))
+        event = self._receive(message)
+        if isinstance(event, list):
+            self._message = None  # A stream lasts long, and the message may hold a large body.
+        return event
 
     def leave_early(self) -> list[pb.ProcessingResponse] | NeedsPick:
         """Give back what full duplex has kept back, before the stream ends: a pick by what has come."""
@@ -227,21 +208,40 @@ class Exchange:
         self.result = result
         self.state = State.PICKED if result.refusal is None else State.REFUSED
         self._buffer.clear()
-        return self._answered(replies)
+        self._message = None
+        return replies
 
     def close(self) -> None:
         """Free what is buffered, when the stream ends."""
         self._buffer.clear()
 
-    def _answered(self, replies: list[pb.ProcessingResponse]) -> list[pb.ProcessingResponse]:
-        self._message = None  # A stream lasts long, and the message may hold a large body.
-        return replies
-
-    def _begin(self, message: pb.ProcessingRequest) -> None:
-        self.state = State.OPEN
-        if message.HasField("protocol_config"):
-            config = message.protocol_config
-            self._request_mode, self._response_mode = config.request_body_mode, config.response_body_mode
+    def _receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
+        self._kind = kind = message.WhichOneof("request") or ""
+        if self.state is State.START:
+            self.state = State.OPEN
+            if message.HasField("protocol_config"):
+                config = message.protocol_config
+                self._request_mode, self._response_mode = config.request_body_mode, config.response_body_mode
+        if message.observability_mode or self.state is State.OBSERVING:
+            self.state = State.OBSERVING
+            return []
+        if not kind.startswith("request_"):
+            return self._answer_response(message)
+        event = self._take(message)
+        if self.state in (State.PICKED, State.REFUSED):
+            return self._answer(None)
+        self._attributes.add(message)
+        if event is Event.HEADERS:
+            event = headers_event(self._attributes.values, ends=self._ends)
+        transitions = TRANSITIONS.get(self._request_mode) or TRANSITIONS[UNDECLARED]
+        step = transitions[event]
+        if step is Step.HOLD:
+            self.state = State.HOLDING
+            return []
+        if step is Step.WAIT:
+            return [self._headers_reply(None)]
+        self.state = State.PICKING
+        return NeedsPick(self._request(step))
 
     def _take(self, message: pb.ProcessingRequest) -> Event:
         """Keep what the message brings, the body first: a later failure must not lose a byte."""

@@ -224,7 +224,7 @@ def service_of(engines: Sequence[str], **ext_proc: Any) -> ExtProcService:
     registry, loop = CollectorRegistry(), asyncio.get_running_loop()
     director = Director(store, settings, registry, loop.time)
     tracer = TracerProvider().get_tracer("test")
-    return ExtProcService(ExternalProcessor(director, tracer, settings, registry, source=store))
+    return ExtProcService(ExternalProcessor(director, tracer, settings, registry, store))
 
 
 async def serve(service: ExtProcService, socket: str) -> grpc.aio.Server:

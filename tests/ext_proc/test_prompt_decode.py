@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ext_proc.prompt.decode import Prompt, Unreadable
 from ext_proc.prompt.envelope import Envelope
 from ext_proc.prompt.outline import MAX_OPENERS
+from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.text import MEDIA_BYTES
 from tests.ext_proc.worlds import read_prompt
 
@@ -565,3 +566,26 @@ def test_no_json_raises(body: object, complete: bool) -> None:
 def test_no_bytes_raise(body: bytes, complete: bool) -> None:
     result = read_prompt(body, complete=complete)
     assert isinstance(result, Prompt | Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/v2/models/llama:7b/infer", "llama:7b"),
+        ("/v1beta/models/gemma-3:generateContent", "gemma-3"),
+        ("/openai/deployments/my%20m/chat/completions", "my m"),
+        ("/v1/chat/completions?model=m", "m"),
+    ],
+)
+def test_a_path_names_the_same_model_with_and_without_a_body(path: str, model: str) -> None:
+    prompt = read_prompt(b'{"prompt": "x"}', complete=True, path=path)
+    assert isinstance(prompt, Prompt)
+    assert prompt.model == model_in_path(path) == model
+
+
+def test_engines_read_the_body_where_only_the_query_differs() -> None:
+    """A path's segments choose the model at Triton and Azure; a query does not."""
+    for path, model in (("/v1/chat/completions?model=query", "body"), ("/v2/models/path/generate", "path")):
+        prompt = read_prompt(b'{"model": "body", "prompt": "x"}', complete=True, path=path)
+        assert isinstance(prompt, Prompt)
+        assert prompt.model == model

@@ -35,9 +35,9 @@ class Stage:
             provider.get_tracer("test"),
             self.world.settings,
             self.world.registry,
+            self.world.store,
             clock=self.clock,
             draw=lambda: 0.5,
-            source=self.world.store,
         )
         self.server = ExtProcService(self.service)
 

@@ -34,6 +34,7 @@ class Stage:
             provider.get_tracer("test"),
             self.world.settings,
             self.world.registry,
+            self.world.store,
             clock=Clock(),
             draw=lambda: draw,
             wall=lambda: 1_700_000_000.0,
