@@ -1,4 +1,4 @@
-"""What is counted of bodies that are held is what they take, however small the pieces in which they come."""
+"""Buffered bodies take no more memory than is counted, however small their pieces are."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from ext_proc.protocol.body_buffer import BodyBuffer, BufferedBytes
 @pytest.mark.parametrize("length", [0, 1, 2, 100])
 def test_small_pieces_take_no_more_than_is_counted(length: int) -> None:
     total = BufferedBytes(1 << 28)
-    held = BodyBuffer(total)
+    buffer = BodyBuffer(total)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         for number in range(10_000):
-            held.append(number.to_bytes(2, "big") * (length // 2) if length > 1 else bytes(length))
+            buffer.append(number.to_bytes(2, "big") * (length // 2) if length > 1 else bytes(length))
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert total.now == held.size == 10_000 * length
+    assert total.now == buffer.size == 10_000 * length
     assert taken <= total.now * 9 / 8 + 1024
 
 
 @given(st.lists(st.binary(max_size=4)), st.lists(st.binary(max_size=4)))
 def test_pieces_are_joined_as_they_came(first: list[bytes], later: list[bytes]) -> None:
-    """Also where more come after they were asked for; and nothing is left once they are let go."""
+    """Also where more come after they were read; nothing is left after `clear`."""
     total = BufferedBytes(10)
-    held = BodyBuffer(total)
+    buffer = BodyBuffer(total)
     for pieces in (first, later):
         for piece in pieces:
-            held.append(piece)
+            buffer.append(piece)
         together = b"".join(first if pieces is first else first + later)
-        assert type(held.joined()) is bytes
-        assert (held.joined(), held.size, total.now) == (together, len(together), len(together))
-    assert bool(held) is bool(first or later)
-    held.clear()
-    assert (held.joined(), bool(held), held.size, total.now) == (b"", False, 0, 0)
-    held.append(b"")
-    assert held
+        assert type(buffer.joined()) is bytes
+        assert (buffer.joined(), buffer.size, total.now) == (together, len(together), len(together))
+    assert bool(buffer) is bool(first or later)
+    buffer.clear()
+    assert (buffer.joined(), bool(buffer), buffer.size, total.now) == (b"", False, 0, 0)
+    buffer.append(b"")
+    assert buffer
 
 
 def test_a_body_in_one_piece_is_not_copied() -> None:
-    held, piece = BodyBuffer(BufferedBytes(10)), b"a whole body"
-    held.append(piece)
-    assert held.joined() is piece
+    buffer, piece = BodyBuffer(BufferedBytes(10)), b"a whole body"
+    buffer.append(piece)
+    assert buffer.joined() is piece
