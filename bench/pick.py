@@ -72,7 +72,7 @@ class World:
         self.store = FleetStore()
         self.director = Director(self.store, self.settings, CollectorRegistry(), lambda: self.now)
         self.publish()
-        self.director.follow()
+        self.director.pools.follow()
         found = self.director.pools.find("p", "m")
         assert found is not None
         self.pool: PoolState = found
@@ -89,7 +89,7 @@ class World:
                 self.director.pools.note_in_flight(end.address)
         self.requests = [request_of(system + talk + self._text(size)) for talk in talks]
         self.publish()
-        self.director.follow()
+        self.director.pools.follow()
         for _ in range(REQUESTS_EACH * endpoints):
             # Others that begin alike: their conversations are theirs.
             self.director.warmth.asked(talks_known[0][: blocks // 2], self.now, (blocks // 2 - 1,))
@@ -221,7 +221,7 @@ def _tick(world: World) -> None:
     view = world.store.view
     assert view is not None
     world.store.publish(FleetView(view.membership, view.weights, view.signals))
-    world.director.follow()
+    world.director.pools.follow()
     world.profile()
 
 

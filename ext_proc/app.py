@@ -186,7 +186,7 @@ class ExtProcServer:
             await self._store.changed()
         if self._share is not None:
             # What others tell is kept of endpoints that are known; a restarted worker begins warm.
-            self._director.follow()
+            self._director.pools.follow()
             await self._share.warm_up()
             self._share.start()
         self._warm = True

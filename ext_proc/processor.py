@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -51,36 +51,8 @@ if TYPE_CHECKING:
     from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
     from fleet.settings import Settings
-    from fleet.settings.telemetry import TelemetrySettings
 
 log = logging.getLogger(__name__)
-
-
-class Rules(NamedTuple):
-    """What each request needs of the settings."""
-
-    attribute_map: AttributeMap
-    body_bytes: int
-    streams: int
-    clear_route_cache: bool
-    name_always: bool
-    fallbacks: int
-    telemetry: TelemetrySettings
-
-    @classmethod
-    def of(cls, settings: Settings) -> Rules:
-        """Look it up."""
-        sessions = [listener.session_header for listener in settings.listeners]
-        keys = settings.ext_proc.idempotency.headers
-        return cls(
-            AttributeMap([*sessions, *settings.ext_proc.pick.headers, *keys]),
-            settings.limits.body_bytes,
-            settings.limits.ext_proc_streams,
-            settings.ext_proc.clear_route_cache,
-            settings.ext_proc.name_always,
-            settings.ext_proc.pick.fallbacks,
-            settings.telemetry,
-        )
 
 
 class ExternalProcessor:
@@ -112,7 +84,6 @@ class ExternalProcessor:
         self.faults = Faults(self.metrics.faults, clock)
         self.spans = PickSpans(tracer, draw, director.sampling_floor)
         self.decisions = PickDecisions(settings.limits.decisions, wall)
-        self.rules = Rules.of(settings)
         self.picker_protocol = EndpointPickerProtocol(source, draw)
         self.on_served = on_served
         self.keys = keys or Idempotency(settings, registry, clock, "alone")
@@ -122,13 +93,20 @@ class ExternalProcessor:
         """Streams that are open."""
         self.metrics.streams.set_function(lambda: self.streams)
         self._warned_streamed = False
+        self._follow(settings)
 
     def reconfigure(self, settings: Settings) -> None:
         """Take over changed settings."""
         self.buffered.limit = settings.limits.held_body_bytes
         self.decisions.resize(settings.limits.decisions)
-        self.rules = Rules.of(settings)
         self.keys.reconfigure(settings)
+        self._follow(settings)
+
+    def _follow(self, settings: Settings) -> None:
+        self.settings = settings
+        sessions = [listener.session_header for listener in settings.listeners]
+        headers = [*sessions, *settings.ext_proc.pick.headers, *settings.ext_proc.idempotency.headers]
+        self.attribute_map = AttributeMap(headers)
 
     def count(self, decision: Decision, seconds: float, *, streamed: bool = False) -> None:
         """Count a decision; `streamed` is whether the body came too late for it."""
@@ -153,15 +131,15 @@ class RequestStream:
     )  # fmt: skip
 
     def __init__(self, processor: ExternalProcessor) -> None:
-        rules = processor.rules
+        settings = processor.settings
         processor.streams += 1
         self._processor = processor
-        self._admitted = processor.streams <= rules.streams
+        self._admitted = processor.streams <= settings.limits.ext_proc_streams
         self._exchange = Exchange(
-            body_limit=rules.body_bytes if self._admitted else 0,
-            attribute_map=rules.attribute_map,
+            body_limit=settings.limits.body_bytes if self._admitted else 0,
+            attribute_map=processor.attribute_map,
             buffered=processor.buffered,
-            clear_route_cache=rules.clear_route_cache,
+            clear_route_cache=settings.ext_proc.clear_route_cache,
         )
         self._parsed: ParsedBody | None = None
         """None: not read, or that failed."""
@@ -247,7 +225,7 @@ class RequestStream:
         processor = self._processor
         try:
             # Begun before the reply is made, because the reply carries the span's name.
-            self._span = processor.spans.begin(request.traceparent, processor.rules.telemetry)
+            self._span = processor.spans.begin(request.traceparent, processor.settings.telemetry)
             if request.late or not self._admitted:
                 return
             started_at = processor.clock()
@@ -302,11 +280,11 @@ class RequestStream:
 
     def _enforced(self, result: PickResult, request: HttpRequest) -> PickResult:
         """Return a result that keeps the endpoint-picker protocol."""
-        processor = self._processor
-        if request.subset is None and not processor.rules.name_always:
+        processor, settings = self._processor, self._processor.settings.ext_proc
+        if request.subset is None and not settings.name_always:
             return result
         target = Target(request.cluster, _model(request, self._parsed))
-        return processor.picker_protocol.enforce(result, target, request.subset, processor.rules.fallbacks)
+        return processor.picker_protocol.enforce(result, target, request.subset, settings.pick.fallbacks)
 
     def _after_fault(self, request: HttpRequest) -> PickResult:
         """Return what holds after a fault of ours: no pick, unless the gateway needs one all the same."""

@@ -119,10 +119,6 @@ class Director:
                 return Decision(PickResult.refuse(Reason.SHED, refusal))
         return Decision(PickResult.none(request.no_body or Reason(unreadable.value)))
 
-    def follow(self) -> bool:
-        """Take over the newest view of the fleet; False as long as there is none."""
-        return self.pools.follow()
-
     def sampling_floor(self) -> float:
         """The least share of requests to trace now, by the fleet's view."""
         view = self._source.view

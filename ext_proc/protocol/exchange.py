@@ -34,7 +34,6 @@ Replies:
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ext_proc.pick.result import Reason
@@ -50,7 +49,9 @@ from ext_proc.protocol.modes import (
     TRANSITIONS,
     UNDECLARED,
     Event,
+    State,
     Step,
+    Upload,
     headers_event,
     no_body_reason,
     upgrades,
@@ -74,27 +75,6 @@ if TYPE_CHECKING:
 
     from ext_proc.pick.result import PickResult
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
-
-
-class State(Enum):
-    """Where an exchange stands; the module's docstring has the rules."""
-
-    START = "start"
-    OPEN = "open"
-    HOLDING = "holding"
-    PICKING = "picking"
-    PICKED = "picked"
-    REFUSED = "refused"
-    OBSERVING = "observing"
-
-
-class Upload(Enum):
-    """How much of the request is still to come."""
-
-    OPEN = "open"
-    ENDED = "ended"
-    BODILESS = "bodiless"
-    """It ended with its headers."""
 
 
 class NeedsPick(NamedTuple):
@@ -279,15 +259,14 @@ class Exchange:
         if step is Step.BY_HEADERS:
             ends = self._ends or self._kind == "request_trailers"
             return self.without_body(no_body_reason(self._request_mode, attributes.values, ends=ends))
-        body, complete = self._body(), step is Step.BY_BODY
+        if self._request_mode == FULL_DUPLEX or self._message is None:
+            body = self._buffer.joined()
+        else:
+            body = self._message.request_body.body
+        complete = step is Step.BY_BODY
         if len(body) > self._body_limit:
             body, complete = body[: self._body_limit], False
         return HttpRequest(body, complete, attributes.values, attributes.subset)
-
-    def _body(self) -> bytes:
-        if self._request_mode == FULL_DUPLEX:
-            return self._buffer.joined()
-        return b"" if self._message is None else self._message.request_body.body
 
     def _answer(
         self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING

@@ -32,6 +32,27 @@ _NEVER_JSON: Final = (
 )
 
 
+class State(Enum):
+    """Where an exchange stands; see `ext_proc.protocol.exchange`."""
+
+    START = "start"
+    OPEN = "open"
+    HOLDING = "holding"
+    PICKING = "picking"
+    PICKED = "picked"
+    REFUSED = "refused"
+    OBSERVING = "observing"
+
+
+class Upload(Enum):
+    """How much of the request is still to come."""
+
+    OPEN = "open"
+    ENDED = "ended"
+    BODILESS = "bodiless"
+    """It ended with its headers."""
+
+
 class Event(Enum):
     """What a message of an undecided request brings."""
 

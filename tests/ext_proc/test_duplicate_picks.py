@@ -57,7 +57,7 @@ async def asked(stage: Stage, stream: RequestStream) -> list[pb.ProcessingRespon
 def noted(stage: Stage) -> dict[str, float]:
     """Everything that a pick leaves behind."""
     world = stage.world
-    assert world.director.follow()
+    assert world.director.pools.follow()
     pool = next(iter(world.director.pools))
     return {
         "picks": stage.picks("cold") + stage.picks("warm"),

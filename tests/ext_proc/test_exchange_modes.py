@@ -9,7 +9,7 @@ import pytest
 
 from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.protocol.body_buffer import BufferedBytes
-from ext_proc.protocol.exchange import State
+from ext_proc.protocol.modes import State
 from tests.ext_proc.fake_envoy import DUPLEX, Driven, FakeEnvoy, body_message, headers_message, with_mode
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ async def test_the_own_index_forgets_what_events_say_is_gone() -> None:
     server = ExtProcServer(settings_with(), store, CollectorRegistry(), TracerProvider(), follow=False)
     router, view = server._director, server._kv.view
     store.publish(view_of(Pool("p", (Endpoint(A, "p"), Endpoint(B, "p")))))
-    assert router.follow()
+    assert router.pools.follow()
     router.warmth.resize(A, 5)
     router.pools._index_limits[A] = 5
     blocks = list(range(1, 1000))

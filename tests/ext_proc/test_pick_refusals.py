@@ -26,7 +26,7 @@ class Site:
     def __init__(self, refusing: int) -> None:
         self.draw = Random(1)
         self.world = World(view_of(pool_of(count=ENGINES)))
-        assert self.world.director.follow()
+        assert self.world.director.pools.follow()
         self.addresses = self.world.director.pools.find("p", "m").shape.addresses  # type: ignore[union-attr]
         self.refusing = set(self.addresses[:refusing])
         self.ends: list[tuple[float, int, str, Token | None]] = []

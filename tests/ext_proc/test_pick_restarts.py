@@ -27,7 +27,7 @@ def publish(made: World, progress: dict[str, float], models: tuple[str, ...] = (
         for address, total in progress.items()
     }
     made.store.publish(view_with(Membership((pool,)), {}, loads))
-    made.director.follow()
+    made.director.pools.follow()
 
 
 def left_and_returned(progress: float, *, away_seconds: float) -> tuple[World, str]:

@@ -204,15 +204,15 @@ def test_an_endpoint_that_returns_within_the_grace_is_as_warm_as_before() -> Non
     first = world.route(whole(chat(LONG))).endpoints[0]
     kept = tuple(e for e in pool_of().endpoints if e.address != first)
     world.store.publish(view_of(Pool("p", kept)))
-    world.director.follow()
+    world.director.pools.follow()
     world.clock.now += 30
     world.store.publish(view_of(pool_of(), now=world.clock.now))
     assert world.route(whole(chat(LONG))).endpoints[0] == first
     world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
-    world.director.follow()
+    world.director.pools.follow()
     world.clock.now += 61
     world.store.publish(view_of(Pool("p", kept), now=world.clock.now))
-    world.director.follow()
+    world.director.pools.follow()
     assert world.director.warmth.held(first) == 0
 
 

@@ -216,7 +216,7 @@ def test_an_engine_that_restarted_is_cold_at_once(before: dict[str, float], afte
     first = made.route(whole(chat(LONG))).endpoints[0]
     name = f"e{ENDS.index(first)}"
     publish(made, **{name: before})
-    made.director.follow()
+    made.director.pools.follow()
     assert made.director.warmth.held(first) > 0
     publish(made, **{name: after})
     assert made.route(whole(chat(LONG))).reason is Reason.COLD
