@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ext_proc.prefix.index import PrefixIndex
+
+_FEW: Final = 16
+"""Holders of a level that are set fastest one after the other."""
 
 
 class DepthColumn:
@@ -35,10 +38,13 @@ class DepthColumn:
         # One more than there are slots: those without one read the last, which nobody sets.
         depths = np.zeros(index.slots + 1, np.int64)
         for depth, mask in index.levels(blocks):
-            if mask & (mask - 1):
+            if mask.bit_count() <= _FEW:
+                while mask:
+                    slot = mask.bit_length() - 1
+                    depths[slot] = depth
+                    mask ^= 1 << slot
+            else:
                 octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
                 holders = np.unpackbits(np.frombuffer(octets, np.uint8), bitorder="little")
                 np.putmask(depths[: holders.size], holders[: depths.size].view(np.bool_), depth)
-            else:
-                depths[mask.bit_length() - 1] = depth
         return depths[: self._slots.size] if self._in_order else depths[self._slots]
