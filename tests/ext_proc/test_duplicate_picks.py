@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from fleet.load import Signal
 
+from ext_proc.kv.lookup import KvLookup
+from ext_proc.kv.tokens import IdsReader
+from ext_proc.kv.view import KvView
 from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.pick.backlog import MOST_TRIALS_LEFT
 from ext_proc.processor import RequestStream
 from ext_proc.protocol import exchange
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
-from tests.ext_proc.worlds import chat, pool_of, view_of
+from tests.ext_proc.worlds import chat, http_request, pool_of, view_of
 
 if TYPE_CHECKING:
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -48,10 +52,10 @@ def stage_with(others: Any) -> Stage:
     return stage
 
 
-async def asked(stage: Stage, stream: RequestStream) -> list[pb.ProcessingResponse]:
+async def asked(stage: Stage, stream: RequestStream, body: bytes = chat(LONG)) -> list[pb.ProcessingResponse]:
     headers = headers_message([(":method", b"POST"), (":path", PATH.encode())])
     await stream.replies(with_mode(headers, "BUFFERED"))
-    return await stream.replies(body_message(chat(LONG), end_of_stream=True))
+    return await stream.replies(body_message(body, end_of_stream=True))
 
 
 def noted(stage: Stage) -> dict[str, float]:
@@ -197,3 +201,37 @@ def test_a_pick_that_the_protocol_replaces_is_not_booked(monkeypatch: pytest.Mon
     left = noted(stage)
     assert left.pop("started") == 1, "of the one that was named"
     assert not any(left.values()), left
+
+
+async def test_a_body_is_parsed_once_for_all_who_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key, its prompt and its token ids come from one parse."""
+    stage = Stage(ext_proc={"idempotency": {"enabled": True, "duplicates": "reject"}})
+    lookup = KvLookup(KvView(100, stage.clock), stage.clock, 100)
+    lookup.set_pool("p", ["10.0.0.0:80"], IdsReader())
+    stage.world.director._kv = lookup
+    bodies: list[bytes] = []
+    reader = stage.world.director.reader._bodies._envelopes
+    decode = reader._decoder.decode
+
+    def count(body: bytes) -> Any:
+        bodies.append(body)
+        return decode(body)
+
+    monkeypatch.setattr(reader, "_decoder", SimpleNamespace(decode=count))
+    stream = RequestStream(stage.service)
+    (reply,) = await asked(stage, stream, b'{"model": "m", "prompt": [1, 2, 3]}')
+    stream.close()
+    assert reply.dynamic_metadata.fields["warmroute"].struct_value.fields["idempotency"].string_value
+    assert len(bodies) == 1
+
+
+def test_a_pick_changes_nothing_before_it_is_booked() -> None:
+    stage = Stage()
+    world = stage.world
+    request = http_request(chat(LONG))
+    director, parsed = world.director, world.director.reader.read(request)
+    first, second = director.pick(request, parsed), director.pick(request, parsed)
+    assert first.result.endpoints == second.result.endpoints
+    assert not any(noted(stage).values())
+    director.book(first)
+    assert noted(stage)["blocks"]
