@@ -295,10 +295,9 @@ class Director:
         if request is None or (pool := self.pools.get(request.pool)) is None:
             return
         first, blocks, now = result.endpoints[0], request.blocks, request.now
-        pool.book(decision)
+        total = pool.book(decision)
         sent = SentPrompt(first, blocks, 0, now, serial=result.serial)
         if blocks:
-            total = pool.demand(request.model).at(now)
             look_back = LOOK_BACK * request.matched.size
             self.warmth.asked(blocks, now, {*(request.edges or ())}, total, look_back)
             sent.mark = self._note_leading(request, first, request.matched.item(pool.shape.position[first]))

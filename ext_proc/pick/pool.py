@@ -121,10 +121,14 @@ class PoolState:
 
     def demand(self, model: str) -> Demand:
         """Return what counts the requests for a model."""
-        return self._demands.setdefault(self._key(model), Demand(WINDOW_SECONDS))
+        key = self._key(model)
+        demand = self._demands.get(key)
+        if demand is None:
+            demand = self._demands[key] = Demand(WINDOW_SECONDS)
+        return demand
 
-    def book(self, decision: Decision) -> None:
-        """Apply a decision that is final."""
+    def book(self, decision: Decision) -> float:
+        """Apply a decision that is final; return the requests for its model, this one included."""
         request, first = decision.request, decision.result.endpoints[0]
         assert request is not None
         row, now = self.shape.position[first], request.now
@@ -135,8 +139,10 @@ class PoolState:
         matched_bytes = request.matched.item(row) * self._settings.block_bytes if self._settings else 0
         cold_share = 1.0 - decision.result.matched_share if request.blocks else 0.0
         self.backlog.add(first, decision.cold_seconds, now, request.text_bytes - matched_bytes, cold_share)
+        total = demand.at(now)
         if request.adapter:
-            self.adapters.note(request.adapter, row, now, demand.at(now))
+            self.adapters.note(request.adapter, row, now, total)
+        return total
 
     def put_off_trial(self, address: str, now: float) -> None:
         """Let an endpoint that has just refused a request wait longer for its next trial."""

@@ -17,8 +17,11 @@ def identity_of(model: str, salt: str = "", adapter: str = "", tenant: str = "")
     `adapter` is a LoRA adapter that the model's name does not tell; `tenant` is whom the request is from,
     where tenants are not to share what is warm.
     """
-    parts = (part.encode("utf-8", "surrogatepass") for part in (model, salt, adapter, tenant))
-    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+    pieces: list[bytes] = []
+    for part in (model, salt, adapter, tenant):
+        encoded = part.encode("utf-8", "surrogatepass")
+        pieces += (_LENGTH.pack(len(encoded)), encoded)
+    return b"".join(pieces)
 
 
 def block_hashes(text: bytes, *, identity: bytes, block_bytes: int, max_blocks: int) -> list[int]:

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet.load import Load
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import LimitSettings, SignalSettings
@@ -106,11 +105,11 @@ async def test_hostile_pages_are_fetched_less_often_than_honest_ones(monkeypatch
         beside = ""
         malformed_lines = 0
 
-        def read(self, page: bytes, *_: Any) -> Load:
+        def read(self, page: bytes, *_: Any) -> dict[str, float]:
             times.append(times[-1] + (100.0 if page == b"x" else 0.0))
             if page == b"x":
                 raise PageError("too many lines")
-            return Load()
+            return {}
 
     async def fetch(_: PageFetcher, url: str, *__: Any, **___: Any) -> bytes:
         asked[hosts[url]] += 1
