@@ -34,6 +34,7 @@ from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.service.serving import GrpcServer
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
+from fleet.signals import SignalTable
 from fleet.store import FleetStore, FleetView
 from warmroute.demo import processes, report
 from warmroute.demo.envoy import EnvoyProcess
@@ -245,7 +246,8 @@ async def serve(name: str, socket: str, engines: Sequence[str]) -> None:
     if name == OURS:
         settings = Site(name, Path(socket).parent, "127.0.0.1:1", engines).settings
         fleet = FleetStore()
-        fleet.publish(FleetView(membership(settings), {}, {}))
+        members = membership(settings)
+        fleet.publish(FleetView(members, {}, SignalTable.unknown(members.addresses)))
         worker = ExtProcServer(settings, fleet, CollectorRegistry(), TracerProvider(), follow=False)
         await worker.start()
     else:

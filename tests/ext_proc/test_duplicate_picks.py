@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from fleet.load import Signal
 
 from ext_proc.kv.lookup import KvLookup
 from ext_proc.kv.tokens import IdsReader
@@ -18,6 +17,7 @@ from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.pick.backlog import MOST_TRIALS_LEFT
 from ext_proc.processor import RequestStream
 from ext_proc.protocol import exchange
+from testing.signals import Signal, loads_of, table_of
 from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat, http_request, pool_of, view_of
@@ -147,8 +147,9 @@ async def test_a_refused_twin_tries_no_endpoint() -> None:
     stage = stage_with(others)
     doubted = view_of(pool_of())
     address = "10.0.0.1:80"
-    load = replace(doubted.loads[address], trust_ratio=Signal(0.1, 1000.0, "x"))
-    stage.world.store.publish(replace(doubted, loads={**doubted.loads, address: load}))
+    loads = loads_of(doubted.signals)
+    loads[address] = replace(loads[address], trust_ratio=Signal(0.1, 1000.0, "x"))
+    stage.world.store.publish(replace(doubted, signals=table_of(doubted.signals.addresses, loads)))
     stream = RequestStream(stage.service)
     (reply,) = await asked(stage, stream)
     assert reply.immediate_response.status.code == 409
