@@ -1,7 +1,17 @@
-"""What holds for all tests: on a busy host, how long an example takes says nothing about the code."""
+"""What holds for all tests: which of them may run at once, and that a busy host's time proves nothing.
+
+A test is pure if it is in none of `IO_FOLDERS`, and neither its file nor a module of `tests` that the file
+imports names one of `IO_MODULES`. Pure tests run in parallel, so an audit hook makes one fail that opens a
+socket or starts a process all the same. A test that does so through fixtures or the product's own code
+carries the mark `io`.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,10 +20,91 @@ from hypothesis import HealthCheck, settings
 from warmroute.demo.processes import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[1]
+IO_MODULES = frozenset(
+    {
+        *(
+            "aiohttp",
+            "grpc",
+            "grpc_health",
+            "h2",
+            "http",
+            "multiprocessing",
+            "pty",
+            "redis",
+            "signal",
+            "socket",
+        ),
+        *("ssl", "subprocess", "testing", "threading", "urllib", "zmq"),
+    }
+)
+IO_FOLDERS = frozenset({"bench", "envoy", "product", "soak"})
+IO_EVENTS = frozenset({"os.fork", "os.posix_spawn", "socket.bind", "socket.connect", "subprocess.Popen"})
+IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)(?: +import +(\w+))?", re.MULTILINE)
 
 settings.register_profile("any_host", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any_host")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=("pure", "io"), help="run only pure tests, or only the others")
+
+
+@cache
+def does_io(path: Path) -> bool:
+    """Whether a module is in one of `IO_FOLDERS`, or names one of `IO_MODULES`, or imports one that does."""
+    if path.parent.name in IO_FOLDERS:
+        return True
+    for module, name in IMPORT.findall(path.read_text()):
+        if module.partition(".")[0] in IO_MODULES or module.startswith("warmroute.demo"):
+            return True
+        if module.startswith("tests"):
+            files = (ROOT / f"{part.replace('.', '/')}.py" for part in (module, f"{module}.{name}"))
+            if any(file.exists() and does_io(file) for file in files):
+                return True
+    return False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("part")
+    left_out = []
+    for item in items:
+        if not item.get_closest_marker("io") and not does_io(item.path):
+            item.add_marker(pytest.mark.pure)
+        if part and part != ("pure" if item.get_closest_marker("pure") else "io"):
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+class _Guard:
+    """Whether a pure test runs now, and what it did that such a test may not do."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.events: set[str] = set()
+        sys.addaudithook(self._on_event)
+
+    def _on_event(self, event: str, _: tuple[object, ...]) -> None:
+        if self.active and event in IO_EVENTS:
+            self.events.add(event)
+
+
+_guard = _Guard()
+
+
+@pytest.fixture(autouse=True)
+def _pure_tests_do_no_io(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that would run in parallel although it takes ports or starts processes."""
+    _guard.active = request.node.get_closest_marker("pure") is not None
+    _guard.events.clear()
+    yield
+    _guard.active = False
+    if _guard.events:
+        pytest.fail(f"{', '.join(sorted(_guard.events))} in a pure test: mark its file with pytest.mark.io")
 
 
 @pytest.fixture(scope="session")

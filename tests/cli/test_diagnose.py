@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from xds_server.skew.rules import Rule
 
+pytestmark = pytest.mark.io
+
 CALM = {"running": 8.0, "queue_depth": 0.0, "memory_used_ratio": 0.4, "prefix_hit_ratio": 0.8}
 FULL = {**CALM, "queue_depth": 40.0, "memory_used_ratio": 0.97, "kv_capacity_tokens": 1e4}
 FULL |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 100.0}

@@ -13,6 +13,8 @@ from warmroute.cli.explain import query_of
 from warmroute.cli.main import main
 from warmroute.cli.view.explanation import explained
 
+pytestmark = pytest.mark.io
+
 COMPARED = ("address", "cost", "wait_seconds", "cold_seconds", "matched_blocks")
 FIELDS = ("picks", "weights", "verdict", "signals", "a:1", "considered", "weight", "reason", "fallbacks")
 PICK = {

@@ -8,6 +8,8 @@ import pytest
 from testing.certificates import Authority
 from warmroute.cli.main import VERBS, main
 
+pytestmark = pytest.mark.io
+
 GOOD = """\
 pools: [{name: chat, endpoints: [{address: "127.0.0.1:1"}]}]
 listeners: [{name: main, address: "127.0.0.1:10000", pool: chat}]

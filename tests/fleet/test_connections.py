@@ -22,6 +22,8 @@ from fleet.settings.connections import MOST_STREAMS, PERMITTED_PING_SECONDS, Con
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.io
+
 _ENVOYS_CONTROL_FRAMES = 1000
 
 

@@ -214,6 +214,7 @@ def test_without_the_file_problems_stay_as_they_are(tmp_path: Path) -> None:
     assert located(tmp_path / "none.yaml", error) is error
 
 
+@pytest.mark.io
 def test_a_start_without_certificates_says_where_they_are_named(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,8 @@ from warmroute.simulator.admin import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.io
+
 TEXT = "You are a careful assistant. " * 40
 CHAT = "/v1/chat/completions"
 

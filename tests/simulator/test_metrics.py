@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from warmroute.simulator.metrics import EngineMetrics, decades
 from warmroute.simulator.model import EngineConfig, EngineModel, Request
 
+pytestmark = pytest.mark.io
+
 LATENCY = [
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0, float("inf")),

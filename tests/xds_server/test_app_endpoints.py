@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.io
+
 A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 """Nobody listens on these ports."""
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint
 
+pytestmark = pytest.mark.io
+
 NAME, SRV_NAME = "engines.test.", "_http._tcp.engines.test."
 SOA = "ns.test. root.test. 1 60 60 60 1"
 SERVFAIL, NXDOMAIN = dns.rcode.SERVFAIL, dns.rcode.NXDOMAIN

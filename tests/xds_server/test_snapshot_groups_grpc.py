@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from xds_server.snapshot.snapshot import SnapshotStore
 
+pytestmark = pytest.mark.io
+
 A, B = "127.0.0.1:1", "127.0.0.1:2"
 SETTINGS = f"""
 pools:
