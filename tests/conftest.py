@@ -67,6 +67,16 @@ def does_io(path: Path) -> bool:
     return False
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files that have no test of the part: reading all of them is a good part of a run."""
+    part = config.getoption("part")
+    if not part or not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    if does_io(collection_path):
+        return True if part == "pure" else None
+    return True if part == "io" and "pytest.mark.io" not in collection_path.read_text() else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part = config.getoption("part")
     left_out = []

@@ -187,7 +187,9 @@ def test_a_body_that_unfolds_beyond_the_limit_is_too_large() -> None:
     assert caught.value.kind == "too_large"
 
 
-@pytest.mark.parametrize("body", [gzip.compress(b"x" * 1000)[:-9], b"plain", b""])
+@pytest.mark.parametrize(
+    "body", [gzip.compress(b"x" * 1000)[:-9], b"plain", b""], ids=["cut", "plain", "empty"]
+)
 def test_a_body_of_another_coding_is_none(body: bytes) -> None:
     answer, _ = read([OK + b"content-encoding: gzip\r\nconnection: close\r\n\r\n" + body])
     answer.end()
