@@ -55,6 +55,11 @@ lint: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m bench
 
+# `make mutants MUTANTS="--count 40 --seed 7 --only ext_proc/pick"` runs another sample.
+MUTANTS ?=
+mutants: $(STAMP)
+	@$(BIN)/python -m bench.mutants $(MUTANTS)
+
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I fleet/wire=proto/warmroute/v1 --python_out=. --pyi_out=. --grpc_python_out=. fleet/wire/control.proto fleet/wire/gpu.proto
 	$(BIN)/python proto/envoy/generate.py

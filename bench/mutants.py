@@ -1,0 +1,252 @@
+"""Mutation tests of the cores: change one operator or constant, and see whether a test notices.
+
+A sample by seed over `CORES`. Each mutant is written into a copy of the tree, where the tests of that core
+run until one fails. Prints one line a mutant and the share that was killed; the exit status is 1 below
+`--at-least`. A survivor is a missing test, or equal to the original: `EQUAL` lists those with their reasons.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT = Path(__file__).parents[1]
+COPIED = (
+    "fleet",
+    "xds_server",
+    "ext_proc",
+    "warmroute",
+    "testing",
+    "bench",
+    "tests",
+    "proto",
+    "pyproject.toml",
+)
+CORES = (
+    "ext_proc/pick",
+    "ext_proc/prefix",
+    "ext_proc/prompt",
+    "ext_proc/protocol/exchange.py",
+    "xds_server/weights",
+    "xds_server/signals",
+    "xds_server/discovery",
+)
+TEST_SECONDS = 600.0
+"""A mutant that makes a test run for longer than this hangs: it is killed."""
+
+EQUAL: dict[str, str] = {
+    "ext_proc/pick/considered.py  len(order) < EXPLAINED  ->  (len(order) <= EXPLAINED)": (
+        "EXPLAINED positions, followed by others and cut to EXPLAINED, are the same positions"
+    ),
+}
+"""Mutants that compute the same as the original, each with its reason."""
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one module: the text from `start` to `end` (offsets in UTF-8 bytes) becomes `text`."""
+
+    path: Path
+    line: int
+    start: int
+    end: int
+    before: str
+    text: str
+
+    def apply(self, source: bytes) -> bytes:
+        """Return the module with the change."""
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+    @property
+    def change(self) -> str:
+        """Before and after, on one line however long the expression is."""
+        before, after = (" ".join(text.split())[:70] for text in (self.before, self.text))
+        return f"{before}  ->  {after}"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}  {self.change}"
+
+
+def changes(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield each other expression that may stand in the place of this one."""
+    match node:
+        case ast.Compare(left, [operator], [right]) if type(operator) in COMPARISONS:
+            yield ast.Compare(left, [COMPARISONS[type(operator)]()], [right])
+        case ast.BinOp(left, operator, right) if type(operator) in ARITHMETIC:
+            yield ast.BinOp(left, ARITHMETIC[type(operator)](), right)
+        case ast.BoolOp(operator, values):
+            yield ast.BoolOp(ast.And() if isinstance(operator, ast.Or) else ast.Or(), values)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield operand
+        case ast.IfExp(test, body, orelse):
+            yield ast.IfExp(test, orelse, body)
+        case ast.Constant(bool(value)):
+            yield ast.Constant(not value)
+        case ast.Constant(int(value) | float(value)):
+            yield ast.Constant(value + 1)
+        case ast.Call(ast.Name("min" | "max" as name), arguments, keywords):
+            yield ast.Call(ast.Name("max" if name == "min" else "min"), arguments, keywords)
+        case _:
+            return
+
+
+def runs(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is computed: no annotation, no decorator, nothing that only the type checker reads."""
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list"):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr):
+                yield from runs(child)
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Yield every change of a module, `path` being relative to the root."""
+    source = (ROOT / path).read_bytes()
+    offsets = [0]
+    for line in source.splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+    for node in runs(ast.parse(source)):
+        for changed in changes(node):
+            assert isinstance(node, ast.expr)
+            assert node.end_lineno is not None
+            assert node.end_col_offset is not None
+            start = offsets[node.lineno - 1] + node.col_offset
+            end = offsets[node.end_lineno - 1] + node.end_col_offset
+            # Parentheses hold together what the place of the expression needs.
+            yield Mutant(
+                path, node.lineno, start, end, source[start:end].decode(), f"({ast.unparse(changed)})"
+            )
+
+
+def tests_of(core: str) -> list[Path]:
+    """Return the package's test files that are named after a core, or import from it."""
+    package, name = Path(core).parts[0], Path(core).stem
+    dotted = core.removesuffix(".py").replace("/", ".")
+    return [
+        path.relative_to(ROOT)
+        for path in sorted((ROOT / "tests" / package).glob("test_*.py"))
+        if path.stem.startswith(f"test_{name}") or dotted in path.read_text()
+    ]
+
+
+def sample(count: int, seed: int, only: Sequence[str]) -> list[tuple[str, Mutant]]:
+    """Return mutants with their cores, as many of one core as of another."""
+    chance = random.Random(seed)
+    drawn = []
+    for core in CORES:
+        if only and not any(core.startswith(name) for name in only):
+            continue
+        folder = ROOT / core
+        files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]
+        listed = [mutant for file in files for mutant in mutants_of(file.relative_to(ROOT))]
+        chance.shuffle(listed)
+        drawn.append([(core, mutant) for mutant in listed])
+    rounds = zip(*drawn, strict=False)
+    return [entry for entries in rounds for entry in entries][:count]
+
+
+def copy_tree(folder: Path) -> None:
+    """Lay a copy of what the tests need."""
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+
+
+def passes(folder: Path, tests: Iterable[Path]) -> bool:
+    """Whether all tests pass in the copy; stops at the first that does not."""
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *map(str, tests)]
+    try:
+        ran = subprocess.run(command, cwd=folder, capture_output=True, timeout=TEST_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return ran.returncode == 0
+
+
+def is_killed(folder: Path, mutant: Mutant, tests: Iterable[Path]) -> bool:
+    """Whether a test fails, or hangs, with this change."""
+    dotted = ".".join(mutant.path.with_suffix("").parts)
+
+    def distance(path: Path) -> bool:
+        """The module's own tests come first: they fail soonest."""
+        return mutant.path.stem not in path.stem and dotted not in (folder / path).read_text()
+
+    target = folder / mutant.path
+    source = target.read_bytes()
+    target.write_bytes(mutant.apply(source))
+    try:
+        return not passes(folder, sorted(tests, key=distance))
+    finally:
+        target.write_bytes(source)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a sample, and return 0 if enough of it was killed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=100, help="mutants in the sample (default 100)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another sample (default 0)")
+    parser.add_argument("--only", nargs="*", default=[], help="cores, such as ext_proc/pick (default all)")
+    parser.add_argument("--at-least", type=float, default=0.9, help="share that must be killed (default 0.9)")
+    parser.add_argument("--list", action="store_true", help="print the sample and run nothing")
+    options = parser.parse_args(arguments)
+    drawn = sample(options.count, options.seed, options.only)
+    if options.list:
+        print(*(mutant for _, mutant in drawn), sep="\n")
+        return 0
+    killed, equal = 0, 0
+    with tempfile.TemporaryDirectory() as name:
+        copy_tree(Path(name))
+        tests = {core: tests_of(core) for core in {core for core, _ in drawn}}
+        if not passes(Path(name), sorted({path for paths in tests.values() for path in paths})):
+            parser.error("tests fail without a mutant: mend them first")
+        for core, mutant in drawn:
+            dead = is_killed(Path(name), mutant, tests[core])
+            same = not dead and f"{mutant.path}  {mutant.change}" in EQUAL
+            killed, equal = killed + dead, equal + same
+            print(f"{'killed' if dead else 'equal' if same else 'SURVIVED':8}  {mutant}", flush=True)
+    counted = len(drawn) - equal
+    share = killed / counted if counted else 1.0
+    print(f"{killed} of {counted} killed ({share:.0%}), {equal} equal to the original")
+    return 0 if share >= options.at_least else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
