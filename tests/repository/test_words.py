@@ -37,7 +37,7 @@ ALLOWED = {
     "identifier: given": 576,
     "identifier: asked": 526,
     "identifier: heard": 350,
-    "identifier: owed": 36,
+    "identifier: owed": 40,
     "identifier: noted": 94,
     "identifier: due": 92,
     "identifier: hear": 111,
