@@ -13,7 +13,6 @@ import pytest
 
 from tests.terminal import Terminal
 from tests.terminal import verb as verb_of
-from warmroute.cli import demo as verb
 from warmroute.cli.main import main
 from warmroute.demo import app as demo
 from warmroute.demo import llama_engine
@@ -147,7 +146,7 @@ def test_on_a_terminal_it_draws_both_halves_and_the_comparison_and_leaves_nothin
 def test_llama_without_its_extra_names_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(verb.llama_engine, "available", lambda: False)
+    monkeypatch.setattr(llama_engine, "available", lambda: False)
     assert main(["demo", "--engine", "llama"]) == 2
     assert f"{sys.executable} -m {llama_engine.INSTALL}" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from bench import index
+from ext_proc.prefix.index import PrefixIndex
 
 if TYPE_CHECKING:
     import pytest
@@ -25,7 +26,7 @@ def test_a_short_run_measures_both_sides(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_both_sides_answer_alike() -> None:
     """What is measured is the same work."""
-    ours, plain = index.PrefixIndex(10_000), index.Sets()
+    ours, plain = PrefixIndex(10_000), index.Sets()
     prompts = []
     for address, prompt in index.conversations(3000, 5):
         ours.record(address, prompt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from bench.xds_churn import xds_churn
 from warmroute.demo import processes
 
 
-def met(wanted) -> dict[str, bool]:
+def met(wanted: Any) -> dict[str, bool]:
     return {entry.name: entry.met for entry in wanted}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from warmroute.demo.envoy import EnvoyError, EnvoyProcess, envoy_binary
 DEPLOY = Path(__file__).parents[2] / "deploy" / "envoy"
 
 
-async def test_nothing_is_rejected_or_deprecated(world):
+async def test_nothing_is_rejected_or_deprecated(world: Any) -> None:
     """Every update was taken, and no field that Envoy will drop is used."""
     stats = await world.envoy.stats()
     rejected = {
@@ -27,7 +28,7 @@ async def test_nothing_is_rejected_or_deprecated(world):
     assert "deprecated" not in world.envoy.log
 
 
-async def test_no_timeout_cuts_a_stream(world):
+async def test_no_timeout_cuts_a_stream(world: Any) -> None:
     """What Envoy really holds: no route timeout, no stream duration, the operator's idle timeout."""
     dump = await world.envoy.config_dump()
     text = json.dumps(dump)
@@ -40,7 +41,7 @@ async def test_no_timeout_cuts_a_stream(world):
         assert f'"{name}"' not in text
 
 
-async def test_pools_have_no_limit_that_a_busy_fleet_meets(world):
+async def test_pools_have_no_limit_that_a_busy_fleet_meets(world: Any) -> None:
     """1,024 is Envoy's default for connections, pending requests and requests."""
     clusters = await world.envoy.clusters()
     assert {"live", "warmroute_ext_proc"} <= set(clusters)
@@ -54,7 +55,7 @@ async def test_pools_have_no_limit_that_a_busy_fleet_meets(world):
 
 
 @pytest.mark.parametrize("name", ["sidecar", "front-proxy"])
-async def test_shipped_bootstrap_is_valid(name):
+async def test_shipped_bootstrap_is_valid(name: Any) -> None:
     """`deploy/envoy` as it stands passes Envoy's own validation."""
     validation = await asyncio.create_subprocess_exec(
         str(envoy_binary()),
@@ -66,7 +67,7 @@ async def test_shipped_bootstrap_is_valid(name):
     assert validation.returncode == 0, output.decode()
 
 
-async def test_envoy_that_cannot_start_says_why():
+async def test_envoy_that_cannot_start_says_why() -> None:
     """The harness reports Envoy's own words and leaves nothing behind."""
     process = EnvoyProcess({"static_resources": {"clusters": [{"name": "x", "no_such_field": 1}]}})
     with pytest.raises(EnvoyError, match="no_such_field"):
@@ -75,7 +76,7 @@ async def test_envoy_that_cannot_start_says_why():
     assert not process.running
 
 
-def _found(tree: object, key: str) -> list:
+def _found(tree: object, key: str) -> list[Any]:
     if isinstance(tree, dict):
         own = [tree[key]] if key in tree else []
         return own + [held for value in tree.values() for held in _found(value, key)]

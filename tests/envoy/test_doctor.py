@@ -55,7 +55,7 @@ async def untroubled(worlds: Any) -> AsyncIterator[World]:
         yield world
 
 
-async def test_nothing_is_found_in_ours_but_what_a_test_needs(untroubled):
+async def test_nothing_is_found_in_ours_but_what_a_test_needs(untroubled: Any) -> None:
     """A running Envoy with our configuration; one of its pools retries on 5xx, for the tests of retries."""
     for _ in range(3):
         await untroubled.post()
@@ -65,7 +65,7 @@ async def test_nothing_is_found_in_ours_but_what_a_test_needs(untroubled):
     assert all("routes[retrying]" in found["where"] for found in findings)
 
 
-async def test_nothing_at_all_is_found_before_the_other_pools(untroubled, tmp_path):
+async def test_nothing_at_all_is_found_before_the_other_pools(untroubled: Any, tmp_path: Path) -> None:
     pools = [{"name": name} for name in untroubled.pools if name != "retrying"]
     listeners = [{"name": "l", "address": "127.0.0.1:1", "pool": "live"}]
     path = tmp_path / "warmroute.yaml"
@@ -87,7 +87,7 @@ def everything_on(settings: dict[str, Any]) -> None:
     settings["ext_proc"]["idempotency"] = {"enabled": True, "streaming": True, "duplicates": "reject"}
 
 
-async def test_nothing_is_found_in_ours_with_everything_on(worlds):
+async def test_nothing_is_found_in_ours_with_everything_on(worlds: Any) -> None:
     async with worlds(patient=False, adapt=everything_on) as world:
         arguments = ("--p99-seconds", "600", "--fail-on", "note")
         assert await doctor("--admin", world.envoy.admin_address, *arguments) == (0, [])

@@ -69,7 +69,7 @@ async def logged(worlds: Any) -> AsyncIterator[tuple[Any, Log]]:
         yield world, log
 
 
-async def test_the_host_really_used_is_told_after_a_retry(logged):
+async def test_the_host_really_used_is_told_after_a_retry(logged: Any) -> None:
     """With the pick, the attempts, what ext_proc noted, and the id that the engine saw too."""
     world, log = logged
     dead, second, _ = world.pools["mixed"]
@@ -86,7 +86,7 @@ async def test_the_host_really_used_is_told_after_a_retry(logged):
     assert before - 1 < finished.started_at < before + 10
 
 
-async def test_first_byte_and_end_are_told_apart(logged):
+async def test_first_byte_and_end_are_told_apart(logged: Any) -> None:
     """Of a stream that is silent in between; without a pick there is none."""
     world, log = logged
     world.ext_proc.reset()
@@ -97,7 +97,7 @@ async def test_first_byte_and_end_are_told_apart(logged):
     assert (finished.picked, finished.metadata) == ("", {})
 
 
-async def test_when_the_attempt_that_was_answered_was_sent_is_told(logged):
+async def test_when_the_attempt_that_was_answered_was_sent_is_told(logged: Any) -> None:
     """From the start, so with the attempts that failed before it and the waits between them."""
     world, log = logged
     dead, second, _ = world.pools["mixed"]
@@ -114,7 +114,7 @@ async def test_when_the_attempt_that_was_answered_was_sent_is_told(logged):
     assert twice.first_byte_seconds - twice.sent_seconds >= 0.29
 
 
-async def test_whether_a_request_named_a_session_is_told(logged):
+async def test_whether_a_request_named_a_session_is_told(logged: Any) -> None:
     """With one, Envoy keeps it on one endpoint, so it is no draw by weights."""
     world, log = logged
     world.ext_proc.reset()
@@ -123,7 +123,7 @@ async def test_whether_a_request_named_a_session_is_told(logged):
 
 
 @pytest.mark.parametrize(("status", "fault"), [(503, True), (429, False)])
-async def test_answers_of_a_host_are_told_as_they_are(logged, status, fault):
+async def test_answers_of_a_host_are_told_as_they_are(logged: Any, status: Any, fault: Any) -> None:
     """Its own 503 is a fault, its 429 is none."""
     world, log = logged
     busy = world.pools["live"][0]
@@ -135,7 +135,7 @@ async def test_answers_of_a_host_are_told_as_they_are(logged, status, fault):
     assert (finished.address, finished.status, finished.faulty) == (busy, status, fault)
 
 
-async def test_connections_that_fail_are_told_of_their_host(logged):
+async def test_connections_that_fail_are_told_of_their_host(logged: Any) -> None:
     """A refused one and one that is cut; the host stands in the entry although nobody answered."""
     world, log = logged
     cutting = world.pools["live"][1]
@@ -157,7 +157,7 @@ async def test_connections_that_fail_are_told_of_their_host(logged):
     world.set_weights({})
 
 
-async def test_a_client_that_leaves_blames_nobody(logged):
+async def test_a_client_that_leaves_blames_nobody(logged: Any) -> None:
     """Before the first byte there is no status either."""
     world, log = logged
     world.ext_proc.reset()
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_blames_nobody(logged):
 
 
 @pytest.mark.parametrize("header", [b"x-session-id", b"x-request-id", b"user-agent", b"referer"])
-async def test_text_of_one_client_that_is_no_utf8_hides_nobodys_request(logged, header):
+async def test_text_of_one_client_that_is_no_utf8_hides_nobodys_request(logged: Any, header: Any) -> None:
     """Envoy tells of it as it came, in one message with what others asked; all of them count."""
     world, log = logged
     world.ext_proc.reset()
@@ -236,7 +236,7 @@ async def told_again(world: Any, lines: asyncio.StreamReader) -> None:
         asking.cancel()
 
 
-async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds):
+async def test_xds_server_frozen_or_gone_costs_no_request_anything(worlds: Any) -> None:
     """Envoy drops what it cannot tell, within a bound, and tells again when somebody listens."""
     log = Log()
     async with worlds(register=log.service.register) as world:

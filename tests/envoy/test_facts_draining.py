@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from xds_server.snapshot import endpoints
 
 
 @pytest.mark.parametrize("staying", [0, 1, 2, 4])
-async def test_who_drains_gets_nothing_new_unless_nobody_else_is_there(world, monkeypatch, staying: int):
+async def test_who_drains_gets_nothing_new_unless_nobody_else_is_there(
+    world: Any, monkeypatch: pytest.MonkeyPatch, staying: int
+) -> None:
     """Our balancer, override_host over Maglev, sends to everybody only when nobody at all is healthy.
 
     The rule that leaves some out is off here: it is for balancers that keep to `healthy_panic_threshold`.

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from typing import Any
 
 import aiohttp
 import pytest
@@ -21,12 +22,12 @@ def _json_of(size: int) -> bytes:
     return body[:-2] + b"x" * (size - len(body)) + body[-2:]
 
 
-async def _chunks(body: bytes, size: int = 16_384):
+async def _chunks(body: bytes, size: int = 16_384) -> Any:
     for start in range(0, len(body), size):
         yield body[start : start + size]
 
 
-async def test_one_message_with_the_whole_body_and_the_attributes(world):
+async def test_one_message_with_the_whole_body_and_the_attributes(world: Any) -> None:
     """Single-message mode: body, end of stream, and of the headers what routing needs."""
     body = _json_of(50_000)
     headers = {"content-type": "Application/JSON; charset=utf-8", "x-session-id": "s1"}
@@ -48,7 +49,7 @@ async def test_one_message_with_the_whole_body_and_the_attributes(world):
     }
 
 
-async def test_content_encoding_is_told(world):
+async def test_content_encoding_is_told(world: Any) -> None:
     """A compressed body is recognised by its attribute."""
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     await world.post(data=b"\x1f\x8b not really", headers=headers, skip_auto_headers=["content-encoding"])
@@ -56,7 +57,7 @@ async def test_content_encoding_is_told(world):
 
 
 @pytest.mark.parametrize("size", [600_000, LARGE - 1])
-async def test_a_body_below_the_limit_is_shown_whole(world, size):
+async def test_a_body_below_the_limit_is_shown_whole(world: Any, size: Any) -> None:
     """One message, the pick counts, and the engine gets every byte."""
     picked = world.pools["live"][1]
     world.ext_proc.pick = picked
@@ -69,7 +70,7 @@ async def test_a_body_below_the_limit_is_shown_whole(world, size):
 
 
 @pytest.mark.parametrize("size", [LARGE, LARGE + 124, 1_100_000, 1_300_000, 3_000_000, 9_000_000])
-async def test_a_larger_body_never_meets_ext_proc(world, size):
+async def test_a_larger_body_never_meets_ext_proc(world: Any, size: Any) -> None:
     """Each of many arrives whole: where ext_proc sees a part, Envoy never reads some of them to their end."""
     body = _json_of(size)
     digest = hashlib.sha256(body).hexdigest()
@@ -80,7 +81,7 @@ async def test_a_larger_body_never_meets_ext_proc(world, size):
 
 
 @pytest.mark.parametrize("size", [100, 100_000, 1_100_000, 3_000_000])
-async def test_chunked_json_never_meets_ext_proc(world, size):
+async def test_chunked_json_never_meets_ext_proc(world: Any, size: Any) -> None:
     """Without a content-length nobody knows whether the body fits, so it goes by weights, whole."""
     body = _json_of(size)
     answer = await world.post(data=_chunks(body), headers={"content-type": "application/json"})
@@ -89,7 +90,7 @@ async def test_chunked_json_never_meets_ext_proc(world, size):
     assert world.ext_proc.messages == []
 
 
-async def test_operator_may_have_larger_bodies_whole(world):
+async def test_operator_may_have_larger_bodies_whole(world: Any) -> None:
     """`large_body_bytes` beyond Envoy's default buffer: one message, no 413, no hang."""
     picked = world.pools["live"][0]
     world.ext_proc.pick = picked
@@ -102,7 +103,7 @@ async def test_operator_may_have_larger_bodies_whole(world):
         assert [(entry.bytes, entry.end) for entry in world.ext_proc.messages] == [(size, True)]
 
 
-async def test_what_cannot_be_read_never_meets_ext_proc(world):
+async def test_what_cannot_be_read_never_meets_ext_proc(world: Any) -> None:
     """No body, another type or another method: by weights, without a message."""
     as_json = {"content-type": "application/json"}
     form = aiohttp.FormData({"a": "b"})
@@ -129,11 +130,11 @@ async def test_what_cannot_be_read_never_meets_ext_proc(world):
 @pytest.mark.parametrize(
     "content_type", ["application/x-ndjson", "application/jsonl", "application/grpc+json"]
 )
-async def test_stream_of_documents_is_not_held_back(world, content_type):
+async def test_stream_of_documents_is_not_held_back(world: Any, content_type: Any) -> None:
     """Its sender may wait for an answer to the first part: it reaches the engine before it has ended."""
     answered = asyncio.Event()
 
-    async def upload():
+    async def upload() -> Any:
         yield b'{"a": 1}\n'
         await asyncio.wait_for(answered.wait(), 5)
         yield b'{"a": 2}\n'
@@ -146,12 +147,12 @@ async def test_stream_of_documents_is_not_held_back(world, content_type):
     assert world.ext_proc.messages == []
 
 
-async def test_upload_of_unknown_length_streams_through(world):
+async def test_upload_of_unknown_length_streams_through(world: Any) -> None:
     """30 MB in chunks, no JSON: neither buffered (413) nor held back."""
     size = 30_000_000
     block = os.urandom(100_000)
 
-    async def upload():
+    async def upload() -> Any:
         for _ in range(size // len(block)):
             yield block
 
@@ -160,7 +161,7 @@ async def test_upload_of_unknown_length_streams_through(world):
     assert world.ext_proc.messages == []
 
 
-async def test_ext_proc_can_neither_change_nor_answer_a_request(world):
+async def test_ext_proc_can_neither_change_nor_answer_a_request(world: Any) -> None:
     """Header mutations and immediate responses are dropped, whole or leading body; the pick counts."""
     world.ext_proc.headers = {"x-evil": "1", ":path": "/evil"}
     world.ext_proc.pick = world.pools["live"][1]
@@ -173,7 +174,7 @@ async def test_ext_proc_can_neither_change_nor_answer_a_request(world):
         assert (await world.post(body)).status == 200
 
 
-async def test_dead_ext_proc_costs_no_answer_and_heals(world):
+async def test_dead_ext_proc_costs_no_answer_and_heals(world: Any) -> None:
     """Killed and gone: 200 by weights from the first request on; picks resume by themselves."""
     picked = world.pools["live"][0]
     await world.ext_proc.kill()
@@ -188,7 +189,7 @@ async def test_dead_ext_proc_costs_no_answer_and_heals(world):
     await world.picks_resume(picked)
 
 
-async def test_frozen_ext_proc_costs_the_first_requests_a_little_and_heals(worlds):
+async def test_frozen_ext_proc_costs_the_first_requests_a_little_and_heals(worlds: Any) -> None:
     """Until the health check has noticed, a request waits the message timeout; then ext_proc is left out."""
     async with worlds(patient=False) as world:
         world.ext_proc.freeze()
@@ -204,13 +205,13 @@ async def test_frozen_ext_proc_costs_the_first_requests_a_little_and_heals(world
         await world.picks_resume(world.pools["live"][0])
 
 
-async def unasked(world):
+async def unasked(world: Any) -> Any:
     before = len(world.ext_proc.messages)
     assert (await world.post()).status == 200
     return len(world.ext_proc.messages) == before
 
 
-async def test_ext_proc_stream_lives_as_long_as_the_response(world):
+async def test_ext_proc_stream_lives_as_long_as_the_response(world: Any) -> None:
     """The in-flight counter: the gRPC stream ends with the HTTP response, not before."""
     await world.eventually(lambda: world.ext_proc.open_streams == 0, "quiet")
     async with world.http.post(world.url(path="/stream?silence=0.5"), json={"prompt": "x"}) as response:
@@ -220,7 +221,7 @@ async def test_ext_proc_stream_lives_as_long_as_the_response(world):
     await world.eventually(lambda: world.ext_proc.open_streams == 0, "stream ended")
 
 
-async def test_ext_proc_stream_ends_when_the_client_leaves(world):
+async def test_ext_proc_stream_ends_when_the_client_leaves(world: Any) -> None:
     """An aborted request leaves no count behind."""
     async with world.http.post(world.url(path="/stream?silence=5"), json={"prompt": "x"}) as response:
         await response.content.readuntil(b"\n\n")
@@ -229,7 +230,7 @@ async def test_ext_proc_stream_ends_when_the_client_leaves(world):
     await world.eventually(lambda: world.ext_proc.open_streams == 0, "stream ended")
 
 
-async def test_death_of_ext_proc_does_not_cut_a_response(world):
+async def test_death_of_ext_proc_does_not_cut_a_response(world: Any) -> None:
     """A token stream that ext_proc has picked for goes on without it."""
     async with world.http.post(world.url(path="/stream?silence=0.6"), json={"prompt": "x"}) as response:
         await response.content.readuntil(b"\n\n")
@@ -241,7 +242,7 @@ async def test_death_of_ext_proc_does_not_cut_a_response(world):
             await world.ext_proc_health(healthy=True)
 
 
-async def test_more_requests_in_flight_than_envoys_default_limit(world):
+async def test_more_requests_in_flight_than_envoys_default_limit(world: Any) -> None:
     """1,024 streams to ext_proc or to the pool are no limit here."""
     count, started = 1100, time.monotonic()
     connector = aiohttp.TCPConnector(limit=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from multidict import CIMultiDict
@@ -21,7 +22,7 @@ def _forged(value: str) -> CIMultiDict[str]:
     return headers
 
 
-def _ours(answer) -> list[str]:
+def _ours(answer: Any) -> list[str]:
     """Names of ours, or of the protocol's, that the engine saw."""
     seen = [name for name, _ in answer.seen["headers"]]
     return [name for name in seen if name.startswith(("x-warmroute", "x-gateway"))]
@@ -37,7 +38,7 @@ def _ours(answer) -> list[str]:
     ],
     ids=["get", "json", "large-json", "other"],
 )
-async def test_client_does_not_steer(world, method, options):
+async def test_client_does_not_steer(world: Any, method: Any, options: Any) -> None:
     """Routing headers of a client reach nobody and move nothing, on every route."""
     target = world.pools["live"][0]
     answers = [await world.request(method, headers=_forged(target), **options) for _ in range(20)]
@@ -45,7 +46,7 @@ async def test_client_does_not_steer(world, method, options):
     assert {answer.engine for answer in answers} - {target}, "all on the forged target"
 
 
-async def test_client_does_not_override_a_pick(world):
+async def test_client_does_not_override_a_pick(world: Any) -> None:
     """With a pick, the pick counts, and its headers are ours alone."""
     forged, picked = world.pools["live"][:2]
     world.ext_proc.pick, world.ext_proc.metadata = picked, {"endpoint": picked, **METADATA}
@@ -57,7 +58,7 @@ async def test_client_does_not_override_a_pick(world):
     assert answer.upstream(HEADER_SERVED) == []
 
 
-async def test_client_does_not_steer_an_upgrade(world):
+async def test_client_does_not_steer_an_upgrade(world: Any) -> None:
     """The same holds on the way that ext_proc does not see."""
     async with world.http.ws_connect(world.url(path="/ws"), headers=_forged("10.0.0.1:1")) as ws:
         seen = ws._response.headers["x-seen"]
@@ -65,7 +66,7 @@ async def test_client_does_not_steer_an_upgrade(world):
     assert "x-gateway" not in seen
 
 
-async def test_metadata_becomes_headers(world):
+async def test_metadata_becomes_headers(world: Any) -> None:
     """The engine learns all of the decision, the client what it may see, and who really served."""
     picked = world.pools["live"][1]
     world.ext_proc.pick, world.ext_proc.metadata = picked, {"endpoint": picked, **METADATA}
@@ -88,7 +89,7 @@ async def test_metadata_becomes_headers(world):
         }
 
 
-async def test_absent_metadata_adds_no_header(world):
+async def test_absent_metadata_adds_no_header(world: Any) -> None:
     """Neither an empty value nor a dash: what is unknown is absent."""
     for method, options in (("POST", {"json": {"prompt": "x"}}), ("GET", {})):
         answer = await world.request(method, **options)
@@ -98,7 +99,7 @@ async def test_absent_metadata_adds_no_header(world):
         assert "-" not in answer.headers.values()
 
 
-async def test_decision_is_hidden_where_the_operator_says_so(world):
+async def test_decision_is_hidden_where_the_operator_says_so(world: Any) -> None:
     """`show_decision: false` tells the client nothing; the engine still learns."""
     picked = world.pools["live"][1]
     world.ext_proc.pick, world.ext_proc.metadata = picked, {"endpoint": picked, **METADATA}
@@ -107,7 +108,7 @@ async def test_decision_is_hidden_where_the_operator_says_so(world):
     assert not [name for name in answer.headers if name.startswith("x-warmroute")]
 
 
-async def test_websocket_passes(world):
+async def test_websocket_passes(world: Any) -> None:
     """An upgrade completes, keeps its subprotocol and carries frames."""
     async with world.http.ws_connect(world.url(path="/ws"), protocols=("chat",)) as ws:
         assert ws.protocol == "chat"
@@ -117,7 +118,7 @@ async def test_websocket_passes(world):
     assert world.ext_proc.messages == []
 
 
-async def test_upgrade_that_looks_like_json_does_not_hang(world):
+async def test_upgrade_that_looks_like_json_does_not_hang(world: Any) -> None:
     """Its body has no end, so no filter may wait for one, whatever method and type it claims."""
     host, port = world.url(path="").removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -135,7 +136,7 @@ async def test_upgrade_that_looks_like_json_does_not_hang(world):
         await writer.wait_closed()
 
 
-async def test_silent_stream_survives(world):
+async def test_silent_stream_survives(world: Any) -> None:
     """Three seconds without a token are a long prefill, not a fault."""
     async with world.http.post(world.url(path="/stream?silence=3"), json={"prompt": "x"}) as response:
         assert response.status == 200

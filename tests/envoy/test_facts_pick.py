@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 
-async def test_pick_is_honoured(world):
+async def test_pick_is_honoured(world: Any) -> None:
     """The engine named in metadata serves, whatever the weights say."""
     for address in world.pools["live"] * 3:
         world.ext_proc.pick = address
@@ -14,7 +16,7 @@ async def test_pick_is_honoured(world):
         assert answer.headers["x-warmroute-attempts"] == "1"
 
 
-async def test_first_known_endpoint_of_the_list_serves(world):
+async def test_first_known_endpoint_of_the_list_serves(world: Any) -> None:
     """Endpoints that are not in EDS are skipped, without an attempt."""
     known = world.pools["live"][2]
     for pick in (f"10.9.9.9:1,{known}", f"{known},{world.pools['live'][0]}", f"nonsense,{known}"):
@@ -25,7 +27,7 @@ async def test_first_known_endpoint_of_the_list_serves(world):
 
 
 @pytest.mark.parametrize("pick", ["", ",,;", "nonsense", "10.9.9.9:1", "x" * 5000, "1.2.3.4:99999999"])
-async def test_useless_pick_goes_by_weights(world, pick):
+async def test_useless_pick_goes_by_weights(world: Any, pick: Any) -> None:
     """Junk is ignored and costs nobody an answer."""
     world.ext_proc.pick = pick
     for _ in range(3):
@@ -34,7 +36,7 @@ async def test_useless_pick_goes_by_weights(world, pick):
         assert answer.engine in world.pools["live"]
 
 
-async def test_retries_walk_the_list(world):
+async def test_retries_walk_the_list(world: Any) -> None:
     """A refused connection moves on to the second of the list, with the body, up to the buffer's size."""
     dead, second, third = world.pools["mixed"]
     for following in (second, third):
@@ -46,7 +48,7 @@ async def test_retries_walk_the_list(world):
             assert answer.seen["bytes"] > size
 
 
-async def test_retry_after_the_end_of_the_list_goes_elsewhere(world):
+async def test_retry_after_the_end_of_the_list_goes_elsewhere(world: Any) -> None:
     """A list of one endpoint that fails ends, at the second attempt, at one that has not been tried."""
     failing, *others = world.pools["retrying"]
     world.engines.statuses[failing] = 503
@@ -57,7 +59,7 @@ async def test_retry_after_the_end_of_the_list_goes_elsewhere(world):
     assert {answer.headers["x-warmroute-attempts"] for answer in answers} == {"2"}
 
 
-async def test_a_retry_leaves_a_failing_endpoint_that_has_nearly_all_the_weight(world):
+async def test_a_retry_leaves_a_failing_endpoint_that_has_nearly_all_the_weight(world: Any) -> None:
     """It draws by weight, and one that was tried already is drawn again at once, up to a limit."""
     failing, *others = world.pools["retrying"]
     await world.weights_taken("retrying", {failing: 1900, **dict.fromkeys(others, 50)})
@@ -71,7 +73,7 @@ async def test_a_retry_leaves_a_failing_endpoint_that_has_nearly_all_the_weight(
         world.set_weights({})
 
 
-async def test_dead_pick_goes_elsewhere(world):
+async def test_dead_pick_goes_elsewhere(world: Any) -> None:
     """The same with a refused connection and the default `retry_on`."""
     dead, *alive = world.pools["mixed"]
     world.ext_proc.pick = dead
@@ -80,7 +82,7 @@ async def test_dead_pick_goes_elsewhere(world):
     assert {answer.engine for answer in answers} <= set(alive)
 
 
-async def test_no_second_run_of_what_may_have_been_processed(world):
+async def test_no_second_run_of_what_may_have_been_processed(world: Any) -> None:
     """An engine that cuts the connection after reading the request has perhaps worked on it."""
     cutting, other = world.pools["live"][:2]
     world.engines.resets.add(cutting)
@@ -90,7 +92,7 @@ async def test_no_second_run_of_what_may_have_been_processed(world):
     assert world.engines.served == {cutting: 1}
 
 
-async def test_an_engines_answer_is_passed_on_whatever_it_is(world):
+async def test_an_engines_answer_is_passed_on_whatever_it_is(world: Any) -> None:
     """429 and 503 of an engine are its own: not retried by default, and they eject nobody."""
     busy = world.pools["live"][0]
     world.ext_proc.pick = ",".join(world.pools["live"])
@@ -102,7 +104,7 @@ async def test_an_engines_answer_is_passed_on_whatever_it_is(world):
     assert "failed_outlier_check" not in (await world.envoy.clusters())["live"][busy]["health_status"]
 
 
-async def test_pick_of_an_ejected_endpoint_is_still_tried_first(world):
+async def test_pick_of_an_ejected_endpoint_is_still_tried_first(world: Any) -> None:
     """override_host does not look at outlier ejection: the fallback does. A retry costs milliseconds."""
     dead, second, third = world.pools["ejecting"]
     world.ext_proc.pick = f"{dead},{third}"
@@ -118,7 +120,7 @@ async def test_pick_of_an_ejected_endpoint_is_still_tried_first(world):
     assert {answer.engine for answer in unpicked} == {second, third}
 
 
-async def test_unhealthy_endpoint_gets_nothing_by_weights(world):
+async def test_unhealthy_endpoint_gets_nothing_by_weights(world: Any) -> None:
     """EDS's UNHEALTHY takes an endpoint out of the fallback; a pick may still name it."""
     down, *others = world.pools["marked"]
     world.set_weights({}, frozenset([down]))
@@ -133,7 +135,7 @@ async def test_unhealthy_endpoint_gets_nothing_by_weights(world):
         await world.eds_health("marked", down, healthy=True)
 
 
-async def test_all_unhealthy_is_panic_not_an_outage(world):
+async def test_all_unhealthy_is_panic_not_an_outage(world: Any) -> None:
     """When more than half are marked, Envoy stops believing the marks and uses everyone."""
     everyone = frozenset(world.pools["marked"])
     world.set_weights({}, everyone)

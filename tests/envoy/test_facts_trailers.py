@@ -52,7 +52,7 @@ async def _post(url: str, headers: list[tuple[str, str]], body: bytes) -> dict[s
     [(True, True), (False, True), (False, False)],
     ids=["length", "no-length", "no-length-unannounced"],
 )
-async def test_trailers_do_not_double_a_body(world, size, with_length, announced):
+async def test_trailers_do_not_double_a_body(world: Any, size: Any, with_length: Any, announced: Any) -> None:
     """Where a leading part goes to ext_proc and the route has retries, Envoy 1.40 sends such a body twice."""
     body = json.dumps({"prompt": "x" * size}).encode()
     headers = [("content-type", "application/json")]
@@ -65,7 +65,7 @@ async def test_trailers_do_not_double_a_body(world, size, with_length, announced
         assert (seen["bytes"], seen["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
 
 
-async def test_ordinary_body_with_trailers_is_picked(world):
+async def test_ordinary_body_with_trailers_is_picked(world: Any) -> None:
     """A body with a content-length is buffered whole, and trailers do it no harm, announced or not."""
     picked = world.pools["live"][1]
     world.ext_proc.pick = picked

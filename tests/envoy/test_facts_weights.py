@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ COUNT = 400
 TOLERANCE = 0.125
 
 
-async def _shares(world, listener: str, **options) -> dict[str, float]:
+async def _shares(world: Any, listener: str, **options: Any) -> dict[str, float]:
     served: Counter[str] = Counter()
     for _ in range(COUNT // 20):
         answers = await asyncio.gather(*(world.request("GET", listener, **options) for _ in range(20)))
@@ -21,7 +22,7 @@ async def _shares(world, listener: str, **options) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("weights", [(7000, 2000, 999, 1), (999, 2000, 7000, 1)])
-async def test_shares_follow_endpoint_weights_across_localities(world, weights):
+async def test_shares_follow_endpoint_weights_across_localities(world: Any, weights: Any) -> None:
     """The first endpoint has a locality of its own, the others share one: it makes no difference."""
     await world.weights_taken("weighted", dict(zip(world.pools["weighted"], weights, strict=True)))
     shares = await _shares(world, "weighted")
@@ -29,7 +30,7 @@ async def test_shares_follow_endpoint_weights_across_localities(world, weights):
         assert shares.get(address, 0) == pytest.approx(weight / 10_000, abs=TOLERANCE), shares
 
 
-async def test_light_endpoints_do_not_starve_under_frequent_updates(world):
+async def test_light_endpoints_do_not_starve_under_frequent_updates(world: Any) -> None:
     """Each update rebuilds the balancer, and round robin would begin with the heaviest each time.
 
     Membership changes here, because Envoy merges updates of weights alone over a second.
@@ -48,7 +49,7 @@ async def test_light_endpoints_do_not_starve_under_frequent_updates(world):
     assert served[medium] >= 5, served
 
 
-async def test_session_stays_on_one_endpoint_without_a_pick(world):
+async def test_session_stays_on_one_endpoint_without_a_pick(world: Any) -> None:
     """Maglev hashes the session header, so affinity survives ext_proc's absence; sessions spread."""
     homes = set()
     for session in range(12):
@@ -59,7 +60,7 @@ async def test_session_stays_on_one_endpoint_without_a_pick(world):
     assert len(homes) > 1
 
 
-async def test_membership_changes_without_a_failed_request(world):
+async def test_membership_changes_without_a_failed_request(world: Any) -> None:
     """An endpoint that leaves EDS gets nothing more, and nobody notices."""
     gone = world.pools["marked"][0]
     world.set_membership({"marked": world.pools["marked"][1:]})

@@ -158,7 +158,9 @@ HOPS_OWN = {
 }
 
 
-async def raw(world: World, headers: dict[str, str], body: bytes = BODY) -> tuple[str, dict[str, Any], list]:
+async def raw(
+    world: World, headers: dict[str, str], body: bytes = BODY
+) -> tuple[str, dict[str, Any], list[Any]]:
     """Send a request as it is, and return the answer's head, its body and the attributes ext_proc got."""
     host, port = world.url(path="").removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -40,14 +40,14 @@ def with_sla(settings: dict[str, Any]) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def made(worlds):
+async def made(worlds: Any) -> Any:
     async with worlds(adapt=with_sla) as made:
         yield made
         assert not made.ads.nacks
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def world(made):
+async def world(made: Any) -> Any:
     """An Envoy by the SLA, with nothing left over from the test before."""
     made.ext_proc.reset()
     for held in (made.engines.statuses, made.engines.resets, made.engines.served, made.engines.delays):
@@ -56,7 +56,7 @@ async def world(made):
 
 
 @pytest.fixture
-def limit_ms(world) -> int:
+def limit_ms(world: Any) -> int:
     """What an attempt has to answer."""
     pool = next(pool for pool in world.settings.pools if pool.name == "retrying")
     derived = derive(pool, streaming_keys=True)
@@ -66,7 +66,7 @@ def limit_ms(world) -> int:
     return derived.answer_ms
 
 
-async def test_a_late_engine_is_waited_for(world):
+async def test_a_late_engine_is_waited_for(world: Any) -> None:
     """Envoy is told no limit for what may not be repeated: a 504 would be worse than a late answer."""
     late, other = world.pools["marked"][:2]
     world.engines.delays[late] = LATE_SECONDS
@@ -78,7 +78,9 @@ async def test_a_late_engine_is_waited_for(world):
 
 @pytest.mark.parametrize("trouble", ["cut", 503, 500, 429])
 @pytest.mark.parametrize("listener", ["marked", "retrying"])
-async def test_without_a_key_nothing_that_was_sent_is_repeated(world, listener, trouble):
+async def test_without_a_key_nothing_that_was_sent_is_repeated(
+    world: Any, listener: Any, trouble: Any
+) -> None:
     first, other = world.pools[listener][:2]
     if trouble == "cut":
         world.engines.resets.add(first)
@@ -90,14 +92,14 @@ async def test_without_a_key_nothing_that_was_sent_is_repeated(world, listener, 
     assert world.engines.served == {first: 1}
 
 
-async def test_what_no_engine_has_begun_goes_elsewhere(world):
+async def test_what_no_engine_has_begun_goes_elsewhere(world: Any) -> None:
     dead, alive = world.pools["mixed"][:2]
     world.ext_proc.pick = f"{dead},{alive}"
     answer = await world.post(listener="mixed")
     assert (answer.status, answer.engine, answer.headers["x-warmroute-attempts"]) == (200, alive, "2")
 
 
-async def test_connecting_is_bounded_and_tried_elsewhere(world):
+async def test_connecting_is_bounded_and_tried_elsewhere(world: Any) -> None:
     """Where the operator says so. A host that drops packets: its queue of connections is full."""
     alive = world.pools["ejecting"][1]
     with contextlib.ExitStack() as held:
@@ -129,7 +131,7 @@ async def test_connecting_is_bounded_and_tried_elsewhere(world):
 
 
 @pytest.mark.parametrize("trouble", ["cut", 503])
-async def test_with_a_key_what_has_no_answer_goes_to_the_next_engine(world, trouble):
+async def test_with_a_key_what_has_no_answer_goes_to_the_next_engine(world: Any, trouble: Any) -> None:
     """It carries the same key, so that who keeps keys computes once."""
     first, other = world.pools["retrying"][:2]
     if trouble == "cut":
@@ -144,7 +146,7 @@ async def test_with_a_key_what_has_no_answer_goes_to_the_next_engine(world, trou
     assert world.engines.served == {first: 1, other: 1}
 
 
-async def test_with_a_key_but_no_time_limit_a_late_answer_is_waited_for(world):
+async def test_with_a_key_but_no_time_limit_a_late_answer_is_waited_for(world: Any) -> None:
     """An answer that is not streamed has its headers at its end."""
     late, other = world.pools["retrying"][:2]
     world.engines.delays[late] = LATE_SECONDS
@@ -155,7 +157,7 @@ async def test_with_a_key_but_no_time_limit_a_late_answer_is_waited_for(world):
 
 
 @pytest.mark.parametrize("query", ["silence=1.2", "prefill=1.2"])
-async def test_a_time_limit_never_cuts_a_stream(world, limit_ms, query):
+async def test_a_time_limit_never_cuts_a_stream(world: Any, limit_ms: Any, query: Any) -> None:
     """It ends with the response headers, whether the silence is before the first token or later."""
     first = world.pools["retrying"][0]
     world.ext_proc.pick = ",".join(world.pools["retrying"])
@@ -166,7 +168,7 @@ async def test_a_time_limit_never_cuts_a_stream(world, limit_ms, query):
     assert world.engines.served == {first: 1}
 
 
-async def test_what_has_begun_to_answer_is_never_repeated(world, limit_ms):
+async def test_what_has_begun_to_answer_is_never_repeated(world: Any, limit_ms: Any) -> None:
     """Broken off after the first token, the client learns of it, and nobody else is asked."""
     first = world.pools["retrying"][0]
     world.ext_proc.pick = ",".join(world.pools["retrying"])
@@ -176,7 +178,7 @@ async def test_what_has_begun_to_answer_is_never_repeated(world, limit_ms):
     assert world.engines.served == {first: 1}
 
 
-async def test_a_late_engine_gets_company_and_the_first_answer_wins(world, limit_ms):
+async def test_a_late_engine_gets_company_and_the_first_answer_wins(world: Any, limit_ms: Any) -> None:
     late, quick = world.pools["retrying"][:2]
     world.engines.delays[late] = 5 * LATE_SECONDS
     world.ext_proc.pick = f"{late},{quick}"
@@ -185,7 +187,7 @@ async def test_a_late_engine_gets_company_and_the_first_answer_wins(world, limit
     assert (answer.status, answer.engine, answer.headers["x-warmroute-attempts"]) == (200, quick, "2")
 
 
-async def test_a_time_limit_fails_nobody(world, limit_ms):
+async def test_a_time_limit_fails_nobody(world: Any, limit_ms: Any) -> None:
     """All are late: Envoy alone would have waited, and so does this one."""
     for address in world.pools["retrying"]:
         world.engines.delays[address] = LATE_SECONDS
@@ -196,7 +198,9 @@ async def test_a_time_limit_fails_nobody(world, limit_ms):
 
 
 @pytest.mark.parametrize("trouble", ["cut", 409, 429, 500, 502, 503, 504])
-async def test_trouble_of_the_second_engine_does_not_win_over_the_first(world, limit_ms, trouble):
+async def test_trouble_of_the_second_engine_does_not_win_over_the_first(
+    world: Any, limit_ms: Any, trouble: Any
+) -> None:
     late, bad = world.pools["retrying"][:2]
     world.engines.delays[late] = LATE_SECONDS
     if trouble == "cut":
@@ -209,7 +213,7 @@ async def test_trouble_of_the_second_engine_does_not_win_over_the_first(world, l
     assert (answer.status, answer.engine) == (200, late)
 
 
-async def test_a_clients_key_under_our_name_goes(world):
+async def test_a_clients_key_under_our_name_goes(world: Any) -> None:
     theirs = {HEADER_IDEMPOTENCY: "theirs", "idempotency-key": "own"}
     answer = await world.post(listener="marked", headers=theirs)
     assert answer.upstream(HEADER_IDEMPOTENCY) == []
@@ -219,7 +223,7 @@ async def test_a_clients_key_under_our_name_goes(world):
     assert answer.upstream(HEADER_IDEMPOTENCY) == ["k1"]
 
 
-async def test_a_duplicate_is_refused_where_the_settings_say_so(world, shared_world):
+async def test_a_duplicate_is_refused_where_the_settings_say_so(world: Any, shared_world: Any) -> None:
     """As OpenAI's clients read it; an Envoy without the setting goes on by weights."""
     refusal = Refusal(409, "the same request is in flight", retry_after_seconds=1.0)
     for envoy, status in ((world, 409), (shared_world, 200)):
@@ -236,7 +240,7 @@ async def test_a_duplicate_is_refused_where_the_settings_say_so(world, shared_wo
             assert answer.seen["error"]["message"] == refusal.message
 
 
-async def test_errors_eject_above_the_tolerance_only(world):
+async def test_errors_eject_above_the_tolerance_only(world: Any) -> None:
     """A run that is shorter than the derived one ejects nobody; without an SLA none does."""
     pool = next(pool for pool in world.settings.pools if pool.name == "weighted")
     derived = derive(pool)

@@ -26,7 +26,7 @@ def with_probes(settings: dict[str, Any]) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def made(worlds):
+async def made(worlds: Any) -> Any:
     async with worlds(adapt=with_probes) as made:
         yield made
         assert not made.ads.nacks
@@ -68,7 +68,7 @@ class Probed:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def probed(made):
+async def probed(made: Any) -> Any:
     """The pool `marked`, everybody well."""
     made.ext_proc.reset()
     made.engines.delays.clear()
@@ -83,7 +83,7 @@ def settings_of(world: Any, name: str) -> Any:
     return next(pool for pool in world.settings.pools if pool.name == name)
 
 
-async def test_a_slow_engine_that_works_stays(probed):
+async def test_a_slow_engine_that_works_stays(probed: Any) -> None:
     """It answers each probe as late as it was measured to, and keeps its share."""
     slow = probed.world.pools["marked"][0]
     probed.world.engines.delays[slow] = SLOW_SECONDS
@@ -92,7 +92,7 @@ async def test_a_slow_engine_that_works_stays(probed):
     assert slow in await probed.served_by(12)
 
 
-async def test_a_probe_of_a_common_kind_would_take_it_out(probed):
+async def test_a_probe_of_a_common_kind_would_take_it_out(probed: Any) -> None:
     """What the derived limit is for: the same engine under a limit below what it takes."""
     slow = probed.world.pools["marked"][0]
     held = probe(settings_of(probed.world, "marked"))
@@ -103,14 +103,14 @@ async def test_a_probe_of_a_common_kind_would_take_it_out(probed):
     await probed.becomes(slow, out=False)
 
 
-async def test_a_dead_engine_goes_and_is_not_missed(made, probed):
+async def test_a_dead_engine_goes_and_is_not_missed(made: Any, probed: Any) -> None:
     dead, *alive = made.pools["mixed"]
     mixed = Probed(made, "mixed")
     await mixed.becomes(dead, out=True)
     assert await mixed.served_by() == set(alive)
 
 
-async def test_it_takes_several_bad_answers_in_a_row(probed):
+async def test_it_takes_several_bad_answers_in_a_row(probed: Any) -> None:
     """By itself Envoy takes an engine out for one answer other than 200."""
     bad = probed.world.pools["marked"][0]
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_it_takes_several_bad_answers_in_a_row(probed):
     await probed.becomes(bad, out=False)
 
 
-async def test_a_pick_of_an_engine_that_is_out_is_obeyed(probed):
+async def test_a_pick_of_an_engine_that_is_out_is_obeyed(probed: Any) -> None:
     """override_host does not look at health: picks have eyes of their own."""
     world, bad = probed.world, probed.world.pools["marked"][0]
     world.engines.delays[bad] = 1.0
@@ -135,7 +135,7 @@ async def test_a_pick_of_an_engine_that_is_out_is_obeyed(probed):
     assert (await world.post(listener="marked")).engine == bad
 
 
-async def test_never_so_many_out_that_the_rest_gives_way(probed):
+async def test_never_so_many_out_that_the_rest_gives_way(probed: Any) -> None:
     """Everybody silent to probes, and everybody is used."""
     world = probed.world
     for address in world.pools["marked"]:
@@ -146,7 +146,7 @@ async def test_never_so_many_out_that_the_rest_gives_way(probed):
     assert {answer.engine for answer in answers} == set(world.pools["marked"])
 
 
-async def test_who_leaves_goes_in_spite_of_good_probes(made):
+async def test_who_leaves_goes_in_spite_of_good_probes(made: Any) -> None:
     """Envoy by itself keeps a host that left EDS as long as its probes succeed."""
     gone, *stay = made.pools["weighted"]
     made.set_membership({"weighted": stay})
@@ -156,6 +156,6 @@ async def test_who_leaves_goes_in_spite_of_good_probes(made):
         made.set_membership({})
 
 
-async def test_without_the_setting_nobody_is_probed(made):
+async def test_without_the_setting_nobody_is_probed(made: Any) -> None:
     assert await made.envoy.stats("cluster.weighted.health_check.attempt")
     assert await made.envoy.stats("cluster.live.health_check") == {}

@@ -158,11 +158,11 @@ async def test_a_service_knows_what_its_pools_serve(monkeypatch: pytest.MonkeyPa
         environ={},
     )
     service = KvEvents(settings, FleetStore(), CollectorRegistry())
+    source = KvEventSource(1)
     # No socket is opened.
     monkeypatch.setattr(
         service, "_join", lambda endpoint: service._sources.update({endpoint.address: source})
     )
-    source = KvEventSource(1)
     endpoint = Endpoint("127.0.0.1:8000", "p", ("base", "sql"), kv_events=source)
     await service.follow(Membership((Pool("p", (endpoint,)),)))
     assert located(service.lookup, "p", "base", BODY) is not None

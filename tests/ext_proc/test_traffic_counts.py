@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from math import ceil
+from typing import Any
 
 from ext_proc.director.traffic import DURATIONS_KEPT, TrafficCounter
 
@@ -18,7 +19,7 @@ class Clock:
         return self.now
 
 
-def only(counter: TrafficCounter):
+def only(counter: TrafficCounter) -> Any:
     (entry,) = counter.snapshot()
     return entry
 

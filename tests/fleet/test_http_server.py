@@ -305,7 +305,7 @@ def test_connections_that_come_all_at_once_leave_no_more_than_may_stay(
 def test_every_server_has_its_part_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three gRPC servers and one of HTTP leave some for scrapes."""
     for limit in (256, 1024, 4096, descriptors._MOST):
-        monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
         assert 3 * descriptors.grpc_connections() + descriptors.http_connections() < limit
 
 

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.errors import SettingsError
+from fleet.probes import ImpossibleError
 from fleet.settings import PoolSettings, SlaSettings, parse_settings
 from fleet.sla import (
     UNLIMITED_REQUESTS,
-    ImpossibleError,
     attempts_for,
     back_offs,
     consecutive_errors,

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections import defaultdict
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 EXPORTERS = """
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
@@ -59,7 +59,7 @@ def test_no_package_that_comes_along_overwrites_files_of_another() -> None:
     for package in required("warmroute"):
         for file in package.files or ():
             if "__pycache__" not in file.parts:
-                owners[file.locate().resolve()].add(package.name)
+                owners[Path(file.locate()).resolve()].add(package.name)
     assert len(set.union(*owners.values())) > 50
     assert {str(path): names for path, names in owners.items() if len(names) > 1} == {}
 

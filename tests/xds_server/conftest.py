@@ -39,7 +39,7 @@ SEPARATE = {
     TYPE_LISTENER: (lds_pb2_grpc.ListenerDiscoveryServiceStub, "Listeners"),
     TYPE_ROUTE: (rds_pb2_grpc.RouteDiscoveryServiceStub, "Routes"),
 }
-MESSAGES = {
+MESSAGES: dict[str, tuple[Any, str]] = {
     TYPE_CLUSTER: (cluster_pb2.Cluster, "name"),
     TYPE_ENDPOINT: (endpoint_pb2.ClusterLoadAssignment, "cluster_name"),
     TYPE_LISTENER: (listener_pb2.Listener, "name"),

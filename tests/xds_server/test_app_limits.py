@@ -17,6 +17,7 @@ from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app as app_module
 from xds_server.app import XdsServer
+from xds_server.envoy.build import build_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ async def test_the_first_messages_are_built_before_the_address_is_bound(
 ) -> None:
     """Protobuf takes long over them, and a client that is let in would wait."""
     order: list[str] = []
-    build, bind = app_module.build_snapshot, GrpcServer.start
+    build, bind = build_snapshot, GrpcServer.start
 
     def noting(*given: Any, **named: Any) -> Any:
         order.append("built")

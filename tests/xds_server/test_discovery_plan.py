@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 VARIANTS: dict[str, type[Sotw | Delta]] = {"sotw": Sotw, "delta": Delta}
-RESPONSES = {"sotw": discovery_pb2.DiscoveryResponse, "delta": discovery_pb2.DeltaDiscoveryResponse}
-REQUESTS = {"sotw": discovery_pb2.DiscoveryRequest, "delta": discovery_pb2.DeltaDiscoveryRequest}
+RESPONSES: dict[str, Any] = {
+    "sotw": discovery_pb2.DiscoveryResponse,
+    "delta": discovery_pb2.DeltaDiscoveryResponse,
+}
+REQUESTS: dict[str, Any] = {
+    "sotw": discovery_pb2.DiscoveryRequest,
+    "delta": discovery_pb2.DeltaDiscoveryRequest,
+}
 NAMES = ("a", "b", "c")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import dns.flags
 import dns.message
@@ -145,7 +145,7 @@ async def resolve(server: NameServer) -> AsyncIterator[Callable[..., Resolved]]:
             await resolved.task
 
 
-Resolve = "Callable[..., Resolved]"
+Resolve: TypeAlias = "Callable[..., Resolved]"
 
 
 async def test_both_families_are_found_with_the_port_and_in_one_order(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -126,7 +126,7 @@ async def keep() -> AsyncIterator[Callable[..., Any]]:
         await kept.keeper.close()
 
 
-Keep = "Callable[..., Any]"
+Keep: TypeAlias = "Callable[..., Any]"
 
 
 async def test_static_endpoints_alone_are_there_after_the_first_sync(keep: Keep) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,7 +156,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_whoever_is_not_ready_is_probed_and_a_probe_that_passes_always_lets_it_in(events: list) -> None:
+def test_whoever_is_not_ready_is_probed_and_a_probe_that_passes_always_lets_it_in(events: list[Any]) -> None:
     readiness, now = Readiness(), NOW
     for event in [*events, Verdict.READY]:
         now += 0.3

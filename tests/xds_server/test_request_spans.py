@@ -47,10 +47,9 @@ class Stage:
 
     def errors(self, direction: str) -> tuple[float | None, float | None]:
         name = "warmroute_ttft_prediction_error_seconds"
-        return tuple(
-            self.registry.get_sample_value(f"{name}_{part}", {"direction": direction})
-            for part in ("count", "sum")
-        )
+        labels = {"direction": direction}
+        count, total = (self.registry.get_sample_value(f"{name}_{part}", labels) for part in ("count", "sum"))
+        return count, total
 
 
 def test_the_end_of_a_websocket_is_no_error() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from xds_server.signals.rows import sources
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 
 
-def finished(address: str = A, status: int = 200, **fields) -> Finished:
+def finished(address: str = A, status: int = 200, **fields: Any) -> Finished:
     held = {
         "picked": "",
         "cluster": "p",
@@ -36,7 +38,7 @@ def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> Serve
     return windows
 
 
-def test_the_error_ratio_of_one_that_has_recovered_begins_anew():
+def test_the_error_ratio_of_one_that_has_recovered_begins_anew() -> None:
     """What was before would cost it requests for as long as the window reaches."""
     windows = make(A, B)
     for address in (A, B):
@@ -50,7 +52,7 @@ def test_the_error_ratio_of_one_that_has_recovered_begins_anew():
     assert windows.columns(13.0).error_ratio.tolist() == [0.5, pytest.approx(0.9)]
 
 
-def test_attempts_that_failed_elsewhere_are_not_the_latency_of_who_served():
+def test_attempts_that_failed_elsewhere_are_not_the_latency_of_who_served() -> None:
     """It counts from when the request was sent to it; where that is unknown, so is the latency."""
     windows = make(A, B)
     for _ in range(5):
@@ -85,7 +87,7 @@ def test_attempts_that_failed_elsewhere_are_not_the_latency_of_who_served():
     ],
     ids=lambda value: f"{value.status}{value.flags}" if isinstance(value, Finished) else "",
 )
-def test_who_is_to_blame(request_, fault):
+def test_who_is_to_blame(request_: Any, fault: Any) -> None:
     """5xx of the host and broken connections are faults; 4xx, clients that leave and Envoy itself are not."""
     windows = make(A)
     windows.record(request_, 10.0)
@@ -93,7 +95,7 @@ def test_who_is_to_blame(request_, fault):
     assert np.isnan(ratio) if fault is None else ratio == fault
 
 
-def test_a_pick_that_was_tried_in_vain_is_blamed():
+def test_a_pick_that_was_tried_in_vain_is_blamed() -> None:
     """The log holds the last host only; the pick and the attempts tell of the first."""
     request = finished(B, picked=A, attempts=2)
     windows = make(A, B)
@@ -108,7 +110,7 @@ def test_a_pick_that_was_tried_in_vain_is_blamed():
     assert np.isnan(skipped.columns(10.0).error_ratio[0])
 
 
-def test_latencies_are_of_good_answers_only():
+def test_latencies_are_of_good_answers_only() -> None:
     """A failure is quick or slow for its own reasons."""
     windows = make(A, B)
     for _ in range(50):
@@ -128,7 +130,7 @@ OPENED = {"status": 101, "first_byte_seconds": 0.001, "established": True}
 
 
 @pytest.mark.parametrize("flags", [(), ("UC",), ("DC",), ("UR",), ("UT",), ("SI",)], ids=str)
-def test_a_websocket_counts_when_it_opens_and_never_by_its_end(flags):
+def test_a_websocket_counts_when_it_opens_and_never_by_its_end(flags: Any) -> None:
     """Its length is its client's, its end is nobody's fault and no sign of life either."""
     windows = make(A)
     windows.record(finished(A, first_byte_seconds=0.2, duration_seconds=2.0), 10.0)
@@ -147,7 +149,7 @@ def test_a_websocket_counts_when_it_opens_and_never_by_its_end(flags):
     assert (recent.ok[0], recent.answered[0], recent.drawn[0], recent.faults[0]) == (51, 51, 51, 1)
 
 
-def test_a_pick_that_refused_a_handshake_is_blamed_once_if_at_all():
+def test_a_pick_that_refused_a_handshake_is_blamed_once_if_at_all() -> None:
     """When the WebSocket opens elsewhere, and not again when it ends."""
     opened, ended = (
         finished(B, picked=A, attempts=2, handshake=True, **OPENED),
@@ -160,7 +162,7 @@ def test_a_pick_that_refused_a_handshake_is_blamed_once_if_at_all():
         assert windows.take().faults.tolist() == [faults, 0]
 
 
-def test_windows_forget():
+def test_windows_forget() -> None:
     """Errors after their window, latencies and rates after theirs."""
     windows = make(A)
     for tenth in range(100):
@@ -173,7 +175,7 @@ def test_windows_forget():
     assert gone.requests_per_second[0] == 0
 
 
-def test_a_slow_endpoint_is_seen_fast_within_seconds():
+def test_a_slow_endpoint_is_seen_fast_within_seconds() -> None:
     """Ten good requests a second outweigh a slow half minute in four seconds."""
     windows = make(A)
     for second in range(30):
@@ -185,7 +187,7 @@ def test_a_slow_endpoint_is_seen_fast_within_seconds():
     assert windows.columns(34.1).first_byte_p99_seconds[0] == pytest.approx(0.2, rel=0.05)
 
 
-def test_state_is_bounded_by_the_membership():
+def test_state_is_bounded_by_the_membership() -> None:
     """Strangers leave nothing, leavers are forgotten, stayers keep what they have."""
     windows = make(A, B)
     for _ in range(5000):
@@ -201,7 +203,7 @@ def test_state_is_bounded_by_the_membership():
     assert columns.first_byte_p50_seconds[1] == pytest.approx(0.2, rel=0.05)
 
 
-def test_answers_to_the_end_are_signs_of_life():
+def test_answers_to_the_end_are_signs_of_life() -> None:
     """An answer of any status counts; a broken or abandoned one does not."""
     windows = make(A)
     for request in (finished(), finished(status=429), finished(status=503), finished(flags=("UC",))):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ class World:
 
 
 @pytest.mark.parametrize("rate", [4, 20, 500])
-def test_an_engine_that_only_fails_loses_all_trust_within_three_seconds(rate):
+def test_an_engine_that_only_fails_loses_all_trust_within_three_seconds(rate: Any) -> None:
     """Although what it gets falls with its trust."""
     world = World()
     world.run(5, ok=rate)
@@ -41,7 +43,7 @@ def test_an_engine_that_only_fails_loses_all_trust_within_three_seconds(rate):
 
 
 @pytest.mark.parametrize("trickle", [1.0, 2.0, 10.0])
-def test_a_trickle_of_good_answers_brings_half_of_it_back(trickle):
+def test_a_trickle_of_good_answers_brings_half_of_it_back(trickle: Any) -> None:
     """One a second takes five seconds; more take less."""
     world = World()
     world.run(10, faults=50)
@@ -50,7 +52,7 @@ def test_a_trickle_of_good_answers_brings_half_of_it_back(trickle):
     assert world.run(5, ok=trickle) == 1.0
 
 
-def test_a_few_errors_among_many_answers_cost_nothing():
+def test_a_few_errors_among_many_answers_cost_nothing() -> None:
     """One in ten is the business of the error ratio."""
     world = World()
     assert world.run(20, ok=90, faults=10) == 1.0
@@ -58,13 +60,13 @@ def test_a_few_errors_among_many_answers_cost_nothing():
     assert quiet.run(0.5, faults=4) > 0.5, "two faults may be anybody's"
 
 
-def test_what_fails_for_the_most_part_stays_distrusted():
+def test_what_fails_for_the_most_part_stays_distrusted() -> None:
     """Good answers in between do not bring trust back."""
     world = World()
     assert world.run(20, ok=10, faults=40) < 0.05
 
 
-def test_silence_opens_slowly():
+def test_silence_opens_slowly() -> None:
     """Half open: without any answer trust returns over seconds, and the next faults end that."""
     world = World()
     world.run(10, faults=50)
@@ -73,7 +75,7 @@ def test_silence_opens_slowly():
     assert world.run(3, faults=4) <= 0.1
 
 
-def test_the_fourth_good_answer_in_a_row_makes_trust_whole():
+def test_the_fourth_good_answer_in_a_row_makes_trust_whole() -> None:
     """Whatever was before: the last tenth of distrust keeps an endpoint from being heard of again."""
     world = World()
     world.run(10, faults=50)
@@ -86,7 +88,7 @@ def test_the_fourth_good_answer_in_a_row_makes_trust_whole():
     assert world.trust.recovered.tolist() == [False], "told once"
 
 
-def test_after_two_good_answers_trust_grows_with_time_alone():
+def test_after_two_good_answers_trust_grows_with_time_alone() -> None:
     """At light load no more may come."""
     world = World()
     world.run(10, faults=50)
@@ -96,7 +98,7 @@ def test_after_two_good_answers_trust_grows_with_time_alone():
 
 
 @pytest.mark.parametrize("load", [50, 20, 5, 2, 1])
-def test_half_the_fair_share_is_back_within_five_seconds_at_any_load(load):
+def test_half_the_fair_share_is_back_within_five_seconds_at_any_load(load: Any) -> None:
     """Of four endpoints by weights, whatever comes by chance; mostly within three."""
     back = sorted(_seconds_until_half(load, seed) for seed in range(100))
     assert back[50] <= 3.0
@@ -116,7 +118,7 @@ def _seconds_until_half(load: float, seed: int) -> float:
         trust.step(came - faults, faults, now)
 
 
-def test_a_newcomer_is_trusted():
+def test_a_newcomer_is_trusted() -> None:
     """And rows follow their endpoints."""
     world = World()
     world.run(10, faults=50)

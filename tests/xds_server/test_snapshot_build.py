@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import yaml
@@ -63,7 +64,7 @@ def make_snapshot(
     return build_snapshot(settings, members, weights or {}, unhealthy)
 
 
-def assignment(snapshot: Snapshot, pool: str = "llm"):
+def assignment(snapshot: Snapshot, pool: str = "llm") -> Any:
     return endpoint_pb2.ClusterLoadAssignment.FromString(snapshot.of_type(TYPE_ENDPOINT)[pool].body.value)
 
 
