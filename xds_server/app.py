@@ -112,7 +112,6 @@ class XdsServer:
             engine_tls=tls,
         )
         self._sensing = Sensing(settings, store, registry, clock, others)
-        self._sampling_ratio_floor = 0.0
         EndpointExposition(store, clock).register(registry)
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
         self._arrivals, self._doors = Arrivals(settings.xds.address, clock), Doors(settings, certificates)
@@ -288,12 +287,12 @@ class XdsServer:
             if self._publish(roster, update, secrets, ways):
                 self._operators.published(times, update, signals, now)
             self._served = wanted
-        floor = self._sampling_ratio_floor
+        floor = self._sensing.sampling_ratio_floor
         overridden = frozenset(overrides) & roster.active.by_address.keys()
         self._store.publish(FleetView(roster.active, update.weights, signals, {}, floor, overridden))
         yield
         # Last, so that a fault in what only looks on costs no weights.
-        self._sampling_ratio_floor = self._sensing.observe(roster.active, signals, now)
+        self._sensing.observe(roster.active, signals, now)
 
     def _standing_now(self) -> Mapping[str, Any]:
         return {**self._standing.status(), "clients": self._arrivals.connected}

@@ -115,10 +115,14 @@ class Sensing:
         """Return the signals of all sources, joined; Envoys spread requests by `weights`."""
         return self._joiner.join(membership, now, weights)
 
-    def observe(self, membership: Membership, signals: SignalTable, now: float) -> float:
-        """Look for skew; returns the share of requests that is to be traced at least."""
-        self._skew.observe(membership, signals, now)
+    @property
+    def sampling_ratio_floor(self) -> float:
+        """The least share of requests that workers trace, in [0, 1]; above 0 while skew lasts."""
         return self._skew.actions.sampling_ratio_floor
+
+    def observe(self, membership: Membership, signals: SignalTable, now: float) -> None:
+        """Look for skew."""
+        self._skew.observe(membership, signals, now)
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
         """What the admin server shows: path to view."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xds_server.signals.passive.owed import EJECTED_SECONDS, ENOUGH, ENOUGH_OF_IDLE, Owed, Spread
+from xds_server.signals.passive.expected_answers import (
+    EJECTED_SECONDS,
+    ENOUGH,
+    ENOUGH_OF_IDLE,
+    ExpectedAnswers,
+    Spread,
+)
 
 NOW = 1000.0
 
 
-def of_two() -> Owed:
+def of_two() -> ExpectedAnswers:
     """Expected answers of a pool of two engines."""
-    expected = Owed()
+    expected = ExpectedAnswers()
     expected.relay(np.array([-1, -1]))
     return expected
 
