@@ -16,7 +16,6 @@ from fleet.endpoint import Locality
 from fleet.envoy_api.service.status.v3 import csds_pb2, csds_pb2_grpc
 from fleet.errors import PeerError
 from fleet.names import RESOURCE_TYPES, TYPE_CLUSTER, TYPE_ENDPOINT
-from fleet.service import opening
 from fleet.service.turns import SLICE_SECONDS
 from xds_server.discovery import csds
 from xds_server.discovery.client import Client
