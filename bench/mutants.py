@@ -46,7 +46,7 @@ TEST_SECONDS = 600.0
 """A mutant that makes a test run for longer than this hangs: it is killed."""
 
 EQUAL: dict[str, str] = {
-    "ext_proc/pick/considered.py  len(order) < EXPLAINED  ->  (len(order) <= EXPLAINED)": (
+    "ext_proc/pick/explanation.py  len(order) < EXPLAINED  ->  (len(order) <= EXPLAINED)": (
         "EXPLAINED positions, followed by others and cut to EXPLAINED, are the same positions"
     ),
 }

@@ -11,8 +11,10 @@ from bench import bodies, body_fuzz
 from bench.body_families import CODED, FAMILIES, chat
 from bench.body_fuzz import play, play_batch
 from bench.body_maker import make
+from ext_proc.director.prompts import RequestReader
 from ext_proc.pick import Reason
 from ext_proc.prompt.decode import BodyReader, Prompt
+from ext_proc.protocol.exchange import Exchange
 
 if TYPE_CHECKING:
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -42,14 +44,14 @@ def test_a_reader_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: object, **__: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(body_fuzz.RequestReader, "read", raises)
+    monkeypatch.setattr(RequestReader, "read", raises)
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert broken
     assert all("RecursionError" in entry["error"] for entry in broken)
 
 
 def test_a_reply_of_a_wrong_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_fuzz.Exchange, "receive", lambda *_: [])
+    monkeypatch.setattr(Exchange, "receive", lambda *_: [])
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert len(broken) == 20
 
@@ -57,7 +59,7 @@ def test_a_reply_of_a_wrong_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = body_fuzz.Driven.answer
 
-    def shorter(self: body_fuzz.Driven, message: pb.ProcessingRequest) -> list[object]:
+    def shorter(self: body_fuzz.Driven, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         changed = []
         for reply in real(self, message):
             # A copy: replies that say nothing are one object for all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from math import isfinite
 from typing import Any
 
 import pytest
@@ -44,14 +45,13 @@ def test_the_pages_grow_and_tell_every_signal() -> None:
     """Else the product would have less to do than with a working engine."""
     reader = ARMS["warmroute"]("vllm", "127.0.0.1:1", SignalSettings())
     for second, page in enumerate(pages()[:3]):
-        load = reader.read(page, float(second))
-    assert all(getattr(load, field) is not None for field in VLLM.fields)
+        signals = reader.read(page, float(second))
+    assert signals.keys() >= VLLM.fields.keys()
+    assert all(isfinite(signals[name]) for name in VLLM.fields)
 
 
 def test_the_reference_reads_the_same_lines() -> None:
     page = pages()[1]
     theirs = ARMS["reference"]("vllm", "127.0.0.1:1", SignalSettings()).read(page, 0.0)
     ours = ARMS["warmroute"]("vllm", "127.0.0.1:1", SignalSettings()).read(page, 0.0)
-    assert theirs.queue_depth is not None
-    assert ours.queue_depth is not None
-    assert theirs.queue_depth.value == ours.queue_depth.value
+    assert theirs["queue_depth"] == ours["queue_depth"]

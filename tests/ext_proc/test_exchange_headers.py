@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -213,7 +213,7 @@ def test_a_fault_in_any_step_of_the_exchange_loses_nothing(
     real = getattr(holder, name)
     failed: list[str] = []
 
-    def once(*args, **kwargs):
+    def once(*args: Any, **kwargs: Any) -> Any:
         if not failed:
             failed.append(step)
             raise RuntimeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -253,7 +253,7 @@ def test_what_a_gateway_allows_reaches_the_question(mode: str, kind: str) -> Non
     ],
 )
 def test_nothing_allowed_is_not_the_same_as_nothing_said(
-    metadata: dict, subset: tuple[str, ...] | None
+    metadata: dict[str, Any], subset: tuple[str, ...] | None
 ) -> None:
     """An empty list allows nobody; what is no list says nothing; entries that are no text are passed over."""
     asked: list[HttpRequest] = []

@@ -14,6 +14,7 @@ from tests.ext_proc.fake_envoy import DUPLEX, Driven, FakeEnvoy, body_message, h
 
 if TYPE_CHECKING:
     from ext_proc.protocol.attributes import HttpRequest
+    from tests.ext_proc.fake_envoy import Seen
 
 LIMIT = 200_000
 PICK = PickResult(("10.0.0.1:8000", "10.0.0.2:8000"), Reason.WARM, 0.5, "00ff00ff00ff00ff", 0.25)
@@ -55,7 +56,9 @@ def chunked(body: bytes, size: int) -> list[bytes]:
     return [body[start : start + size] for start in range(0, len(body), size)] or [b""]
 
 
-def play(mode: str, body: bytes, size: int, *, headers: bool = True, trailers: bool = False) -> tuple:
+def play(
+    mode: str, body: bytes, size: int, *, headers: bool = True, trailers: bool = False
+) -> tuple[Choice, Driven, Seen]:
     choice = Choice()
     exchange = Driven(choice, body_limit=LIMIT)
     envoy = FakeEnvoy(exchange, mode)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ext_proc.director import director as module
 from ext_proc.pick import PickRequest, Reason
+from ext_proc.prefix.leading import leading_key
 from tests.ext_proc.worlds import World, chat, pool_of, view_of, whole
 
 HOT = "You are a helpful assistant. " * 400
@@ -27,7 +30,7 @@ def asked(world: World, text: str, monkeypatch: pytest.MonkeyPatch) -> PickReque
     questions: list[PickRequest] = []
     ask = world.director.pick_request
 
-    def heard(*given, **more):
+    def heard(*given: Any, **more: Any) -> Any:
         questions.append(ask(*given, **more))
         return questions[-1]
 
@@ -41,9 +44,9 @@ def asked(world: World, text: str, monkeypatch: pytest.MonkeyPatch) -> PickReque
 def digests(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Every key that is made."""
     keys: list[bytes] = []
-    make = module.leading_key
+    make = leading_key
 
-    def noted(*given):
+    def noted(*given: Any) -> Any:
         keys.append(make(*given))
         return keys[-1]
 

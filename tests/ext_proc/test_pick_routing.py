@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_key_order_and_white_space_change_nothing() -> None:
         {"input": [[1], [2]]},
     ],
 )
-def test_every_legal_prompt_shape_is_picked_for(body: dict) -> None:
+def test_every_legal_prompt_shape_is_picked_for(body: dict[str, Any]) -> None:
     pick = World(view_of(pool_of())).route(whole(json.dumps({"model": "m", **body}).encode()))
     assert len(pick.endpoints) == 3
     assert len(pick.prefix) == 16

@@ -105,7 +105,7 @@ def test_where_only_headers_can_be_read_a_session_is_enough_for_a_pick_and_nothi
     made = world()
     told = {METHOD: "POST", "x-session-id": "s1"}
 
-    def ask(headers: Mapping[str, str]):
+    def ask(headers: Mapping[str, str]) -> Any:
         return made.route(http_request(b"", complete=False, headers=headers, headers_only=True))
 
     first = ask(told)
@@ -301,7 +301,7 @@ def test_when_all_are_past_their_limit_low_priorities_are_refused_and_others_go_
     made = world(admission=LIMIT)
     publish(made, **OVERLOADED)
 
-    def ask(priority: str):
+    def ask(priority: str) -> Any:
         return made.route(whole(chat(LONG), headers={"x-priority": priority}))
 
     shed = ask("-1")

@@ -32,12 +32,12 @@ async def until(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize(("kind", "size"), [("bodies", MEBI), ("large_bodies", 8 * MEBI)])
 async def test_unread_replies_have_a_limit_in_all(kind: str, size: int, unused_tcp_port: int) -> None:
     stage = Stage(sample_ratio=0.0)
-    stage.service.unread = Unread(LIMIT)
+    stage.server.unread = Unread(LIMIT)
     server, address = (
         grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * MEBI)]),
         (f"127.0.0.1:{unused_tcp_port}"),
     )
-    stage.service.register(server)
+    stage.server.register(server)
     server.add_insecure_port(address)
     await server.start()
     attacking = asyncio.create_task(slow_readers.attack(address, kind, seconds=60.0))
@@ -45,8 +45,8 @@ async def test_unread_replies_have_a_limit_in_all(kind: str, size: int, unused_t
 
     def full() -> bool:
         nonlocal most
-        most = max(most, stage.service.unread.now)
-        return sum(not stream.waits for stream in stage.service._open.values()) > 3 * LIMIT // size
+        most = max(most, stage.server.unread.now)
+        return sum(not stream.waits for stream in stage.server._open.values()) > 3 * LIMIT // size
 
     try:
         await until(full)
@@ -71,7 +71,7 @@ async def test_unread_replies_have_a_limit_in_all(kind: str, size: int, unused_t
             await attacking
         await server.stop(None)
     await until(lambda: stage.service.streams == 0)
-    assert stage.service.unread.now == 0
+    assert stage.server.unread.now == 0
 
 
 def reply(size: int) -> pb.ProcessingResponse:

@@ -100,7 +100,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_an_entry_is_read():
+def test_an_entry_is_read() -> None:
     """Every field, with times in seconds."""
     read = finished_of(entry(status=503, pick="10.0.0.2:80, 10.0.0.1:80"))
     assert read == Finished(
@@ -118,7 +118,7 @@ def test_an_entry_is_read():
     )
 
 
-def test_what_an_entry_lacks_is_unknown():
+def test_what_an_entry_lacks_is_unknown() -> None:
     """No host, no pick, no byte: empty or None, never 0 seconds."""
     read = finished_of(accesslog_pb2.HTTPAccessLogEntry())
     assert read is not None
@@ -126,7 +126,7 @@ def test_what_an_entry_lacks_is_unknown():
     assert (read.status, read.flags, dict(read.metadata)) == (0, (), {})
 
 
-def test_a_session_is_known_by_its_tag():
+def test_a_session_is_known_by_its_tag() -> None:
     """What it is called is nobody's business here."""
     made = entry()
     assert finished_of(made).session is None
@@ -135,7 +135,7 @@ def test_a_session_is_known_by_its_tag():
     assert "somebody" not in repr(finished_of(made))
 
 
-def test_flags_have_envoys_short_names():
+def test_flags_have_envoys_short_names() -> None:
     """Also IPv6 hosts are written as the fleet writes them."""
     made = entry("::1")
     made.common_properties.response_flags.upstream_connection_failure = True
@@ -146,7 +146,7 @@ def test_flags_have_envoys_short_names():
     assert read.address == "[::1]:80"
 
 
-def test_notes_of_requests_that_go_on_are_left_out():
+def test_notes_of_requests_that_go_on_are_left_out() -> None:
     """Envoy can be told to log in between."""
     made = entry()
     made.common_properties.intermediate_log_entry = True
@@ -161,7 +161,7 @@ def opened() -> Any:
     return made
 
 
-async def test_a_websocket_is_told_when_it_opens_and_counted_when_it_ends(taken):
+async def test_a_websocket_is_told_when_it_opens_and_counted_when_it_ends(taken: Any) -> None:
     """One request, one count, one span."""
     taken.service.follow(["chat"])
     await taken.service.read(message(opened(), entry(status=101)).SerializeToString())
@@ -170,7 +170,7 @@ async def test_a_websocket_is_told_when_it_opens_and_counted_when_it_ends(taken)
     assert taken.metric("warmroute_served_requests_total", pool="chat", code_class="1xx") == 1
 
 
-async def test_requests_arrive_and_are_counted(stub, taken):
+async def test_requests_arrive_and_are_counted(stub: Any, taken: Any) -> None:
     """By pool and class of status, with what became of the pick."""
     taken.service.follow(["chat"])
     assert not taken.service.listening
@@ -190,7 +190,7 @@ async def test_requests_arrive_and_are_counted(stub, taken):
     await until(lambda: not taken.service.listening)
 
 
-async def test_strangers_share_one_label(stub, taken):
+async def test_strangers_share_one_label(stub: Any, taken: Any) -> None:
     """A cluster that is no pool of ours makes no metric of its own."""
     made = entry(status=302)
     made.common_properties.upstream_cluster = "x" * 1000
@@ -200,7 +200,7 @@ async def test_strangers_share_one_label(stub, taken):
     assert taken.metric("warmroute_served_retries_total", pool="other") == 2
 
 
-async def test_hostile_entries_are_counted_and_the_stream_goes_on(stub, taken):
+async def test_hostile_entries_are_counted_and_the_stream_goes_on(stub: Any, taken: Any) -> None:
     """Times that are none, statuses beyond all classes, a message of another kind."""
     bad = entry()
     bad.common_properties.time_to_first_upstream_rx_byte.seconds = -5
@@ -218,7 +218,7 @@ async def test_hostile_entries_are_counted_and_the_stream_goes_on(stub, taken):
     )
 
 
-async def test_bytes_that_are_no_message_end_no_stream(taken):
+async def test_bytes_that_are_no_message_end_no_stream(taken: Any) -> None:
     """They are counted; what follows is read."""
     await taken.service.read(b"\xff\xff\xff")
     await taken.service.read(b"")
@@ -256,7 +256,7 @@ def raw(*entries: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("fields", [("session",), ("id",), ("nested",), ("session", "id", "nested")], ids=str)
-async def test_text_that_is_no_utf8_costs_no_entry(taken, fields):
+async def test_text_that_is_no_utf8_costs_no_entry(taken: Any, fields: Any) -> None:
     """Not those beside it, nor its own: what is no text in it is read."""
     good = entry(status=503).SerializeToString()
     await taken.service.read(raw(good, with_bad_text(*fields), good))
@@ -269,7 +269,7 @@ async def test_text_that_is_no_utf8_costs_no_entry(taken, fields):
     assert taken.metric("warmroute_access_log_malformed_total") == 0
 
 
-async def test_an_entry_that_nothing_mends_costs_itself_only(taken):
+async def test_an_entry_that_nothing_mends_costs_itself_only(taken: Any) -> None:
     """A number in it leads beyond its end."""
     good = entry().SerializeToString()
     await taken.service.read(raw(good, good[:-1] + b"\xff", good))
@@ -277,7 +277,7 @@ async def test_an_entry_that_nothing_mends_costs_itself_only(taken):
     assert taken.metric("warmroute_access_log_malformed_total") == 1
 
 
-async def test_cut_and_spoilt_messages_never_raise(taken):
+async def test_cut_and_spoilt_messages_never_raise(taken: Any) -> None:
     """At every byte; the next message is read."""
     whole = raw(entry().SerializeToString(), with_bad_text("session"), entry(status=503).SerializeToString())
     for at in range(len(whole)):
@@ -288,14 +288,16 @@ async def test_cut_and_spoilt_messages_never_raise(taken):
     assert [read.status for read in taken.requests] == [200, 200, 503]
 
 
-async def test_a_good_message_is_not_read_by_hand(taken, monkeypatch):
+async def test_a_good_message_is_not_read_by_hand(taken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """That would cost the usual path several times as much."""
     monkeypatch.setattr(log_batches, "read_or_mended", None)
     await taken.service.read(message(*[entry()] * 3).SerializeToString())
     assert len(taken.requests) == 3
 
 
-async def test_a_fault_of_ours_ends_no_stream(stub, taken, caplog):
+async def test_a_fault_of_ours_ends_no_stream(
+    stub: Any, taken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """One traceback, one count an entry, and the next ones are taken."""
     taken.fail = True
     call = stub.StreamAccessLogs()
@@ -308,7 +310,7 @@ async def test_a_fault_of_ours_ends_no_stream(stub, taken, caplog):
     assert sum(record.exc_info is not None for record in caplog.records) == 1
 
 
-async def test_a_large_batch_lets_others_run(taken):
+async def test_a_large_batch_lets_others_run(taken: Any) -> None:
     """Between slices the loop turns, however many streams have one."""
     turns = 0
 
@@ -328,7 +330,7 @@ async def test_a_large_batch_lets_others_run(taken):
     assert turns >= 3 * 20
 
 
-def test_each_step_through_a_hostile_message_is_small():
+def test_each_step_through_a_hostile_message_is_small() -> None:
     """Of whatever it is full: entries, logs, numbers, and what no log has."""
     for filling in (
         raw(*[b""] * 100_000),
@@ -344,7 +346,7 @@ def test_each_step_through_a_hostile_message_is_small():
         assert steps[-1] == [None], "it is not read to its end"
 
 
-async def test_a_message_of_many_entries_is_read_as_far_as_an_honest_one_goes(taken):
+async def test_a_message_of_many_entries_is_read_as_far_as_an_honest_one_goes(taken: Any) -> None:
     few = entry().SerializeToString()
     await taken.service.read(raw(*[few] * 5000))
     assert len(taken.requests) == 5000
@@ -354,11 +356,11 @@ async def test_a_message_of_many_entries_is_read_as_far_as_an_honest_one_goes(ta
     assert taken.metric("warmroute_access_log_malformed_total") == 1
 
 
-async def test_an_entry_of_too_many_fields_is_not_mended(taken, monkeypatch):
+async def test_an_entry_of_too_many_fields_is_not_mended(taken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mending is slow, so an entry of 256 KiB would hold the loop for a third of a second."""
     looked = 0
 
-    def counted(*at):
+    def counted(*at: Any) -> Any:
         nonlocal looked
         for field in fields(*at):
             looked += 1
@@ -372,13 +374,13 @@ async def test_an_entry_of_too_many_fields_is_not_mended(taken, monkeypatch):
     assert looked < 3000
 
 
-def test_entries_that_are_mended_are_steps_of_their_own():
+def test_entries_that_are_mended_are_steps_of_their_own() -> None:
     slow = sized(3, sized(13, b"") * 1900 + sized(2, b"\xff"))
     steps = [len(step) for step in batches_of(raw(*[slow] * 20), lambda: None)]
     assert (max(steps), sum(steps)) == (1, 20)
 
 
-async def test_a_huge_entry_costs_itself_only(taken):
+async def test_a_huge_entry_costs_itself_only(taken: Any) -> None:
     good, huge = entry(), entry()
     huge.request.path = "/" + "x" * MAX_ENTRY_BYTES
     await taken.service.read(message(good, huge, good).SerializeToString())
@@ -386,7 +388,9 @@ async def test_a_huge_entry_costs_itself_only(taken):
     assert taken.metric("warmroute_access_log_malformed_total") == 1
 
 
-async def test_messages_that_wait_are_bounded_together(taken, monkeypatch, caplog):
+async def test_messages_that_wait_are_bounded_together(
+    taken: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     whole = message(*[entry()] * 200).SerializeToString()
     monkeypatch.setattr(access_log, "MAX_BYTES", 3 * len(whole) + 100)
     await asyncio.gather(*(taken.service.read(whole) for _ in range(5)))
@@ -398,7 +402,7 @@ async def test_messages_that_wait_are_bounded_together(taken, monkeypatch, caplo
     assert taken.service._bytes == 0
 
 
-async def test_an_access_log_of_another_name_is_told(taken, caplog):
+async def test_an_access_log_of_another_name_is_told(taken: Any, caplog: pytest.LogCaptureFixture) -> None:
     made = message(entry())
     made.identifier.node.id = "x"
     made.identifier.log_name = "theirs"

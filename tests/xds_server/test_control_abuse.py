@@ -305,7 +305,7 @@ async def test_readings_of_gpus_have_a_limit_together_until_they_are_forgotten(
             await other.done_writing()
             assert await other.read() is grpc.aio.EOF
         assert set(site.board.readings()) == {"first", "o-3", "o-4"}
-        site.board.loads(MEMBERSHIP, float("inf"))
+        site.board.signals(MEMBERSHIP, float("inf"))
         assert site.board.kept_bytes == one
 
 

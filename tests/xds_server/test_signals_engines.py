@@ -54,7 +54,7 @@ def after_work(kind: str, page: bytes | None = None, second: bytes | None = None
     page = page_of(kind) if page is None else page
     reader = reader_of(kind, ADDRESS, SignalSettings())
     reader.read(page, 10.0, second)
-    return reader.read(doubled(page), 12.0, second)
+    return dict(reader.read(doubled(page), 12.0, second))
 
 
 def test_every_kind_of_the_settings_can_be_read() -> None:

@@ -64,12 +64,15 @@ class Pool:
         if (self.now - 0.3) % 1.0 < TICK:
             for row in set(range(COUNT)) - self.dark:
                 self.page[row] = self.progress[row], self.busy[row], self.now
+        progress, busy, page_at = self.page.T
         seen = StallInputs(
             self.in_flight,
             self.in_flight,
             answered,
             True,
-            *self.page.T,
+            progress,
+            busy,
+            page_at,
             np.full(COUNT, self.duration),
             Spread(
                 self.weights,

@@ -20,6 +20,7 @@ from fleet.wire import gpu_pb2
 from testing.signals import load_of
 from xds_server.signals.gpu import report_service as gpu_reports
 from xds_server.signals.gpu import reports as gpu_module
+from xds_server.signals.gpu.columns import signals_of
 from xds_server.signals.gpu.report_service import peer_addresses
 from xds_server.signals.gpu.reports import GpuBoard
 from xds_server.signals.gpu.view import gpu_view
@@ -163,7 +164,7 @@ def test_signals_are_as_old_as_their_sample(board: GpuBoard) -> None:
 
 def test_nothing_is_made_anew_while_nothing_changes(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    real = gpu_module.signals_of
+    real = signals_of
     monkeypatch.setattr(gpu_module, "signals_of", lambda *a: made.append(a) or real(*a))
     membership = fleet(*(engine(port) for port in range(1, 11)))
     board.take("n", (), 1, NodeReading(0.0, (A, B)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -25,7 +26,7 @@ def fleet(*addresses: str) -> Membership:
 class World:
     """A joiner whose sources are plain attributes."""
 
-    def __init__(self, *addresses: str, **settings) -> None:
+    def __init__(self, *addresses: str, **settings: Any) -> None:
         self.membership = fleet(*(addresses or (A, B, C)))
         self.pages: dict[str, Load] = {}
         self.workers: dict[str, dict[str, Traffic]] = {}
@@ -54,11 +55,13 @@ class World:
             **{name: Signal(float(v), self.now, "scrape") for name, v in values.items()}
         )
 
-    def traffic(self, worker: str, address: str, in_flight: int, finished: int = 0, p99: float | None = None):
+    def traffic(
+        self, worker: str, address: str, in_flight: int, finished: int = 0, p99: float | None = None
+    ) -> None:
         seen = Traffic(address, in_flight, in_flight + finished, finished, p99)
         self.workers[worker] = {**self.workers.get(worker, {}), address: seen}
 
-    def served(self, address: str, status: int = 200, first: float | None = 0.2, **fields) -> None:
+    def served(self, address: str, status: int = 200, first: float | None = 0.2, **fields: Any) -> None:
         held = {
             "picked": "",
             "cluster": "p",
@@ -80,7 +83,7 @@ class World:
         return self.registry.get_sample_value(name, labels)
 
 
-def test_sources_are_joined_with_their_own_ages():
+def test_sources_are_joined_with_their_own_ages() -> None:
     """The page's signals as they are, the others from the tick in which they came."""
     world = World()
     world.page(A, memory_used_ratio=0.5, queue_depth=3, latency_p99_seconds=1.5)
@@ -102,7 +105,7 @@ def test_sources_are_joined_with_their_own_ages():
     assert load.requests_per_second is not None
 
 
-def test_unknown_is_none():
+def test_unknown_is_none() -> None:
     """Without a page, workers and Envoys nothing is known, and nothing is 0."""
     world = World()
     world.listening = False
@@ -110,7 +113,7 @@ def test_unknown_is_none():
     assert len(world.joiner.join(fleet(), world.now)) == 0
 
 
-def test_the_engines_own_latency_wins_while_it_is_fresh():
+def test_the_engines_own_latency_wins_while_it_is_fresh() -> None:
     """Else Envoys' first byte stands in, under its own name and age."""
     world = World()
     world.page(A, latency_p50_seconds=3.0, latency_p99_seconds=3.0)
@@ -128,7 +131,7 @@ def test_the_engines_own_latency_wins_while_it_is_fresh():
     assert latency.source == "access_log"
 
 
-def test_numbers_of_the_tick_are_observed_when_they_move_or_after_a_second():
+def test_numbers_of_the_tick_are_observed_when_they_move_or_after_a_second() -> None:
     """Workers are sent what changes, so a quiet endpoint keeps its times of observation."""
     world = World()
     world.page(A, queue_depth=1)
@@ -145,7 +148,7 @@ def test_numbers_of_the_tick_are_observed_when_they_move_or_after_a_second():
     assert later[A].queue_depth == before[A].queue_depth
 
 
-def test_a_frozen_engine_is_stalled_and_told_once(caplog):
+def test_a_frozen_engine_is_stalled_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """By gauge, event and one line; then it works again."""
     world = World()
     world.page(A, running=0, queue_depth=0, progress_total=5)
@@ -173,7 +176,9 @@ def test_a_frozen_engine_is_stalled_and_told_once(caplog):
     [({A: 1000, B: 1000, C: 1000}, "", 1), ({B: 1000, C: 1000}, "", None), ({A: 1, B: 1, C: 1}, B, None)],
     ids=["by weight", "of no weight", "picked"],
 )
-def test_an_engine_that_owes_its_share_hangs_without_any_worker(weights, picked, hangs):
+def test_an_engine_that_owes_its_share_hangs_without_any_worker(
+    weights: dict[str, int], picked: str, hangs: float | None
+) -> None:
     """Its page has fallen silent, and the others answer what goes by weights."""
     world = World()
     world.page(A, running=1, queue_depth=0, progress_total=5)
@@ -186,7 +191,7 @@ def test_an_engine_that_owes_its_share_hangs_without_any_worker(weights, picked,
     assert (load.stalled and load.stalled.value) == hangs
 
 
-def test_an_engine_that_fails_is_distrusted_and_one_that_defends_itself_is_not():
+def test_an_engine_that_fails_is_distrusted_and_one_that_defends_itself_is_not() -> None:
     """503 for all against 429 for all, at the same rate."""
     world = World()
     for _ in range(16):
@@ -210,7 +215,7 @@ def test_an_engine_that_fails_is_distrusted_and_one_that_defends_itself_is_not()
     assert world.metric("warmroute_endpoint_events_total", event="trusted") == 1
 
 
-def test_an_extreme_fades_where_nothing_runs():
+def test_an_extreme_fades_where_nothing_runs() -> None:
     """And is back in full with the first request there."""
     world = World()
     for address in (A, B, C):
@@ -231,7 +236,7 @@ def test_an_extreme_fades_where_nothing_runs():
     assert tick(0.25).queue_depth == Signal(40.0, world.now - 0.25, "scrape")
 
 
-def test_signals_that_return_wait():
+def test_signals_that_return_wait() -> None:
     """After a silence longer than stale only reachability counts at first."""
     world = World()
     world.page(A, queue_depth=1, reachable=1, progress_total=3)
@@ -246,7 +251,7 @@ def test_signals_that_return_wait():
     assert world.loads()[A].queue_depth is not None
 
 
-def test_whose_probe_has_to_pass_is_not_ready_and_of_others_it_is_unknown():
+def test_whose_probe_has_to_pass_is_not_ready_and_of_others_it_is_unknown() -> None:
     world = World()
     world.not_ready = {A, "10.9.9.9:80"}
     loads = world.loads()
@@ -255,7 +260,7 @@ def test_whose_probe_has_to_pass_is_not_ready_and_of_others_it_is_unknown():
     assert world.loads()[A].ready is None
 
 
-def test_endpoints_come_and_go():
+def test_endpoints_come_and_go() -> None:
     """State follows the address; who leaves and returns starts anew."""
     world = World()
     for _ in range(16):
@@ -272,7 +277,7 @@ def test_endpoints_come_and_go():
     assert world.loads()[A].trust_ratio.value == 1.0
 
 
-def test_other_windows_begin_anew_and_other_settings_do_not():
+def test_other_windows_begin_anew_and_other_settings_do_not() -> None:
     """Trust is kept either way."""
     world = World()
     for _ in range(16):
@@ -289,7 +294,7 @@ def test_other_windows_begin_anew_and_other_settings_do_not():
     assert world.loads()[A].error_ratio.value == 0
 
 
-def test_only_what_moved_differs():
+def test_only_what_moved_differs() -> None:
     """Of a thousand quiet endpoints one page is new: nothing else is another observation."""
     addresses = [f"10.1.{number // 250}.{number % 250}:80" for number in range(1000)]
     world = World(*addresses)
@@ -301,7 +306,7 @@ def test_only_what_moved_differs():
     assert [address for address in addresses if after[address] != before[address]] == [addresses[7]]
 
 
-def test_who_was_unhealthy_before_a_restart_is_told_once_at_most(caplog):
+def test_who_was_unhealthy_before_a_restart_is_told_once_at_most(caplog: pytest.LogCaptureFixture) -> None:
     """It hangs on in the load and in the gauge, and the log was written before."""
     world = World()
     world.joiner.restore_stalled({B, "10.0.0.9:80"}, world.now)

@@ -27,7 +27,7 @@ def of(histogram: FleetHistogram, row: int, quantile: float, enough: int = ALL) 
 @given(
     st.lists(st.floats(0.001, 3600.0), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])
 )
-def test_quantiles_are_within_the_stated_error(values, quantile):
+def test_quantiles_are_within_the_stated_error(values: list[float], quantile: float) -> None:
     """Nearest rank, at most 4.9 % off, whatever the values."""
     histogram = FleetHistogram(3, WINDOW)
     put(histogram, 1, values, 100.0)
@@ -36,7 +36,7 @@ def test_quantiles_are_within_the_stated_error(values, quantile):
     assert RELATIVE_ERROR < 0.05
 
 
-def test_rows_do_not_mix_and_unknown_is_nan():
+def test_rows_do_not_mix_and_unknown_is_nan() -> None:
     """Values stay in their own row."""
     histogram = FleetHistogram(3, WINDOW)
     histogram.add(np.array([0, 2, 0]), np.array([0.1, 5.0, 0.1]), 0.0)
@@ -47,14 +47,14 @@ def test_rows_do_not_mix_and_unknown_is_nan():
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 1e-9, 1e9])
-def test_values_beyond_the_bounds_count_as_the_bounds(value):
+def test_values_beyond_the_bounds_count_as_the_bounds(value: float) -> None:
     """Nothing raises and nothing is lost."""
     histogram = FleetHistogram(1, WINDOW)
     put(histogram, 0, [value], 0.0)
     assert of(histogram, 0, 0.5) == (3600.0 if value > 1 else 0.001)
 
 
-def test_observations_leave_with_the_window():
+def test_observations_leave_with_the_window() -> None:
     """A value is told while the window holds it, and unknown after."""
     histogram = FleetHistogram(1, WINDOW)
     put(histogram, 0, [1.0], 1000.0)
@@ -64,7 +64,7 @@ def test_observations_leave_with_the_window():
     assert np.isnan(of(histogram, 0, 0.5))
 
 
-def test_newest_slices_win_once_they_hold_enough():
+def test_newest_slices_win_once_they_hold_enough() -> None:
     """A slow past is forgotten as soon as enough fast answers have come, not before."""
     histogram = FleetHistogram(1, WINDOW)
     put(histogram, 0, [10.0] * 100, 1000.0)
@@ -75,7 +75,7 @@ def test_newest_slices_win_once_they_hold_enough():
     assert of(histogram, 0, 0.99, ENOUGH) == pytest.approx(0.1, rel=0.05)
 
 
-def test_memory_is_fixed_and_bins_do_not_wrap():
+def test_memory_is_fixed_and_bins_do_not_wrap() -> None:
     """However many come, the arrays stay and a full bin stays full."""
     histogram = FleetHistogram(1, WINDOW)
     held = histogram.nbytes
@@ -86,7 +86,7 @@ def test_memory_is_fixed_and_bins_do_not_wrap():
     assert of(histogram, 0, 0.5) == pytest.approx(2.0, rel=0.05)
 
 
-def test_rows_follow_the_membership():
+def test_rows_follow_the_membership() -> None:
     """Rows move with their endpoint; newcomers are empty and leavers are gone."""
     histogram = FleetHistogram(2, WINDOW)
     histogram.add(np.array([0, 1]), np.array([1.0, 7.0]), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isnan, nan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,12 +47,15 @@ class Engine:
         self.now += TICK
         if self.answers and (self.now - 0.3) % 1.0 < TICK:
             self.page = (self.progress, self.busy, self.now)
+        progress, busy, page_at = (np.array([value]) for value in self.page)
         seen = StallInputs(
             np.array([self.in_flight]),
             np.array([self.finished]),
             np.array([answered]),
             self.listening,
-            *(np.array([value]) for value in self.page),
+            progress,
+            busy,
+            page_at,
             np.array([self.duration]),
             reachable=np.array([self.reachable]),
         )
@@ -76,7 +80,7 @@ class Engine:
 
 @pytest.mark.parametrize("page", [True, False], ids=["page answers", "page silent"])
 @pytest.mark.parametrize("phase", range(4))
-def test_a_frozen_engine_is_found_within_three_seconds(page, phase):
+def test_a_frozen_engine_is_found_within_three_seconds(page: Any, phase: Any) -> None:
     """Its gauges tell of nothing, or its page does not answer, whenever in the second it freezes."""
     engine = Engine(in_flight=4, busy=0.0 if page else 4.0)
     engine.work(5 + phase * TICK)
@@ -86,7 +90,7 @@ def test_a_frozen_engine_is_found_within_three_seconds(page, phase):
     assert AFTER - 2 * TICK <= found <= 3.0
 
 
-def test_an_idle_engine_that_freezes_is_found_after_its_first_requests():
+def test_an_idle_engine_that_freezes_is_found_after_its_first_requests() -> None:
     """Nothing is known before: it has no requests of ours."""
     engine = Engine()
     for _ in range(40):
@@ -97,7 +101,7 @@ def test_an_idle_engine_that_freezes_is_found_after_its_first_requests():
     assert found <= 3.0
 
 
-def test_a_long_prefill_is_no_stall():
+def test_a_long_prefill_is_no_stall() -> None:
     """The page says that all of ours are there: silence is allowed for five times as long, then no more."""
     engine = Engine(in_flight=4, busy=4.0)
     engine.work(10, finishes=False)
@@ -106,7 +110,7 @@ def test_a_long_prefill_is_no_stall():
     assert SLOW_FACTOR * AFTER - 1 <= found <= SLOW_FACTOR * AFTER + 1.5
 
 
-def test_new_requests_during_a_long_prefill_are_no_stall():
+def test_new_requests_during_a_long_prefill_are_no_stall() -> None:
     """A page cannot tell of what came after it."""
     engine = Engine(in_flight=1, busy=1.0)
     engine.work(10, finishes=False)
@@ -116,7 +120,7 @@ def test_new_requests_during_a_long_prefill_are_no_stall():
         engine.busy = engine.in_flight
 
 
-def test_counters_that_move_with_completions_only_get_more_time():
+def test_counters_that_move_with_completions_only_get_more_time() -> None:
     """Long answers of such an engine look like a hang for as long as they take."""
     engine = Engine(in_flight=2, busy=2.0)
     for _ in range(5):
@@ -130,14 +134,14 @@ def test_counters_that_move_with_completions_only_get_more_time():
     assert BLIND_FACTOR * AFTER - 2 <= found <= BLIND_FACTOR * AFTER + 1
 
 
-def test_long_answers_are_work():
+def test_long_answers_are_work() -> None:
     """Nothing completes for a minute, but tokens are counted."""
     engine = Engine(in_flight=4, busy=0.0)
     engine.work(60, finishes=False)
 
 
 @pytest.mark.parametrize("sign", ["answer", "counter"])
-def test_any_sign_of_life_ends_it_at_once(sign):
+def test_any_sign_of_life_ends_it_at_once(sign: Any) -> None:
     """An answer in the same tick, a counter with its next page."""
     engine = Engine(in_flight=4)
     engine.work(5)
@@ -150,7 +154,7 @@ def test_any_sign_of_life_ends_it_at_once(sign):
     assert engine.tick() == 0
 
 
-def test_a_process_that_thaws_is_back_with_its_page():
+def test_a_process_that_thaws_is_back_with_its_page() -> None:
     """It was found by the silence of its page, so the page's answer is news."""
     engine = Engine(in_flight=4, busy=4.0)
     engine.work(5)
@@ -160,7 +164,7 @@ def test_a_process_that_thaws_is_back_with_its_page():
     assert [engine.tick() for _ in range(5)][-1] == 0
 
 
-def test_clients_that_give_up_are_no_sign_of_life():
+def test_clients_that_give_up_are_no_sign_of_life() -> None:
     """The streams of their requests end, and Envoys tell of no answer."""
     engine = Engine(in_flight=4)
     engine.work(5)
@@ -174,7 +178,7 @@ def test_clients_that_give_up_are_no_sign_of_life():
     assert engine.tick() == 1
 
 
-def test_half_open_tries_again_and_waits_longer_each_time():
+def test_half_open_tries_again_and_waits_longer_each_time() -> None:
     """Without requests nothing can be seen: after a while it is tried, and found again within the time."""
     engine = Engine(in_flight=4)
     engine.work(5)
@@ -194,7 +198,7 @@ def test_half_open_tries_again_and_waits_longer_each_time():
     assert engine.stalls_within(4)
 
 
-def test_one_whose_port_gives_no_connection_is_not_tried():
+def test_one_whose_port_gives_no_connection_is_not_tried() -> None:
     """It would hang with whatever it is tried with; and it is when a page has answered."""
     engine = Engine()
     engine.work(10)
@@ -206,7 +210,7 @@ def test_one_whose_port_gives_no_connection_is_not_tried():
     assert 0.0 in {engine.tick() for _ in range(8)}
 
 
-def test_without_any_access_log_the_end_of_streams_counts():
+def test_without_any_access_log_the_end_of_streams_counts() -> None:
     """Only where the engine has no counters that tell better."""
     engine = Engine(in_flight=4, progress=nan, busy=nan, listening=False)
     for _ in range(100):
@@ -220,19 +224,19 @@ def test_without_any_access_log_the_end_of_streams_counts():
     assert last == 1
 
 
-def test_a_page_that_never_answered_gives_nobody_away():
+def test_a_page_that_never_answered_gives_nobody_away() -> None:
     """Somebody else's engine without metrics, and an answer that takes half a minute."""
     engine = Engine(in_flight=1, answers=False)
     assert engine.stalls_within(30) is None
 
 
-def test_without_ext_proc_there_is_no_verdict():
+def test_without_ext_proc_there_is_no_verdict() -> None:
     """In flight unknown is not 0."""
     engine = Engine(in_flight=nan)
     assert all(isnan(engine.tick()) for _ in range(100))
 
 
-def test_rows_follow_their_endpoints():
+def test_rows_follow_their_endpoints() -> None:
     """A newcomer works; who hangs goes on hanging in another row."""
     engine = Engine(in_flight=4)
     engine.work(5)
@@ -251,7 +255,7 @@ def test_rows_follow_their_endpoints():
     assert engine.detector.step(seen, engine.now + 0.1, TIMING).tolist() == [0.0, 1.0]
 
 
-def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does_where_all_is_short():
+def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does_where_all_is_short() -> None:
     """Frozen gauges may tell of as many requests as hang there; but what took 0.3 s does not take seconds."""
     engine = Engine(in_flight=2, busy=3, duration=0.3)
     engine.work(20)
@@ -260,14 +264,14 @@ def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does
     assert found <= 1.0 + 2.5 + 2 * TICK, "a page that has not told yet, and two and a half that say nothing"
 
 
-def test_silence_is_no_surprise_where_requests_take_long_or_their_time_is_unknown():
+def test_silence_is_no_surprise_where_requests_take_long_or_their_time_is_unknown() -> None:
     for duration in (10.0, nan):
         engine = Engine(in_flight=2, busy=3, duration=duration)
         engine.work(20)
         assert engine.stalls_within(AFTER * SLOW_FACTOR - 1) is None
 
 
-def test_slow_pages_make_no_stall():
+def test_slow_pages_make_no_stall() -> None:
     """With a page every ten seconds, silence between two of them says nothing."""
     slow = Timing(AFTER, 20.0, 10.0, 0.8)
     detector = StallDetector()

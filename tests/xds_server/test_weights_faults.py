@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.errors import SettingsError
 from fleet.settings import SignalSettings, WeightSettings
-from fleet.settings.load import SettingsError, parse_settings
+from fleet.settings.load import parse_settings
 from fleet.settings.weights import FaultSettings, SilentZoneSettings, StabiliserSettings
 from testing.signals import Load, Signal
 from tests.xds_server.tables import columns_of, weigh

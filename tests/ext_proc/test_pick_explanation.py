@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ext_proc.pick.considered import EXPLAINED, comparison
+from ext_proc.pick.explanation import EXPLAINED, comparison
 from ext_proc.pick.forecast import Forecast
-from ext_proc.pick.pick import Considered
+from ext_proc.pick.pickers.scored import ScoredCandidates
+from ext_proc.pick.request import PickRequest
+from ext_proc.pick.result import Considered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,10 +20,15 @@ ADDRESSES = [f"10.0.0.{number}:80" for number in range(COUNT)]
 COST = np.arange(COUNT, dtype=np.float64)[::-1].copy()
 
 
+def scored(forecast: Forecast, *, explain: bool) -> ScoredCandidates:
+    request = PickRequest(0, (), 0, forecast.matched, 0.0, explain=explain)
+    return ScoredCandidates(request, forecast, COST)
+
+
 def named(order: list[int], *, explain: bool) -> list[int]:
     zeros = np.zeros(COUNT)
     forecast = Forecast(np.zeros(COUNT, np.int64), zeros, zeros, zeros, zeros)
-    compared = comparison(ADDRESSES, order, COST, forecast, zeros, explain=explain)
+    compared = comparison(ADDRESSES, order, scored(forecast, explain=explain), zeros)
     return [ADDRESSES.index(entry.address) for entry in compared]
 
 
@@ -39,7 +46,7 @@ def test_endpoint_is_named_with_the_parts_of_its_cost() -> None:
         return np.full(COUNT, value)
 
     forecast = Forecast(np.full(COUNT, 5), column(3.0), column(9.0), queue=column(1.0), load=column(2.5))
-    (compared,) = comparison(ADDRESSES, [4], COST, forecast, column(4.0), explain=False)
+    (compared,) = comparison(ADDRESSES, [4], scored(forecast, explain=False), column(4.0))
     assert compared == Considered(ADDRESSES[4], COST[4], 3.5, 3.0, 4.0, 5)
 
 
