@@ -16,6 +16,8 @@ from warmroute.doctor.errors import DoctorError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+pytestmark = pytest.mark.io
+
 
 class Pages:
     """One that redirects, and another one, which counts."""

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 HOLES = """
 import asyncio, ctypes, os, sys
 from bench.abuse.site import resident_bytes
-from fleet import allocator
+from fleet.service import allocator
 from fleet.service.serving import run
 if sys.argv[1] == "bare":
     run = asyncio.run

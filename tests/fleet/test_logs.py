@@ -100,7 +100,7 @@ def test_every_logger_of_a_service_goes_through_it(where: str) -> None:
 
 def test_logging_is_configured_in_one_place() -> None:
     """So that no caller has to remember."""
-    packages = ("fleet", "xds_server", "ext_proc", "gpu_agent", "doctor", "cli", "simulator", "bench")
+    packages = ("fleet", "xds_server", "ext_proc", "warmroute", "bench")
     named = ("basicConfig", "StreamHandler(", "FileHandler(", "addHandler(", "dictConfig", "setFormatter(")
     places = {
         str(path.relative_to(ROOT))
@@ -145,7 +145,7 @@ def test_peers_write_no_line_through_grpcs_core(tmp_path: Path) -> None:
     assert lines.pop() == "still here", "what Python writes itself is not delayed"
     # Two by each connection, of which only so many are logged, with a last word.
     assert len(lines) == native_log.LINES + 1
-    assert all(line.isprintable() and " WARNING fleet.native_log: " in line for line in lines)
+    assert all(line.isprintable() and " WARNING fleet.service.native_log: " in line for line in lines)
     assert "a library says: E" in lines[0]
     assert "No match found for server name: x" in lines[0]
     assert "only counted" in lines[-1]

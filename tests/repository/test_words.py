@@ -33,7 +33,7 @@ ALLOWED = {
     "identifier: found": 804,
     "identifier: known": 458,
     "identifier: wanted": 485,
-    "identifier: seen": 599,
+    "identifier: seen": 601,
     "identifier: given": 559,
     "identifier: asked": 515,
     "identifier: heard": 321,

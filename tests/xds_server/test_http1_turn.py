@@ -159,6 +159,7 @@ async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: li
     assert kind == "scrapes" or set(heard) == {Verdict.NOT_READY}
 
 
+@pytest.mark.io
 async def test_sources_read_one_answer_in_a_pass_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One name server may answer all questions of all sources at one moment."""
     read, at = name_server._read, list[int]()

@@ -102,7 +102,7 @@ async def test_hostile_pages_are_fetched_less_often_than_honest_ones(monkeypatch
     hosts = {"http://10.0.0.1:80/": "h", "http://10.0.0.2:80/": "x"}
 
     class Reader:
-        beside = ""
+        second_page = ""
         malformed_lines = 0
 
         def read(self, page: bytes, *_: Any) -> dict[str, float]:

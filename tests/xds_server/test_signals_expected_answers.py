@@ -65,7 +65,7 @@ class Pool:
             for row in set(range(COUNT)) - self.dark:
                 self.page[row] = self.progress[row], self.busy[row], self.now
         progress, busy, page_at = self.page.T
-        seen = StallInputs(
+        inputs = StallInputs(
             self.in_flight,
             self.in_flight,
             answered,
@@ -82,7 +82,7 @@ class Pool:
                 self.faults,
             ),
         )
-        return self.detector.step(seen, self.now, TIMING)
+        return self.detector.step(inputs, self.now, TIMING)
 
     def work(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK)):
