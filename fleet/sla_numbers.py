@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet import probes
-from fleet.sla import KEYED, UNLIMITED_REQUESTS, UNSENT, derive
+from fleet.settings import probes
+from fleet.settings.sla_policy import KEYED, UNLIMITED_REQUESTS, UNSENT, derive
 
 if TYPE_CHECKING:
-    from fleet.probes import Probe
     from fleet.settings import PoolSettings, Settings
+    from fleet.settings.probes import Probe
     from fleet.settings.sla import SlaSettings
-    from fleet.sla import Derived
+    from fleet.settings.sla_policy import Derived
 
 
 class Number(NamedTuple):

@@ -16,7 +16,7 @@ from ext_proc.idempotency.store import Claims
 from ext_proc.pick.result import Refusal
 from ext_proc.protocol.attributes import CROWDED, METHOD
 from fleet.names import CLIENT_KEY_HEADER, METADATA_FIRST_BYTE, METADATA_IDEMPOTENCY, METADATA_RETRY_ON
-from fleet.sla import KEYED, derive
+from fleet.settings.sla_policy import KEYED, derive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

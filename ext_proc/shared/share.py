@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ext_proc.shared.batch import Addition
     from ext_proc.shared.metrics import SharedMetrics
     from ext_proc.shared.stream import Entry
-    from fleet.settings.replicas import SharedSettings
+    from fleet.settings.shared import SharedSettings
 
 logger = logging.getLogger(__name__)
 

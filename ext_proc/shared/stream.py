@@ -11,7 +11,7 @@ from fleet.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fleet.settings.replicas import SharedSettings
+    from fleet.settings.shared import SharedSettings
 
 FROM_START: Final = b"0-0"
 MOST_REPLY_BYTES: Final = 8 * 1024 * 1024

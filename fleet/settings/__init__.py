@@ -1,7 +1,12 @@
 """The settings: one strict YAML file, checked as a whole before anything starts."""
 
+from fleet.settings.admin import AdminSettings
+from fleet.settings.ext_proc import ExtProcSettings
+from fleet.settings.idempotency import IdempotencySettings
+from fleet.settings.limits import LimitSettings
+from fleet.settings.listeners import ListenerSettings
 from fleet.settings.load import load_endpoints, load_settings, located, parse_settings
-from fleet.settings.model import ExtProcSettings, LimitSettings, Settings, XdsSettings
+from fleet.settings.model import Settings
 from fleet.settings.picks import CostSettings, PickSettings
 from fleet.settings.pools import (
     DiscoverySettings,
@@ -9,13 +14,12 @@ from fleet.settings.pools import (
     EndpointSettings,
     FileDiscoverySettings,
     JoiningSettings,
-    ListenerSettings,
     PoolSettings,
 )
 from fleet.settings.signals import SignalSettings
 from fleet.settings.skew import SkewSettings
-from fleet.settings.sla import HealthCheckSettings, IdempotencySettings, SlaSettings
-from fleet.settings.telemetry import AdminSettings, TelemetrySettings
+from fleet.settings.sla import HealthCheckSettings, SlaSettings
+from fleet.settings.telemetry import TelemetrySettings
 from fleet.settings.tls import (
     EnvoyTlsSettings,
     ListenerTlsSettings,
@@ -37,6 +41,7 @@ from fleet.settings.weights import (
     StabiliserSettings,
     WeightSettings,
 )
+from fleet.settings.xds import XdsSettings
 
 __all__ = [
     "AdminSettings",

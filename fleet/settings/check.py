@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet import sla
-from fleet.settings import connections, replicas, role_check, tls, topology
+from fleet.settings import connections, role_check, sla_policy, tls_check, topology
 from fleet.settings.address import same_socket
+from fleet.settings.shared import is_guarded
+from fleet.settings.workers import worker_admin_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fleet.settings.model import Settings
+    from fleet.settings.strict import FieldPath
 
-Path = tuple[int | str, ...]
 
-
-def contradictions(settings: Settings) -> list[tuple[Path, str]]:
+def contradictions(settings: Settings) -> list[tuple[FieldPath, str]]:
     """Return path and text of each contradiction in settings whose fields are all valid."""
     return [
         *_duplicates(settings),
@@ -26,15 +26,15 @@ def contradictions(settings: Settings) -> list[tuple[Path, str]]:
         *_exposed(settings),
         *_plain_store(settings),
         *_timing(settings),
-        *_topology(settings),
-        *sla.contradictions(settings),
-        *tls.contradictions(settings),
+        *_within(connections.contradictions(settings.connections), "connections"),
+        *_within(topology.contradictions(settings.weights.topology), "weights", "topology"),
+        *sla_policy.contradictions(settings),
+        *tls_check.contradictions(settings),
         *role_check.contradictions(settings),
-        *connections.contradictions(settings),
     ]
 
 
-def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _duplicates(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     pools: set[str] = set()
     addresses: dict[str, str] = {}
     for i, pool in enumerate(settings.pools):
@@ -42,7 +42,7 @@ def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
             yield ("pools", i, "name"), f"{pool.name!r}; allowed: each pool name once"
         pools.add(pool.name)
         for j, endpoint in enumerate(pool.endpoints):
-            path: Path = ("pools", i, "endpoints", j, "address")
+            path: FieldPath = ("pools", i, "endpoints", j, "address")
             if endpoint.address in addresses:
                 where = addresses[endpoint.address]
                 yield path, f"{endpoint.address!r}; allowed: each address once, it is also in pool {where!r}"
@@ -59,7 +59,7 @@ def _duplicates(settings: Settings) -> Iterator[tuple[Path, str]]:
     yield from _services(settings)
 
 
-def _services(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _services(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     """Each service listens for itself, and no listener of Envoy's takes its port."""
     services = [
         ("xds", settings.xds.address),
@@ -82,15 +82,15 @@ def _services(settings: Settings) -> Iterator[tuple[Path, str]]:
     yield from _workers(settings, set(bound))
 
 
-def _workers(settings: Settings, taken: set[str]) -> Iterator[tuple[Path, str]]:
+def _workers(settings: Settings, taken: set[str]) -> Iterator[tuple[FieldPath, str]]:
     """Workers listen beside the first one's address; those addresses must exist and be nobody else's."""
     count, admin = settings.ext_proc.workers, settings.admin.ext_proc_address
     if count == 1:
         return
     try:
         beside = [
-            *replicas.worker_addresses(settings.ext_proc)[1:],
-            *(replicas.worker_admin_address(admin, number) for number in range(count) if admin),
+            *settings.ext_proc.worker_addresses[1:],
+            *(worker_admin_address(admin, number) for number in range(count) if admin),
         ]
     except ValueError as error:
         yield ("ext_proc", "workers"), f"{count}; {error}"
@@ -106,29 +106,29 @@ def _workers(settings: Settings, taken: set[str]) -> Iterator[tuple[Path, str]]:
         seen.add(address)
 
 
-def _same_sources(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _same_sources(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     for i, pool in enumerate(settings.pools):
         for j, source in enumerate(pool.discovery):
             if source in pool.discovery[:j]:
                 yield ("pools", i, "discovery", j), "the same as one before; allowed: each source once"
 
 
-def _unknown_pools(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _unknown_pools(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     pools = sorted({pool.name for pool in settings.pools})
     for i, listener in enumerate(settings.listeners):
         if listener.pool not in pools:
             yield ("listeners", i, "pool"), f"{listener.pool!r}; allowed: {', '.join(pools)}"
 
 
-def _too_many_endpoints(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _too_many_endpoints(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     count, most = sum(len(pool.endpoints) for pool in settings.pools), settings.limits.endpoints
     if count > most:
         yield ("pools",), f"{count} endpoints; allowed: at most limits.endpoints = {most}"
 
 
-def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _exposed(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     for path, address in settings.exposed():
-        guarded = None if settings.allow_plaintext else tls.guarded(settings, path, address)
+        guarded = None if settings.allow_plaintext else tls_check.missing_guard(settings, path, address)
         lacks = [] if guarded is None else [guarded]
         if path.startswith("admin.") and not settings.admin.token_file:
             lacks.append("beyond loopback also an admin.token_file")
@@ -136,16 +136,16 @@ def _exposed(settings: Settings) -> Iterator[tuple[Path, str]]:
             yield tuple(path.split(".")), f"{address!r}; allowed: {'; '.join(lacks)}"
 
 
-def _plain_store(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _plain_store(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     """A password in the URL would cross the network readably. The URL itself is not told."""
     text = "allowed: rediss://, a Unix socket or loopback, or allow_plaintext: true"
     for section in ("shared", "idempotency"):
         url = getattr(settings.ext_proc, section).url.get_secret_value()
-        if url and not settings.allow_plaintext and not replicas.is_guarded(url):
+        if url and not settings.allow_plaintext and not is_guarded(url):
             yield ("ext_proc", section, "url"), text
 
 
-def _timing(settings: Settings) -> Iterator[tuple[Path, str]]:
+def _timing(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     signals = settings.signals
     if signals.stale_after_seconds < 2 * signals.scrape_interval_seconds:
         yield (
@@ -154,6 +154,7 @@ def _timing(settings: Settings) -> Iterator[tuple[Path, str]]:
         )
 
 
-def _topology(settings: Settings) -> Iterator[tuple[Path, str]]:
-    for path, text in topology.contradictions(settings.weights.topology):
-        yield ("weights", "topology", *path), text
+def _within(problems: Iterable[tuple[FieldPath, str]], *section: str) -> Iterator[tuple[FieldPath, str]]:
+    """Put the section's path in front of the paths of its contradictions."""
+    for path, text in problems:
+        yield (*section, *path), text

@@ -11,7 +11,7 @@ from fleet.settings.strict import Seconds, Strict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleet.settings.model import Settings
+    from fleet.settings.strict import FieldPath
 
 PERMITTED_PING_SECONDS: Final = 0.5
 """What our own gRPC servers permit, on quiet connections too."""
@@ -40,22 +40,15 @@ class ConnectionSettings(Strict):
     """The shortest pause between pings that the engines' servers permit: by default what gRPC has."""
 
 
-def contradictions(settings: Settings) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Return path and text of each ping that the other side would punish or never wait for."""
-    held = settings.connections
-    if held.ping_seconds < PERMITTED_PING_SECONDS:
-        yield (
-            ("connections", "ping_seconds"),
-            f"{held.ping_seconds:g}; allowed: at least {PERMITTED_PING_SECONDS:g}, which our servers permit",
-        )
-    if held.ping_timeout_seconds > held.ping_seconds:
-        yield (
-            ("connections", "ping_timeout_seconds"),
-            f"{held.ping_timeout_seconds:g}; allowed: at most ping_seconds",
-        )
-    wanted, permitted = held.engine_ping_seconds, held.engine_permitted_ping_seconds
-    if wanted is not None and wanted < permitted:
-        yield (
-            ("connections", "engine_ping_seconds"),
-            f"{wanted:g}; allowed: at least engine_permitted_ping_seconds = {permitted:g}",
-        )
+def contradictions(connections: ConnectionSettings) -> Iterator[tuple[FieldPath, str]]:
+    """Return path (in this section) and text of each ping that a peer would punish or never answer."""
+    interval, timeout = connections.ping_seconds, connections.ping_timeout_seconds
+    if interval < PERMITTED_PING_SECONDS:
+        allowed = f"at least {PERMITTED_PING_SECONDS:g}, which our servers permit"
+        yield ("ping_seconds",), f"{interval:g}; allowed: {allowed}"
+    if timeout > interval:
+        yield ("ping_timeout_seconds",), f"{timeout:g}; allowed: at most ping_seconds"
+    engine_interval, permitted = connections.engine_ping_seconds, connections.engine_permitted_ping_seconds
+    if engine_interval is not None and engine_interval < permitted:
+        allowed = f"at least engine_permitted_ping_seconds = {permitted:g}"
+        yield ("engine_ping_seconds",), f"{engine_interval:g}; allowed: {allowed}"

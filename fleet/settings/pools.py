@@ -7,10 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from fleet.settings.address import IpAddress
-from fleet.settings.headers import HeaderName
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
 from fleet.settings.strict import Name, Seconds, Strict
-from fleet.settings.tls import ListenerTlsSettings, PoolTlsSettings
+from fleet.settings.tls import PoolTlsSettings
 from fleet.settings.upgrades import Protocol
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
@@ -187,21 +186,3 @@ class PoolSettings(Strict):
         if self.name.startswith("warmroute_"):
             raise ValueError("allowed: pool names that do not begin with warmroute_")
         return self
-
-
-class ListenerSettings(Strict):
-    """One Envoy listener that sends to one pool."""
-
-    name: Name
-    address: IpAddress
-    pool: Name
-    show_decision: bool = True
-    """Response headers that tell the client the chosen endpoint, matched share and reason."""
-    session_header: HeaderName = "x-session-id"
-    """The fallback's Maglev hashes it, so that sessions stay put when ext_proc is away."""
-    large_body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 1_048_576
-    """From this content-length on only the leading part of a body goes to ext_proc."""
-    stream_idle_timeout_seconds: Seconds = 3600.0
-    """A token stream may be silent this long (a long prefill is silence too)."""
-    tls: ListenerTlsSettings | None = None
-    """None: clients speak plaintext."""

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fleet.settings.model import Settings
-    from fleet.settings.tls import Path, RoleSettings, ServerTlsSettings
+    from fleet.settings.strict import FieldPath
+    from fleet.settings.tls import RoleSettings, ServerTlsSettings
 
 NEEDED_ROLES: Final[Mapping[str, tuple[Role, ...]]] = {
     "xds": ("envoys", "grpc_clients"),
@@ -47,7 +48,7 @@ class Finding:
     """Whether others than Envoys can fetch keys, or a part of Warmroute is of no use: `check` ends with 2."""
 
 
-def contradictions(settings: Settings) -> Iterator[tuple[Path, str]]:
+def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     """Path and text of roles by which an address is of no use to anybody, or that no address asks for."""
     tls = settings.tls
     if tls.roles is None:

@@ -1,23 +1,10 @@
-"""What is told of the services, and to whom."""
+"""OpenTelemetry traces and metrics."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from fleet.settings.address import OptionalTcpAddress
 from fleet.settings.strict import Name, Seconds, Share, Strict
-
-
-class AdminSettings(Strict):
-    """The admin HTTP server: status, health and /metrics. Empty address: off."""
-
-    address: OptionalTcpAddress = "127.0.0.1:19000"
-    ext_proc_address: OptionalTcpAddress = "127.0.0.1:19001"
-    """For `warmroute ext-proc`, which may run on the same host."""
-    token_file: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] = ""
-    """A file with the token that requests must bear; required beyond loopback."""
 
 
 class TelemetrySettings(Strict):

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleet.settings.address import is_local
 from fleet.settings.strict import Strict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fleet.settings.model import Settings
 
 Role = Literal["envoys", "grpc_clients", "gateways", "workers", "agents", "operators"]
 
@@ -151,53 +145,3 @@ class PoolTlsSettings(Strict):
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("allowed: certificate_file and key_file together, or neither")
         return self
-
-
-Path = tuple[int | str, ...]
-
-SAFE_FOR_KEYS: Final = "xds.address a Unix socket, or tls.xds with client_ca_file"
-
-
-def contradictions(settings: Settings) -> Iterator[tuple[Path, str]]:
-    """Path and text of what cannot be together."""
-    tls = settings.tls
-    for service in ("xds", "ext_proc"):
-        if getattr(tls, service) is not None and tls.envoy is None:
-            yield ("tls", service), "without tls.envoy no Envoy could connect; allowed: both or neither"
-    if tls.control is not None and tls.workers is None:
-        yield ("tls", "control"), "without tls.workers no worker could connect; allowed: both or neither"
-    admin, workers = tls.admin, settings.ext_proc.workers
-    if admin is not None and admin.client_ca_file is not None and workers > 1:
-        yield (
-            ("tls", "admin", "client_ca_file"),
-            f"allowed: none with ext_proc.workers = {workers}, whose parent asks them without one",
-        )
-    if keys_are_safe(settings):
-        return
-    text = f"whoever can connect to xds.address could fetch {{}}; allowed: {SAFE_FOR_KEYS}"
-    for i, listener in enumerate(settings.listeners):
-        if listener.tls is not None:
-            yield ("listeners", i, "tls"), text.format("this listener's key")
-    for i, pool in enumerate(settings.pools):
-        if pool.tls is not None:
-            what = "this pool's key" if pool.tls.key_file else "what this pool trusts"
-            yield ("pools", i, "tls"), text.format(what)
-
-
-def keys_are_safe(settings: Settings) -> bool:
-    """Whether nobody but those who are let in can read what xds_server sends."""
-    own = settings.tls.xds
-    return settings.xds.address.startswith("unix:") or (own is not None and own.client_ca_file is not None)
-
-
-def guarded(settings: Settings, path: str, address: str) -> str | None:
-    """What an exposed address lacks; None if its TLS is enough."""
-    service = path.partition(".")[0]
-    held: ServerTlsSettings | None = getattr(settings.tls, service)
-    if is_local(address):
-        return None
-    if held is None:
-        return f"a Unix socket or loopback, or tls.{service}, or allow_plaintext: true"
-    if service != "admin" and held.client_ca_file is None:
-        return f"a Unix socket or loopback, or tls.{service}.client_ca_file"
-    return None

@@ -12,6 +12,8 @@ from fleet.settings.strict import Strict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fleet.settings.strict import FieldPath
+
 Factor = Annotated[float, Field(ge=0.8, le=1, allow_inf_nan=False)]
 """At most a fifth off: distance is a reason to prefer, never one to overload who is near."""
 SubZone = Annotated[str, Field(min_length=1, max_length=256)]
@@ -38,8 +40,8 @@ class TopologySettings(Strict):
     """Between sub-zones; where one is listed, the zones' factor does not count."""
 
 
-def contradictions(topology: TopologySettings) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Return path (within these settings) and text of each contradiction."""
+def contradictions(topology: TopologySettings) -> Iterator[tuple[FieldPath, str]]:
+    """Return path (in this section) and text of each contradiction."""
     steps = ("same_sub_zone", "same_zone", "same_region", "elsewhere")
     for nearer, farther in pairwise(steps):
         most, value = getattr(topology, nearer), getattr(topology, farther)

@@ -13,7 +13,7 @@ import pytest_asyncio
 from ext_proc.pick import Refusal
 from ext_proc.protocol.reply import refusal_reply
 from fleet.names import HEADER_IDEMPOTENCY
-from fleet.sla import KEYED, derive
+from fleet.settings.sla_policy import KEYED, derive
 
 SLA = {"first_token_p95_seconds": 0.8, "tolerated_error_ratio": 0.15, "base_round_trip_seconds": 0.02}
 LATE_SECONDS = 1.0

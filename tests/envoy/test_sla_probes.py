@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from fleet.probes import probe
+from fleet.settings.probes import probe
 
 CHECK = {
     "measured_p99_seconds": 0.3,

@@ -18,7 +18,7 @@ from ext_proc.shared.metrics import SharedMetrics
 from ext_proc.shared.share import Share
 from ext_proc.shared.stream import Stream, place_of
 from fleet.errors import SettingsError
-from fleet.settings.replicas import SharedSettings
+from fleet.settings.shared import SharedSettings
 from testing.stream_server import running_server, start_server, url_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.probes import ImpossibleError, Probe, probe
 from fleet.settings import PoolSettings
+from fleet.settings.probes import ImpossibleError, Probe, probe
 
 
 def pool(check: dict[str, Any] | None, first_token: float | None = None) -> PoolSettings:

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.errors import SettingsError
 from fleet.settings import parse_settings
-from fleet.settings.replicas import worker_address, worker_addresses, worker_admin_address
+from fleet.settings.workers import worker_address, worker_admin_address
 
 BASE = """
 pools: [{name: chat, endpoints: [{address: "10.0.0.1:8000"}]}]
@@ -40,7 +40,7 @@ def test_admin_addresses_follow_the_parents_and_none_stays_none() -> None:
 def test_one_worker_is_the_default_and_the_environment_may_say_more() -> None:
     assert parse_settings(BASE).ext_proc.workers == 1
     several = parse_settings(BASE, environ={"WARMROUTE_EXT_PROC_WORKERS": "4"})
-    assert len(worker_addresses(several.ext_proc)) == 4
+    assert len(several.ext_proc.worker_addresses) == 4
     assert "WARMROUTE" not in refused("", {"WARMROUTE_EXT_PROC_WORKERS": "four"})
 
 

@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.errors import SettingsError
-from fleet.probes import ImpossibleError
 from fleet.settings import PoolSettings, SlaSettings, parse_settings
-from fleet.sla import (
+from fleet.settings.probes import ImpossibleError
+from fleet.settings.sla_policy import (
     UNLIMITED_REQUESTS,
     attempts_for,
     back_offs,

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.names import METADATA_RETRY_ON
 from fleet.settings import Settings, parse_settings
-from fleet.sla import KEYED
+from fleet.settings.sla_policy import KEYED
 from xds_server.access_log.finished import Finished
 from xds_server.signals.passive.lenient import lenient_of
 

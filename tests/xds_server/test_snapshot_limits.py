@@ -10,7 +10,7 @@ from envoy_data_plane.envoy.config.cluster.v3 import CircuitBreakers, ClusterCom
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRules
 
 from fleet.settings import Settings, parse_settings
-from fleet.sla import UNSENT
+from fleet.settings.sla_policy import UNSENT
 from xds_server.envoy import limits
 
 SLA = {"first_token_p95_seconds": 0.8, "tolerated_error_ratio": 0.15, "base_round_trip_seconds": 0.02}

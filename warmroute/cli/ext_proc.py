@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fleet.settings import load_settings
-from fleet.settings.replicas import MOST_WORKERS, worker_address, worker_admin_address
+from fleet.settings.workers import MOST_WORKERS, worker_address, worker_admin_address
 from warmroute.cli.service import run_service
 
 if TYPE_CHECKING:

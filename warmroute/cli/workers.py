@@ -24,7 +24,7 @@ from fleet.service.credentials import hold_server
 from fleet.service.logs import configure_logging
 from fleet.service.serving import StopSignals, run
 from fleet.service.tls import Certificates
-from fleet.settings.replicas import worker_address, worker_admin_address
+from fleet.settings.workers import worker_address, worker_admin_address
 from warmroute.cli.backoff import Backoff
 from warmroute.cli.worker_admin import WorkerAdmins
 

@@ -40,7 +40,6 @@ from envoy_data_plane.envoy.type.v3 import Percent
 
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
-from fleet.settings.replicas import worker_addresses
 from xds_server.envoy import connections, limits, tls, transports
 from xds_server.envoy.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.envoy.proxyless import weighted_policy
@@ -172,7 +171,7 @@ def _ext_proc_cluster(settings: Settings) -> Cluster:
         connect_timeout=seconds(_HEALTH_TIMEOUT_SECONDS),
         transport_socket=tls.ext_proc_socket(settings),
         # One address a worker: with one port for all, each of Envoy's few connections would stick to one.
-        load_assignment=_assignment(EXT_PROC_CLUSTER, worker_addresses(settings.ext_proc)),
+        load_assignment=_assignment(EXT_PROC_CLUSTER, settings.ext_proc.worker_addresses),
         circuit_breakers=_no_circuit_breaking(),
         # Without healthy hosts Envoy must give up on ext_proc at once, not try a frozen one in panic.
         common_lb_config=ClusterCommonLbConfig(

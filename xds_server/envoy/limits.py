@@ -36,13 +36,13 @@ from fleet.names import (
     METADATA_NAMESPACE,
     METADATA_RETRY_ON,
 )
-from fleet.probes import probe
-from fleet.sla import UNSENT, derive
+from fleet.settings.probes import probe
+from fleet.settings.sla_policy import UNSENT, derive
 from xds_server.envoy.extension import overwriting, packed, seconds
 
 if TYPE_CHECKING:
     from fleet.settings import ListenerSettings, PoolSettings, Settings
-    from fleet.sla import Derived
+    from fleet.settings.sla_policy import Derived
 
 LIMITS_FILTER: Final = "envoy.filters.http.header_mutation"
 # Past the end of a pick a retry draws by weight until it meets a host that was not tried. A few draws would

@@ -27,7 +27,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
 from fleet.service.tls import Files
-from fleet.settings.tls import SAFE_FOR_KEYS, keys_are_safe
+from fleet.settings.tls_check import SAFE_FOR_KEYS, keys_are_safe
 from xds_server.envoy import tls
 from xds_server.snapshot.snapshot import Resource
 from xds_server.tls.engine_tls import Dials

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fleet.names import METADATA_RETRY_ON
-from fleet.sla import derive
+from fleet.settings.sla_policy import derive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

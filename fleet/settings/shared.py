@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from fleet.settings.address import MAX_SOCKET_PATH_BYTES, is_local, split_host_port
+from fleet.settings.address import is_local
 from fleet.settings.strict import Seconds, Strict
 
-if TYPE_CHECKING:
-    from fleet.settings.model import ExtProcSettings
-
-MOST_WORKERS: Final = 64
-_MAX_PORT: Final = 65_535
 _SCHEMES: Final = ("redis", "rediss", "unix")
 
 
@@ -67,43 +62,5 @@ def is_guarded(url: str) -> bool:
     return parts.scheme in {"rediss", "unix"} or is_local(f"{_bracketed(parts.hostname or '')}:1")
 
 
-def worker_address(address: str, number: int) -> str:
-    """Where worker `number` listens: worker 0 at the address itself, others beside it.
-
-    A Unix socket's path gets the number as its suffix; a port is counted up.
-
-    Raises:
-        ValueError: there is no such port, or the path is too long.
-    """
-    if number == 0:
-        return address
-    if not address.startswith("unix:"):
-        return _next_port(address, number)
-    if len(address.removeprefix("unix:").encode()) + len(f".{number}") >= MAX_SOCKET_PATH_BYTES:
-        raise ValueError("allowed: a shorter path, for the workers' sockets have a number behind it")
-    return f"{address}.{number}"
-
-
-def worker_addresses(settings: ExtProcSettings) -> tuple[str, ...]:
-    """Where all workers listen, and where Envoys find them."""
-    return tuple(worker_address(settings.address, number) for number in range(settings.workers))
-
-
-def worker_admin_address(address: str, number: int) -> str:
-    """Where worker `number` of several has its admin server: behind their parent's. Empty stays empty.
-
-    Raises:
-        ValueError: there is no such port.
-    """
-    return _next_port(address, number + 1) if address else ""
-
-
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _next_port(address: str, step: int) -> str:
-    _, port = split_host_port(address)
-    if port + step > _MAX_PORT:
-        raise ValueError(f"allowed: a port of at most {_MAX_PORT - step}, for the workers' ports follow it")
-    return f"{address.rpartition(':')[0]}:{port + step}"

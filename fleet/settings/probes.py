@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from fleet.settings import PoolSettings
+    from fleet.settings.pools import PoolSettings
     from fleet.settings.sla import HealthCheckSettings
 
 LEAST_SECONDS: Final = 5.0

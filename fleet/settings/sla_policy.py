@@ -19,13 +19,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fleet.probes import ImpossibleError, probe
+from fleet.settings.probes import ImpossibleError, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleet.settings import PoolSettings, Settings
+    from fleet.settings.model import Settings
+    from fleet.settings.pools import PoolSettings
     from fleet.settings.sla import SlaSettings
+    from fleet.settings.strict import FieldPath
 
 UNSENT: Final = "connect-failure,refused-stream,reset-before-request"
 """What no engine has begun: repeating it is always safe."""
@@ -215,7 +217,7 @@ def error_percent(error_ratio: float) -> int:
     return _percent(error_ratio + max(_LEAST_MARGIN, _SIGMAS * deviation))
 
 
-def contradictions(settings: Settings) -> Iterator[tuple[tuple[int | str, ...], str]]:
+def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
     """Return path and text of each thing in the settings' SLAs that cannot be kept."""
     idempotency = settings.ext_proc.idempotency
     for i, pool in enumerate(settings.pools):
@@ -237,7 +239,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[int | str, ...], 
             yield ("pools", i, "sla", error.field), str(error)
 
 
-def _beside(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[tuple[int | str, ...], str]]:
+def _beside(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[FieldPath, str]]:
     for name in ("retries", "retry_on"):
         if name in pool.model_fields_set:
             yield (name,), f"{getattr(pool, name)!r}; allowed: this or an sla, from which it follows"

@@ -1,0 +1,19 @@
+"""The discovery service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fleet.settings.address import ServerAddress
+from fleet.settings.strict import Seconds, Strict
+
+
+class XdsSettings(Strict):
+    """Where the discovery service listens and how often it computes."""
+
+    address: ServerAddress = "unix:/run/warmroute/xds.sock"
+    tick_seconds: Seconds = 0.25
+    state_path: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] | None = None
+    """File of the last good state; empty: none. By default beside the Unix socket of `address`."""
