@@ -14,7 +14,7 @@ from fleet.codec import decode_loads
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.gpu.reading import GpuReading, NodeReading
 from fleet.settings.load import parse_settings
-from fleet.signals import SignalTable, Source, known_numbers
+from fleet.signals import SignalTable, Source, valid_values
 from fleet.store import FleetStore, FleetView, Traffic
 from fleet.wire import control_pb2
 from xds_server.access_log.finished import Finished
@@ -101,7 +101,7 @@ class Site:
     def pages(self) -> None:
         """Take the numbers of the pages that were read since the last tick."""
         for address, values in self._values.items():
-            self._pages.put(address, known_numbers(values), self.now, Source.SCRAPE)
+            self._pages.put(address, valid_values(values), self.now, Source.SCRAPE)
 
     def tick_parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield the parts of a tick in their order."""

@@ -20,7 +20,7 @@ from fleet.codec import decode_in_flight, decode_loads, decode_membership, decod
 from fleet.errors import PeerError
 from fleet.service.credentials import Dialler
 from fleet.service.serving import permitted_ping_seconds
-from fleet.service.unheard import told, why_unheard
+from fleet.service.stream_errors import describe, explain
 from fleet.wire import control_pb2, control_pb2_grpc
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Follower:
                     logger.info("following xds_server at %s", self._address)
                     self._connected.set(1)
                     received = True
-                    if self._dialler.heed(permitted_ping_seconds(await call.initial_metadata())):
+                    if self._dialler.limit_pings(permitted_ping_seconds(await call.initial_metadata())):
                         break
                 if update.HasField("missed"):
                     for missed in decode_missed(update.missed):
@@ -182,11 +182,11 @@ class Follower:
             logger.warning(
                 "stream to xds_server at %s broke (%s): going on with what is known",
                 self._address,
-                told(error),
+                describe(error),
             )
         elif self._in_vain == TRIES_IN_VAIN:
             at = f"control.address {self._address}"
-            logger.warning("%s", why_unheard(error, at, tls=self._dialler.speaks_tls, **_TLS))
+            logger.warning("%s", explain(error, at, tls=self._dialler.speaks_tls, **_TLS))
 
     async def _requests(self) -> AsyncIterator[control_pb2.FollowRequest]:
         yield control_pb2.FollowRequest(hello=control_pb2.Hello(worker=self._worker))

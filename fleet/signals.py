@@ -139,7 +139,7 @@ def checked(name: str, value: float | None) -> float:
     return float(value)
 
 
-def known_numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+def valid_values(values: Mapping[str, float | None]) -> dict[str, float]:
     """Return the numbers of some signals that are known and make sense."""
     numbers = ((name, checked(name, value)) for name, value in values.items())
     return {name: number for name, number in numbers if number == number}
@@ -183,7 +183,7 @@ class SignalTable:
         column: NDArray[np.float64] = self.observed_at[ROW[name]]
         return column
 
-    def known(self, column: int) -> dict[str, float]:
+    def endpoint_values(self, column: int) -> dict[str, float]:
         """Return the known signals of one endpoint by name, to be shown."""
         numbers = self.values[:, column].tolist()
         return {name: value for name, value in zip(SIGNALS, numbers, strict=True) if value == value}

@@ -54,7 +54,7 @@ def load_of(table: SignalTable, address: str) -> Load:
     return Load(
         **{
             name: Signal(value, float(table.observed_at[ROW[name], column]), _source(table, name, column))
-            for name, value in table.known(column).items()
+            for name, value in table.endpoint_values(column).items()
         }
     )
 

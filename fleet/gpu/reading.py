@@ -22,7 +22,7 @@ CLOCKS_EVENT_REASONS: Final[Mapping[int, str]] = {
     0x100: "display_clock_setting",
 }
 """Bits of NVML's clocks event reasons; DCGM exports the same."""
-HELD_DOWN: Final = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
+HARDWARE_SLOWDOWN: Final = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 """Reasons by which hardware holds the clocks down."""
 
 RECOVERY_ACTIONS: Final[Mapping[int, str]] = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
     from fleet.service.gate import Gate
-    from fleet.service.tls import Held
+    from fleet.service.tls import CertificateProvider
 
     View = Callable[[], Any]
     """Returns a JSON value, or an awaitable of one."""
@@ -93,7 +93,7 @@ class AdminServer:
         queries: Mapping[str, Sequence[QueryView]] | None = None,
         actions: Mapping[str, Action] | None = None,
         access: Access | None = None,
-        tls: Held | None = None,
+        tls: CertificateProvider | None = None,
         field: str = "admin.address",
         gate: Gate | None = None,
     ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from fleet.service.tls import Held
+    from fleet.service.tls import CertificateProvider
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,9 @@ class TokenFile:
 class Access:
     """The rules for one admin address."""
 
-    def __init__(self, address: str, token: TokenFile | None = None, tls: Held | None = None) -> None:
+    def __init__(
+        self, address: str, token: TokenFile | None = None, tls: CertificateProvider | None = None
+    ) -> None:
         """`tls` is what the server shows: clients may call it by the names in there, too."""
         self._token = token
         self._tls = tls

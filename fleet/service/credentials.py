@@ -1,4 +1,4 @@
-"""Held certificates as gRPC and aiohttp want them: servers take over new ones with the next handshake."""
+"""Certificates in the forms of gRPC and aiohttp. Servers use renewed ones from the next handshake on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleet.service.serving import PING_SECONDS, channel_options
 from fleet.service.tls import Files
 
 if TYPE_CHECKING:
-    from fleet.service.tls import Certificates, Held, Material
+    from fleet.service.tls import CertificateProvider, Certificates, Material
     from fleet.settings import PeerTlsSettings, ServerTlsSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -27,8 +27,10 @@ def server_files(settings: ServerTlsSettings) -> Files:
     )
 
 
-def hold_server(certificates: Certificates, settings: Settings, service: str) -> Held | None:
-    """Hold what the settings name for a service; None: it speaks plaintext.
+def certificate_provider(
+    certificates: Certificates, settings: Settings, service: str
+) -> CertificateProvider | None:
+    """Watch the files of a service's address; None: the service speaks plaintext.
 
     Raises:
         SettingsError: the files cannot be used.
@@ -36,23 +38,23 @@ def hold_server(certificates: Certificates, settings: Settings, service: str) ->
     section: ServerTlsSettings | None = getattr(settings.tls, service)
     if section is None:
         return None
-    return certificates.hold(service, f"tls.{service}", server_files(section))
+    return certificates.watch(service, f"tls.{service}", server_files(section))
 
 
 def grpc_server(
     certificates: Certificates, settings: Settings, service: str
 ) -> grpc.ServerCredentials | None:
-    """Credentials of one of our gRPC services; None: it speaks plaintext.
+    """Return the credentials of one of our gRPC services; None: the service speaks plaintext.
 
     Raises:
         SettingsError: the files cannot be used.
     """
-    held = hold_server(certificates, settings, service)
-    return held and server_credentials(held)
+    provider = certificate_provider(certificates, settings, service)
+    return provider and server_credentials(provider)
 
 
 def gate_of(certificates: Certificates, settings: Settings, service: str) -> Gate | None:
-    """Make what checks names at one of our addresses; None: it asks for no certificates."""
+    """Make the check of names at one of our addresses; None: the address requests no certificates."""
     section: ServerTlsSettings | None = getattr(settings.tls, service)
     if section is None or section.client_ca_file is None:
         return None
@@ -60,26 +62,26 @@ def gate_of(certificates: Certificates, settings: Settings, service: str) -> Gat
 
 
 def grpc_gate(certificates: Certificates, settings: Settings, service: str) -> GrpcGate | None:
-    """Make what checks names before one of our gRPC servers; None: it asks for no certificates."""
+    """Make the check of names in front of a gRPC server; None: the server requests no certificates."""
     gate = gate_of(certificates, settings, service)
     return None if gate is None else GrpcGate(gate, lasting=service != "ext_proc")
 
 
-def server_credentials(held: Held) -> grpc.ServerCredentials:
-    """Credentials that follow what is held; with authorities clients must show a certificate."""
-    given = held.material
+def server_credentials(provider: CertificateProvider) -> grpc.ServerCredentials:
+    """Return credentials that follow a provider. With authorities, clients must show a certificate."""
+    current = provider.material
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
-        """Called before each handshake, on a thread of gRPC's; None: as before."""
-        nonlocal given
-        newest = held.material
-        if newest is given:
+        """Return a changed configuration, or None. gRPC calls it on its thread before each handshake."""
+        nonlocal current
+        newest = provider.material
+        if newest is current:
             return None
-        given = newest
+        current = newest
         return _configuration(newest)
 
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(given), fetch, require_client_authentication=bool(given.ca)
+        _configuration(current), fetch, require_client_authentication=bool(current.ca)
     )
 
 
@@ -90,14 +92,17 @@ def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
 
 
 class Dialler:
-    """Opens channels to one address, each with the newest certificates; without any in plaintext."""
+    """Opens channels to one address, each with the newest certificates; without a provider in plaintext."""
 
-    def __init__(self, address: str, held: Held | None = None, server_name: str = "") -> None:
-        """`server_name` is what the server's certificate must carry, wherever it listens."""
+    def __init__(
+        self, address: str, provider: CertificateProvider | None = None, server_name: str = ""
+    ) -> None:
+        """`server_name` is the name that the server's certificate must carry, wherever the server listens."""
         self.address = address
-        self._held = held
+        self._provider = provider
         self._server_name = server_name
-        self._given = None if held is None else held.material
+        self._material = None if provider is None else provider.material
+        """Of the newest channel."""
         self._ping_seconds = PING_SECONDS
         self._too_many_pings = False
 
@@ -110,31 +115,32 @@ class Dialler:
         certificates: Certificates,
         flags: str = "",
     ) -> Dialler:
-        """Hold the files that the settings name at `path`, or options that begin with `flags`.
+        """Watch the files that the settings name at `path`, or options that begin with `flags`.
 
         Raises:
-            SettingsError: they cannot be used.
+            SettingsError: the files cannot be used.
         """
         if settings is None:
             return cls(address)
         files = Files(settings.certificate_file, settings.key_file, settings.ca_file, flags=flags)
         use = path.rpartition(".")[2]
-        return cls(address, certificates.hold(use, path, files), settings.server_name)
+        return cls(address, certificates.watch(use, path, files), settings.server_name)
 
     @property
     def speaks_tls(self) -> bool:
         """Whether its channels speak TLS, and show a certificate."""
-        return self._held is not None
+        return self._provider is not None
 
     @property
     def stale(self) -> bool:
-        """Whether a new channel would be another one: with newer certificates, or fewer pings."""
-        return self._too_many_pings or (self._held is not None and self._held.material is not self._given)
+        """Whether a new channel would differ: in its certificates, or in the pause between pings."""
+        changed = self._provider is not None and self._provider.material is not self._material
+        return self._too_many_pings or changed
 
-    def heed(self, permitted_ping_seconds: float | None) -> bool:
-        """Ping no more often than a server permits, as it tells at the start; None: it does not tell.
+    def limit_pings(self, permitted_ping_seconds: float | None) -> bool:
+        """Ping no more often than the server permits in its initial metadata; None: no limit is named.
 
-        Returns whether the channel has to be opened anew for that.
+        Returns whether that takes a new channel.
         """
         if permitted_ping_seconds is None or permitted_ping_seconds <= self._ping_seconds:
             return False
@@ -150,12 +156,12 @@ class Dialler:
         """Open a channel."""
         self._too_many_pings = False
         options = channel_options(self._ping_seconds)
-        if self._held is None:
+        if self._provider is None:
             return grpc.aio.insecure_channel(self.address, options=options)
-        given = self._given = self._held.material
+        material = self._material = self._provider.material
         return grpc.aio.secure_channel(
             self.address,
-            grpc.ssl_channel_credentials(given.ca, given.key, given.certificate),
+            grpc.ssl_channel_credentials(material.ca, material.key, material.certificate),
             options=(*options, ("grpc.ssl_target_name_override", self._server_name)),
         )
 
@@ -164,41 +170,41 @@ class HttpContext(ssl.SSLContext):
     """Context of an HTTP server for one set of files."""
 
     retired = False
-    """Whether another one has taken its place: its connections should end when that hurts nobody."""
+    """Whether a newer context has replaced this one: its connections should end after their next response."""
 
 
 class _Newest(ssl.SSLContext):
-    """Gives each connection to the newest context, whole.
+    """Hands each connection to the newest context.
 
-    Only so are sessions gone with the context that began them: one that is merely exchanged in the midst of a
-    handshake leaves tickets in force, by which a client comes back whose authority is no more.
+    A context that only exchanges its certificates keeps session tickets valid, and a client whose authority
+    has been withdrawn could resume its session. A whole new context invalidates them.
     """
 
     newest: HttpContext
 
-    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        return self.newest.wrap_bio(*given, **named)
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        return self.newest.wrap_bio(*args, **options)
 
 
-def http_server(held: Held) -> ssl.SSLContext:
-    """Context of an HTTP server that follows what is held, from one connection to the next.
+def http_server(provider: CertificateProvider) -> ssl.SSLContext:
+    """Return the context of an HTTP server that follows a provider, from one connection to the next.
 
     Raises:
         OSError: the files cannot be used.
     """
     context = _Newest(ssl.PROTOCOL_TLS_SERVER)
-    context.newest = http_context(held.files)
+    context.newest = http_context(provider.files)
 
     def renew() -> None:
         try:
-            made = http_context(held.files)
+            renewed = http_context(provider.files)
         except OSError as error:
-            logger.error("certificates of %s from before stay in force: %s", held.use, cause_of(error))
+            logger.error("certificates of %s from before stay in force: %s", provider.use, cause_of(error))
             return
         context.newest.retired = True
-        context.newest = made
+        context.newest = renewed
 
-    held.on_change.append(renew)
+    provider.on_change.append(renew)
     return context
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
 
-    from fleet.service.tls import Held
+    from fleet.service.tls import CertificateProvider
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -97,7 +97,12 @@ class HttpServer:
     """Serves an application on one TCP address."""
 
     def __init__(
-        self, address: str, application: web.Application, *, field: str, tls: Held | None = None
+        self,
+        address: str,
+        application: web.Application,
+        *,
+        field: str,
+        tls: CertificateProvider | None = None,
     ) -> None:
         """`field` is the setting or option that `address` comes from; without `tls` it speaks plaintext."""
         self._address = address

@@ -1,11 +1,11 @@
-"""Certificates in files: read whole and checked, read anew when they change, kept when a change is broken.
+"""Certificates in files: read and checked as a set, read again when they change.
 
 Rule
-    A set of files is taken over only as a whole: certificates that parse, the key that belongs to the first
-    one, authorities that parse. Files are looked at every second, because the kernel tells nothing of files
-    on a network or behind links; whoever asks gets the newest set that was good. A certificate that has
-    ended, or does not hold yet, takes no place of one that holds: one of a later time comes in force at
-    that time. At a start there is nothing better, so it is told and used.
+    A set of files is applied only as a whole: certificates that parse, the key of the first one, authorities
+    that parse. The files are polled every second, because the kernel reports no change of files on a network
+    or behind links. A caller gets the newest valid set. A certificate outside its validity period does not
+    replace one within its period; a certificate of a later period is applied when that period begins. At
+    start-up there is nothing to keep, so such a certificate is logged and used.
 Secrets
     Keys stay in memory and in no `repr`, log line or error.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ("Certificates", "Files", "Held", "Material", "TlsError", "check", "load")
+__all__ = ("CertificateProvider", "Certificates", "Files", "Material", "TlsError", "check", "load")
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ LOOK_SECONDS: Final = 1.0
 _OUTCOMES: Final = ("applied", "refused")
 
 
-class Held:
-    """The newest good set of some files. `material` may be read on any thread."""
+class CertificateProvider:
+    """The newest valid set of some files. `material` may be read on any thread."""
 
     def __init__(self, use: str, files: Files, material: Material, signature: object) -> None:
         self.use = use
@@ -44,13 +44,14 @@ class Held:
         self.material = material
         self.on_change: list[Callable[[], None]] = []
         """Called on the event loop after `material` has changed."""
-        self.seen = signature
-        self.again_at: float | None = None
-        """Unix time at which refused files are to be read again; None: when they change."""
+        self.signature = signature
+        """Of the files as they were read last."""
+        self.retry_at: float | None = None
+        """Unix time at which to read refused files again; None: when they change."""
 
 
 class Certificates:
-    """Every set of files that this process uses, each under the name of its use."""
+    """The providers of all files that this process uses, by use."""
 
     def __init__(
         self, registry: CollectorRegistry | None = None, wall: Callable[[], float] = time.time
@@ -58,8 +59,8 @@ class Certificates:
         """`wall` is Unix time."""
         registry = registry or CollectorRegistry()
         self._wall = wall
-        self._held: dict[str, Held] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._providers: dict[str, CertificateProvider] = {}
+        self._polling: asyncio.Task[None] | None = None
         self._expiry = Gauge(
             "warmroute_certificate_expiry_seconds",
             "Unix time at which the certificate in force ends to be valid",
@@ -78,38 +79,39 @@ class Certificates:
             ["use"],
             registry=registry,
         )
-        """For whoever checks names; by address."""
+        """Counted where names are checked; by address."""
 
-    def hold(self, use: str, path: str, files: Files) -> Held:
-        """Read files and keep reading them; of a use that is held with equal files, return that.
+    def watch(self, use: str, path: str, files: Files) -> CertificateProvider:
+        """Read files and follow their changes; a use that has equal files keeps its provider.
 
-        `path` is where the settings name them, for errors. Another set of a use takes the place of the one
-        before, which then no longer changes.
+        `path` is the section of the settings that names them, for errors. Other files of the same use get a
+        new provider; the former one no longer changes.
 
         Raises:
-            SettingsError: they cannot be used.
+            SettingsError: the files cannot be used.
         """
-        found = self._held.get(use)
-        if found is not None and found.files == files:
-            return found
+        provider = self._providers.get(use)
+        if provider is not None and provider.files == files:
+            return provider
         signature = _signature(files)
         material = self.check(use, path, files)
-        made = self._held[use] = Held(use, files, material, signature)
+        provider = self._providers[use] = CertificateProvider(use, files, material, signature)
         for outcome in _OUTCOMES:
             self._reloads.labels(use, outcome)
-        self._show(made)
-        self._warn(made)
-        return made
+        self._show(provider)
+        self._warn(provider)
+        return provider
 
     def check(self, use: str, path: str, files: Files) -> Material:
-        """Read and check files that are to be those of a use from now on.
+        """Read and check the files that a use is to have from now on.
 
         Raises:
-            SettingsError: they cannot be used, or do not hold now while those that are held do.
+            SettingsError: the files cannot be used, or their certificate is outside its validity period while
+                the one in force is within its own.
         """
         material, now = check(path, files), self._wall()
-        held = self._held.get(use)
-        if held is not None and held.material.refusal(now) is None:
+        provider = self._providers.get(use)
+        if provider is not None and provider.material.refusal(now) is None:
             reason = material.refusal(now)
             if reason is not None:
                 raise SettingsError([f"{files.named(path, 'certificate_file')}: {reason}"])
@@ -117,83 +119,84 @@ class Certificates:
 
     def drop(self, use: str) -> None:
         """Forget a use."""
-        if self._held.pop(use, None) is not None:
-            with contextlib.suppress(KeyError):  # A set without a certificate shows none.
+        if self._providers.pop(use, None) is not None:
+            with contextlib.suppress(KeyError):  # A set without a certificate has no expiry.
                 self._expiry.remove(use)
 
     def start(self) -> None:
-        """Look at the files from now on."""
-        self._looking = asyncio.create_task(self.run(), name="certificates")
+        """Begin to poll the files."""
+        self._polling = asyncio.create_task(self.run(), name="certificates")
 
     async def close(self) -> None:
-        """Look no more."""
-        if self._looking is not None:
-            self._looking.cancel()
+        """Stop polling."""
+        if self._polling is not None:
+            self._polling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._looking
+                await self._polling
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Poll until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Take over what has changed since the last look."""
-        for held in tuple(self._held.values()):
-            # On a thread, because a file system on a network may let one wait.
-            signature = await asyncio.to_thread(_signature, held.files)
-            due = held.again_at is not None and self._wall() >= held.again_at
-            if signature != held.seen or due:
-                held.seen, held.again_at = signature, None
-                await self._reload(held)
+        """Read again what has changed since the last poll."""
+        for provider in tuple(self._providers.values()):
+            # On a thread, because a file system on a network may block.
+            signature = await asyncio.to_thread(_signature, provider.files)
+            retry = provider.retry_at is not None and self._wall() >= provider.retry_at
+            if signature != provider.signature or retry:
+                provider.signature, provider.retry_at = signature, None
+                await self._reload(provider)
 
-    async def _reload(self, held: Held) -> None:
+    async def _reload(self, provider: CertificateProvider) -> None:
+        use, files = provider.use, provider.files
         try:
-            material = await asyncio.to_thread(load, held.files)
-            self._check_time(held, material)
+            material = await asyncio.to_thread(load, files)
+            self._check_time(provider, material)
         except TlsError as error:
-            self._reloads.labels(held.use, "refused").inc()
-            why = "; ".join(f"{held.files.named('', field)}: {text}" for field, text in error.problems)
-            logger.error("certificates of %s stay as they are: %s", held.use, why)
+            self._reloads.labels(use, "refused").inc()
+            why = "; ".join(f"{files.named('', field)}: {text}" for field, text in error.problems)
+            logger.error("certificates of %s stay as they are: %s", use, why)
             return
-        if material == held.material or self._held.get(held.use) is not held:
+        if material == provider.material or self._providers.get(use) is not provider:
             return
-        held.material = material
-        self._reloads.labels(held.use, "applied").inc()
-        self._show(held)
-        logger.info("new certificates of %s are in force", held.use)
-        self._warn(held)
-        for told in tuple(held.on_change):
-            told()
+        provider.material = material
+        self._reloads.labels(use, "applied").inc()
+        self._show(provider)
+        logger.info("new certificates of %s are in force", use)
+        self._warn(provider)
+        for on_change in tuple(provider.on_change):
+            on_change()
 
-    def _check_time(self, held: Held, material: Material) -> None:
+    def _check_time(self, provider: CertificateProvider, material: Material) -> None:
         now = self._wall()
         reason = material.refusal(now)
-        if reason is None or held.material.refusal(now) is not None:
+        if reason is None or provider.material.refusal(now) is not None:
             return
         if material.valid_from is not None and now < material.valid_from:
-            held.again_at = material.valid_from
+            provider.retry_at = material.valid_from
         raise TlsError(("certificate_file", reason))
 
-    def _warn(self, held: Held) -> None:
-        reason = held.material.refusal(self._wall())
+    def _warn(self, provider: CertificateProvider) -> None:
+        reason = provider.material.refusal(self._wall())
         if reason is not None:
-            logger.error("whoever checks the certificate of %s refuses it: %s", held.use, reason)
+            logger.error("peers that check the certificate of %s refuse it: %s", provider.use, reason)
 
-    def _show(self, held: Held) -> None:
-        if held.material.expires_at is not None:
-            self._expiry.labels(held.use).set(held.material.expires_at)
+    def _show(self, provider: CertificateProvider) -> None:
+        if provider.material.expires_at is not None:
+            self._expiry.labels(provider.use).set(provider.material.expires_at)
 
 
 def _signature(files: Files) -> object:
-    """What differs when a file, or what a link leads to, is another one."""
-    seen: list[Any] = []
+    """Return a value that differs once a file, or the target of a link, is another one."""
+    signature: list[Any] = []
     for path in files.paths:
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
-            seen.append(None)
+            signature.append(None)
         else:
-            seen.append((found.st_ino, found.st_mtime_ns, found.st_size))
-    return tuple(seen)
+            signature.append((status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(signature)

@@ -164,7 +164,7 @@ def derive(pool: PoolSettings, *, streaming_keys: bool = False) -> Derived | Non
         base_ms,
         most_ms,
         within_ms,
-        retry_percent(sla.tolerated_error_ratio, len(pool.endpoints), known=not pool.discovery),
+        retry_percent(sla.tolerated_error_ratio, None if pool.discovery else len(pool.endpoints)),
         _RETRY_CONCURRENCY,
         most_requests(sla.requests_per_endpoint, len(pool.endpoints)),
         consecutive_errors(sla.tolerated_error_ratio),
@@ -174,14 +174,14 @@ def derive(pool: PoolSettings, *, streaming_keys: bool = False) -> Derived | Non
     )
 
 
-def retry_percent(error_ratio: float, endpoints: int, *, known: bool) -> int:
+def retry_percent(error_ratio: float, endpoints: int | None) -> int:
     """Return the percentage of requests in flight that may be in a retry.
 
     Enough for what is tolerated to go on (e + e^2 + ... = e / (1 - e) retries a request), and for one engine
     that is gone: it had 1/k of the requests, half of them where k is two or not known. At least 20, Envoy's
     own default; beyond that retries would only add to an overload.
     """
-    lost = 1 / max(2, endpoints) if known else 0.5
+    lost = 0.5 if endpoints is None else 1 / max(2, endpoints)
     return min(100, max(_LEAST_RETRY_PERCENT, _percent(error_ratio / (1 - error_ratio)), _percent(lost)))
 
 

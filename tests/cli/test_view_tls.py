@@ -48,7 +48,7 @@ class Admin:
         self.client = self.authority.issue("client")
         self.address = f"127.0.0.1:{port}"
         names = str(issued.certificate_file), str(issued.key_file), str(self.authority.file)
-        held = Certificates().hold("admin", "tls.admin", Files(*names))
+        held = Certificates().watch("admin", "tls.admin", Files(*names))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

@@ -69,7 +69,7 @@ def test_names_in_the_servers_certificate_are_good_hosts(tmp_path: Path) -> None
     """A browser takes no other site for them. Clients that check names have to use them."""
     issued = Authority(tmp_path).issue("server", "warmroute", "Admin.example.com")
     files = Files(str(issued.certificate_file), str(issued.key_file))
-    access = Access(LOOPBACK, tls=Certificates().hold("admin", "tls.admin", files))
+    access = Access(LOOPBACK, tls=Certificates().watch("admin", "tls.admin", files))
     for host in ("warmroute:19000", "WARMROUTE", "admin.example.com:19000", LOOPBACK):
         assert status(access, host=host) == 200
     assert status(access, host="evil.example:19000") == 403

@@ -100,7 +100,7 @@ def test_every_logger_of_a_service_goes_through_it(where: str) -> None:
 
 def test_logging_is_configured_in_one_place() -> None:
     """So that no caller has to remember."""
-    packages = ("fleet", "xds_server", "ext_proc", "warmroute", "bench")
+    packages = ("fleet", "xds_server", "ext_proc", "warmroute", "testing", "bench")
     named = ("basicConfig", "StreamHandler(", "FileHandler(", "addHandler(", "dictConfig", "setFormatter(")
     places = {
         str(path.relative_to(ROOT))

@@ -18,8 +18,8 @@ from fleet.signals import (
     SignalTable,
     Source,
     checked,
-    known_numbers,
     rows_of,
+    valid_values,
 )
 from fleet.store import FleetView
 from testing.signals import Load, Signal, load_of, loads_of, table_of
@@ -35,7 +35,7 @@ MEMBERSHIP = Membership((Pool("p", (Endpoint(A, "p"), Endpoint(B, "p"))),))
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -0.1])
 def test_senseless_number_is_unknown(value: float | None) -> None:
     assert math.isnan(checked("queue_depth", value))
-    assert known_numbers({"queue_depth": value, "running": 0}) == {"running": 0.0}
+    assert valid_values({"queue_depth": value, "running": 0}) == {"running": 0.0}
 
 
 def test_zero_is_known() -> None:
@@ -60,8 +60,8 @@ def test_table_keeps_value_age_and_source() -> None:
     assert loads_of(table) == {**LOADS, C: Load()}
     assert table["queue_depth"].tolist() == pytest.approx([1.0, math.nan, math.nan], nan_ok=True)
     assert table.at("running")[0] == 8.0
-    assert table.known(1) == {"gpu_health_score": 0.4}
-    assert table.known(2) == {}
+    assert table.endpoint_values(1) == {"gpu_health_score": 0.4}
+    assert table.endpoint_values(2) == {}
 
 
 def test_table_cannot_be_written() -> None:

@@ -20,7 +20,7 @@ from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
 from fleet.service.credentials import Dialler, server_credentials
 from fleet.service.serving import GrpcServer
-from fleet.service.tls import Certificates, Files, Held, TlsError, load
+from fleet.service.tls import CertificateProvider, Certificates, Files, TlsError, load
 from fleet.settings import PeerTlsSettings, parse_settings
 from testing.certificates import Authority, Issued
 
@@ -99,7 +99,7 @@ def test_a_broken_set_names_the_field_and_nothing_of_its_content(
         load(held)
     assert [named for named, _ in caught.value.problems] == [field]
     with pytest.raises(SettingsError, match=rf"^tls\.xds\.{field}: "):
-        Certificates().hold("xds", "tls.xds", held)
+        Certificates().watch("xds", "tls.xds", held)
 
 
 def test_a_staple_of_another_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_changed_files_are_taken_over_as_a_whole(
     registry, told = CollectorRegistry(), []
     certificates = Certificates(registry)
     issued = authority.issue("server", days=3)
-    held = certificates.hold("xds", "tls.xds", files(issued))
+    held = certificates.watch("xds", "tls.xds", files(issued))
     held.on_change.append(lambda: told.append(held.material))
     first = held.material
     other = authority.issue("next", days=5)
@@ -200,7 +200,7 @@ async def test_grpc_asks_for_certificates_and_takes_new_ones_with_the_next_hands
     issued, client = authority.issue("server", "warmroute"), authority.issue("client")
     stranger = Authority(tmp_path, "strange")
     certificates = Certificates()
-    held = certificates.hold("xds", "tls.xds", files(issued, ca_file=str(authority.file)))
+    held = certificates.watch("xds", "tls.xds", files(issued, ca_file=str(authority.file)))
     address = f"127.0.0.1:{unused_tcp_port}"
     server = GrpcServer("x", address, credentials=server_credentials(held))
     await server.start()
@@ -249,7 +249,7 @@ async def test_admin_speaks_tls_and_takes_new_certificates(
 ) -> None:
     certificates = Certificates()
     issued = authority.issue("server", "localhost")
-    held = certificates.hold("admin", "tls.admin", files(issued))
+    held = certificates.watch("admin", "tls.admin", files(issued))
     address = f"127.0.0.1:{unused_tcp_port}"
     admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=held)
     await admin.start()
@@ -272,8 +272,8 @@ async def test_admin_speaks_tls_and_takes_new_certificates(
 
 def test_what_is_held_is_read_once_for_each_use(authority: Authority) -> None:
     certificates, issued = Certificates(), authority.issue("server")
-    held: Held = certificates.hold("admin", "tls.admin", files(issued))
-    assert certificates.hold("admin", "tls.admin", files(issued)) is held
+    held: CertificateProvider = certificates.watch("admin", "tls.admin", files(issued))
+    assert certificates.watch("admin", "tls.admin", files(issued)) is held
 
 
 def test_all_files_that_cannot_be_read_are_told_with_path_and_step(

@@ -22,13 +22,13 @@ from testing.certificates import Authority
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fleet.service.tls import Held
+    from fleet.service.tls import CertificateProvider
 
 CONNECTIONS = 100
 
 
 @contextlib.asynccontextmanager
-async def door(address: str, held: Held, *, http2: bool) -> AsyncIterator[None]:
+async def door(address: str, held: CertificateProvider, *, http2: bool) -> AsyncIterator[None]:
     server: Any
     if http2:
         server = GrpcServer("xds", address, credentials=server_credentials(held))
@@ -55,7 +55,7 @@ async def test_others_get_in_meanwhile_and_all_is_given_back(
     issued = authority.issue("client")
     at = tmp_path
     files = Files(f"{at}/own.crt", f"{at}/own.key", f"{at}/test-ca.crt", ca_field="client_ca_file")
-    held = Certificates().hold("admin", "tls.admin", files)
+    held = Certificates().watch("admin", "tls.admin", files)
     address = f"127.0.0.1:{unused_tcp_port}"
 
     async def honest() -> bool:

@@ -51,7 +51,7 @@ async def test_an_ended_certificate_takes_no_place_of_a_good_one(
 ) -> None:
     registry, issued = CollectorRegistry(), authority.issue("server", days=3)
     certificates = Certificates(registry, wall=Clock(issued))
-    held = certificates.hold("xds", "tls.xds", files(issued))
+    held = certificates.watch("xds", "tls.xds", files(issued))
     first = held.material
     authority.issue("server", days=-0.02)
     await certificates.look()
@@ -72,7 +72,7 @@ async def test_a_certificate_of_a_later_time_comes_in_force_at_that_time(
     registry, issued = CollectorRegistry(), authority.issue("server", days=3)
     clock = Clock(issued)
     certificates = Certificates(registry, wall=clock)
-    held = certificates.hold("xds", "tls.xds", files(issued))
+    held = certificates.watch("xds", "tls.xds", files(issued))
     first = held.material
     later = authority.issue("server", days=9, from_days=2)
     await certificates.look()
@@ -91,7 +91,7 @@ async def test_one_that_cannot_be_used_is_as_good_as_another(authority: Authorit
     issued = authority.issue("server", days=3)
     clock = Clock(issued)
     certificates = Certificates(wall=clock)
-    held = certificates.hold("xds", "tls.xds", files(issued))
+    held = certificates.watch("xds", "tls.xds", files(issued))
     clock.now = issued.certificate.not_valid_after_utc.timestamp() + 1
     other = authority.issue("server", days=-0.02)
     await certificates.look()
@@ -104,7 +104,7 @@ def test_an_ended_certificate_starts_and_is_told(
     """A start with it may serve whoever does not look; a start that fails serves nobody."""
     issued = authority.issue("server", days=-0.02)
     certificates = Certificates()
-    assert certificates.hold("xds", "tls.xds", files(issued)).material.certificate
+    assert certificates.watch("xds", "tls.xds", files(issued)).material.certificate
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "xds" in record.getMessage()
@@ -114,10 +114,10 @@ def test_an_ended_certificate_starts_and_is_told(
 def test_changed_settings_with_an_ended_certificate_are_refused(authority: Authority) -> None:
     issued, ended = authority.issue("server"), authority.issue("ended", days=-0.02)
     certificates = Certificates()
-    held = certificates.hold("xds", "tls.xds", files(issued))
+    held = certificates.watch("xds", "tls.xds", files(issued))
     with pytest.raises(SettingsError, match=r"tls\.xds\.certificate_file: it ended at 20"):
-        certificates.hold("xds", "tls.xds", files(ended))
-    assert certificates.hold("xds", "tls.xds", files(issued)) is held
+        certificates.watch("xds", "tls.xds", files(ended))
+    assert certificates.watch("xds", "tls.xds", files(issued)) is held
 
 
 @pytest.mark.parametrize(

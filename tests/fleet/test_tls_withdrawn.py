@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from fleet.service.tls import Held
+    from fleet.service.tls import CertificateProvider
 
 
 class Door:
@@ -37,7 +37,7 @@ class Door:
         self.issue("old")
         at = directory
         files = Files(f"{at}/own.crt", f"{at}/own.key", f"{at}/test-ca.crt", ca_field="client_ca_file")
-        self.held: Held = self.certificates.hold("admin", "tls.admin", files)
+        self.held: CertificateProvider = self.certificates.watch("admin", "tls.admin", files)
 
     def issue(self, client: str) -> None:
         """Make a new authority, which signs the server's certificate and one for a client."""

@@ -252,7 +252,9 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
             for _ in range(2):
                 held = board()
                 async with xds_server(tmp_path, held):
-                    await until(lambda h=held: h.signals(membership, 0.0).known(0), "the board is told")
+                    await until(
+                        lambda h=held: h.signals(membership, 0.0).endpoint_values(0), "the board is told"
+                    )
                     await until(
                         lambda: bench.registry.get_sample_value(connected) == 1, "and the agent hears so"
                     )

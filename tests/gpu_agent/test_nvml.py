@@ -170,15 +170,15 @@ def test_a_replaced_driver_asks_for_a_new_process_only_where_the_old_one_worked(
     bench.nvml.init_error = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
     for _ in range(6):
         bench.sample(60)
-    assert not bench.reader.restart_wanted
+    assert not bench.reader.needs_restart
     bench.nvml.init_error = None
     bench.sample(60)
     bench.nvml.init_error = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
     assert bench.sample(60).gpus == ()
-    assert not bench.reader.restart_wanted
+    assert not bench.reader.needs_restart
     for _ in range(6):
         bench.sample(60)
-    assert bench.reader.restart_wanted
+    assert bench.reader.needs_restart
 
 
 def test_a_gpu_that_says_nothing_at_all_ends_the_session(bench: Any) -> None:

@@ -25,7 +25,7 @@ from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_SECRET
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
-from fleet.service.credentials import gate_of, hold_server
+from fleet.service.credentials import certificate_provider, gate_of
 from fleet.service.roles import ROLES_OF_SERVICES
 from fleet.service.tls import Certificates
 from fleet.settings import parse_settings
@@ -114,7 +114,7 @@ class Site:
             {"/api/v1/x": dict},
             actions={"/api/v1/change": lambda _: {}},
             access=Access(address),
-            tls=hold_server(self.certificates, self.settings, "admin"),
+            tls=certificate_provider(self.certificates, self.settings, "admin"),
             gate=self.gate,
         )
 

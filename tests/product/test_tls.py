@@ -253,7 +253,7 @@ async def test_a_parent_asks_its_workers_over_tls_and_knows_them_by_their_certif
     authority.issue("admin")
     files = Files(f"{tmp_path}/admin.crt", f"{tmp_path}/admin.key")
     parents, workers = Certificates(), Certificates()
-    held, shown = (entry.hold("admin", "tls.admin", files) for entry in (parents, workers))
+    held, shown = (entry.watch("admin", "tls.admin", files) for entry in (parents, workers))
     address = f"127.0.0.1:{unused_tcp_port}"
 
     def worker() -> AdminServer:
@@ -291,7 +291,7 @@ async def test_a_parent_asks_its_workers_over_tls_and_knows_them_by_their_certif
 async def test_a_parent_keeps_its_connections_to_workers(tmp_path: Path, unused_tcp_port: int) -> None:
     """It asks several times a second: a handshake for each would be a waste."""
     Authority(tmp_path).issue("admin")
-    held = Certificates().hold("admin", "tls.admin", Files(f"{tmp_path}/admin.crt", f"{tmp_path}/admin.key"))
+    held = Certificates().watch("admin", "tls.admin", Files(f"{tmp_path}/admin.crt", f"{tmp_path}/admin.key"))
     address = f"127.0.0.1:{unused_tcp_port}"
     admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=held)
     await admin.start()

@@ -100,7 +100,7 @@ async def test_signals_that_stand_still_do_not_grow_stale_for_those_who_pick(tmp
         if store.view is None:
             return None
         oldest = clock() - settings.signals.stale_after_seconds
-        return store.view.signals.fresh(oldest).known(0).get("queue_depth")
+        return store.view.signals.fresh(oldest).endpoint_values(0).get("queue_depth")
 
     await server.start()
     try:

@@ -155,15 +155,15 @@ async def test_each_page_is_read_once_however_many_endpoints_name_it() -> None:
     failed = "warmroute_gpu_page_failures_total"
     for _ in range(1000):
         table = board.signals(membership, 7.0)
-        if table.known(0) and registry.get_sample_value(failed, {"kind": "http_status"}):
+        if table.endpoint_values(0) and registry.get_sample_value(failed, {"kind": "http_status"}):
             break
         await asyncio.sleep(0.01)
     assert hits == {"/a": 1, "/b": 1}
-    assert [bool(table.known(column)) for column in range(6)] == [True] * 5 + [False]
+    assert [bool(table.endpoint_values(column)) for column in range(6)] == [True] * 5 + [False]
     load = load_of(table, endpoints[0].address)
     assert load.gpu_memory_used_ratio.value == 0.9  # the fullest slice
     assert load.gpu_memory_used_ratio.source == "dcgm"
     poller.update(Membership())
-    assert not any(map(board.signals(membership, 7.0).known, range(6)))
+    assert not any(map(board.signals(membership, 7.0).endpoint_values, range(6)))
     await poller.close()
     await runner.cleanup()

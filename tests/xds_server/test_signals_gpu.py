@@ -78,7 +78,7 @@ def engine(port: int = 1, node: str = "n", gpus: tuple[str, ...] = (), url: str 
 
 
 def values(board: GpuBoard, endpoint: Endpoint, now: float = 0.0) -> dict[str, float]:
-    return board.signals(fleet(endpoint), now).known(0)
+    return board.signals(fleet(endpoint), now).endpoint_values(0)
 
 
 def test_several_gpus_become_one_load(board: GpuBoard) -> None:

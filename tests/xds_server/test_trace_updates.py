@@ -32,7 +32,7 @@ SIGNALS = table_of(
 
 def update_of(count: int = 1, *, changed: bool = True) -> WeightUpdate:
     changes = tuple(
-        WeightChange(f"10.0.0.1:{n}", 100, 40, "memory 0.93", SIGNALS.known(0), 0.4, {"trust": 0.5})
+        WeightChange(f"10.0.0.1:{n}", 100, 40, "memory 0.93", SIGNALS.endpoint_values(0), 0.4, {"trust": 0.5})
         for n in range(count if changed else 0)
     )
     return WeightUpdate({f"10.0.0.1:{n}": 40 for n in range(count)}, frozenset(), changed, changes)

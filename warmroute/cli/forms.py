@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fleet.errors import SettingsError
 from fleet.service import binding
 from fleet.service.admin_access import TokenFile
-from fleet.service.credentials import Dialler, hold_server
+from fleet.service.credentials import Dialler, certificate_provider
 from fleet.service.tls import Certificates
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _needs(settings: Settings, role: Role) -> Iterator[Callable[[], object]]:
     if token and admin_address(settings, role)[1]:
         yield partial(TokenFile, Path(token))
     for service in _SERVICES[role]:
-        yield partial(hold_server, certificates, settings, service)
+        yield partial(certificate_provider, certificates, settings, service)
     if role == "ext-proc":
         shown = settings.tls.workers if settings.tls.control is not None else None
         yield partial(Dialler.of, settings.control.address, shown, "tls.workers", certificates)

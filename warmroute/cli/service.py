@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access, TokenFile
 from fleet.service.binding import prepare
-from fleet.service.credentials import gate_of, hold_server
+from fleet.service.credentials import certificate_provider, gate_of
 from fleet.service.host_check import host_findings
 from fleet.service.logs import configure_logging
 from fleet.service.otlp_metrics import MetricPush
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from fleet.service.admin import Query
     from fleet.service.gate import Gate
-    from fleet.service.tls import Held
+    from fleet.service.tls import CertificateProvider
     from fleet.settings import Settings
     from warmroute.cli.forms import Role
 
@@ -71,7 +71,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
     certificates = Certificates(registry)
-    tls = hold_server(certificates, settings, "admin")
+    tls = certificate_provider(certificates, settings, "admin")
     gate = gate_of(certificates, settings, "admin")
     _tell_findings(settings)
     provider = tracer_provider(settings.telemetry, role, registry)
@@ -127,7 +127,7 @@ def _admin(
     parts: Sequence[Part],
     registry: CollectorRegistry,
     ready: Callable[[], bool],
-    tls: Held | None,
+    tls: CertificateProvider | None,
     gate: Gate | None,
 ) -> AdminServer:
     """Make the admin server of all parts; a question that several answer gets one answer."""

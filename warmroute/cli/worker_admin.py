@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fleet.service.admin import Query
     from fleet.service.admin_access import TokenFile
-    from fleet.service.tls import Held, Material
+    from fleet.service.tls import CertificateProvider, Material
 
 _LOOK_SECONDS: Final = 0.25
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
@@ -36,7 +36,7 @@ class Pins:
     Parent and workers see new files at moments of their own, so for a while the one before is good too.
     """
 
-    def __init__(self, held: Held, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, held: CertificateProvider, clock: Callable[[], float] = time.monotonic) -> None:
         self._held = held
         self._clock = clock
         self._material = held.material
@@ -68,7 +68,7 @@ class WorkerAdmins:
         addresses: Sequence[str],
         token: TokenFile | None,
         registry: CollectorRegistry,
-        tls: Held | None = None,
+        tls: CertificateProvider | None = None,
     ) -> None:
         self._pins = None if tls is None else Pins(tls)
         self._addresses = tuple(addresses)

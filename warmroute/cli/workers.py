@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleet.cause import cause_of
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access, TokenFile
-from fleet.service.credentials import hold_server
+from fleet.service.credentials import certificate_provider
 from fleet.service.logs import configure_logging
 from fleet.service.serving import StopSignals, run
 from fleet.service.tls import Certificates
@@ -188,7 +188,7 @@ async def _supervise(path: Path, settings: Settings) -> int:
     address, token = settings.admin.ext_proc_address, settings.admin.token_file
     held = TokenFile(Path(token)) if token and address else None
     certificates = Certificates(registry)
-    tls = hold_server(certificates, settings, "admin")
+    tls = certificate_provider(certificates, settings, "admin")
     admins = WorkerAdmins([worker.admin for worker in workers.workers], held, registry, tls)
     workers.on_ended = admins.forget
 

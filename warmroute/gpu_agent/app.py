@@ -105,7 +105,7 @@ async def _until_stopped(stop: StopSignals, reader: NvmlReader, tasks: list[asyn
             )
             for task in done - {waiting}:
                 await task  # It never ends by itself: this raises what ended it.
-            if reader.restart_wanted:
+            if reader.needs_restart:
                 logger.error("the driver was replaced: only a new process can load the library that fits it")
                 return NEW_PROCESS_STATUS
     finally:

@@ -82,7 +82,7 @@ class NvmlReader:
         self._mismatches = 0
 
     @property
-    def restart_wanted(self) -> bool:
+    def needs_restart(self) -> bool:
         """Whether only a new process can load the library that fits the driver, which was replaced."""
         return bool(self._known) and self._mismatches >= MISMATCHES_BEFORE_RESTART
 

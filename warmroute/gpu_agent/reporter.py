@@ -11,7 +11,7 @@ import grpc
 
 from fleet.gpu.codec import encode_report
 from fleet.service.credentials import Dialler
-from fleet.service.unheard import told, why_unheard
+from fleet.service.stream_errors import describe, explain
 from fleet.wire import gpu_pb2_grpc
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Reporter:
         """Log the end of a stream; of those that took nothing, once when there were several in a row."""
         self._in_vain = 0 if heard else self._in_vain + 1
         if heard:
-            logger.warning("reports to xds_server at %s broke (%s)", self._address, told(error))
+            logger.warning("reports to xds_server at %s broke (%s)", self._address, describe(error))
         elif self._in_vain == TRIES_IN_VAIN:
             at = f"--control {self._address}"
-            logger.warning("%s", why_unheard(error, at, tls=self._dialler.speaks_tls, **_TLS))
+            logger.warning("%s", explain(error, at, tls=self._dialler.speaks_tls, **_TLS))

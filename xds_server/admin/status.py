@@ -56,7 +56,9 @@ class StatusViews:
         weights = {} if view is None else view.weights
         # An endpoint that gets nothing new is not weighed, so only its page shows what it has yet to finish.
         tables = (self._pages(),) if view is None else (self._pages(), view.signals)
-        loads = {address: table.known(n) for table in tables for n, address in enumerate(table.addresses)}
+        loads = {
+            address: table.endpoint_values(n) for table in tables for n, address in enumerate(table.addresses)
+        }
         return {
             "endpoints": (
                 {

@@ -12,7 +12,7 @@ from fleet.cause import cause_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleet.service.tls import Held, Material
+    from fleet.service.tls import CertificateProvider, Material
 
     EngineTls = Callable[[str], "Dial | None"]
     """Pool to how its engines are spoken to; None: in plaintext."""
@@ -41,7 +41,7 @@ class Dials:
     def __init__(self) -> None:
         self._made: dict[str, tuple[Material, Dial]] = {}
 
-    def of(self, held: Held, server_name: str) -> Dial:
+    def of(self, held: CertificateProvider, server_name: str) -> Dial:
         """The dial with the newest files."""
         known = self._made.get(held.use)
         if known is not None and known[0] is held.material and known[1].server_name == server_name:
@@ -53,7 +53,7 @@ class Dials:
         return dial
 
 
-def _context(held: Held) -> ssl.SSLContext:
+def _context(held: CertificateProvider) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=held.material.ca.decode("latin-1"))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     files = held.files

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from fleet.service.tls import Certificates, Held, Material
+    from fleet.service.tls import CertificateProvider, Certificates, Material
     from fleet.settings import PoolSettings, Settings
     from xds_server.tls.engine_tls import Dial
     from xds_server.tls.ocsp.response import Staple
@@ -82,7 +82,7 @@ class Secrets:
         self._staples.on_change = self._changed
         self._tickets = tickets or Tickets()
         self._wall = wall
-        self._held: Mapping[str, Held] = {}
+        self._held: Mapping[str, CertificateProvider] = {}
         self._responders: Mapping[str, str | None] = {}
         """Uses whose certificate wants a staple, with whom to ask instead of whom it names."""
         self._engine_names: Mapping[str, str] = {}
@@ -176,8 +176,8 @@ class Secrets:
         name = self._engine_names.get(pool)
         return None if name is None else self._dials.of(self._held[f"pool/{pool}"], name)
 
-    def _hold(self, use: str, path: str, files: Files) -> Held:
-        held = self._certificates.hold(use, path, files)
+    def _hold(self, use: str, path: str, files: Files) -> CertificateProvider:
+        held = self._certificates.watch(use, path, files)
         if self._read_anew not in held.on_change:
             held.on_change.append(self._read_anew)
         return held

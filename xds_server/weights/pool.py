@@ -187,7 +187,7 @@ class PoolWeights:
                         old=old.get(address),
                         new=weights[address],
                         reason=self._reason(row, tick),
-                        signals=columns.signals.known(row),
+                        signals=columns.signals.endpoint_values(row),
                         score=score,
                         factors=self._factors(row, tick),
                     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.gpu.faults import health
-from fleet.gpu.reading import HELD_DOWN
-from fleet.signals import Source, known_numbers
+from fleet.gpu.reading import HARDWARE_SLOWDOWN
+from fleet.signals import Source, valid_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -74,7 +74,7 @@ def signals_of(
         "gpu_throttled_ratio": _mean(throttled),
         "gpu_health_score": min(rating.score for rating in rated),
     }
-    return GpuSignals(known_numbers(values), reading.sampled_at, source, min(ends, default=None), missing)
+    return GpuSignals(valid_values(values), reading.sampled_at, source, min(ends, default=None), missing)
 
 
 def _parts(gpu: GpuReading, chosen: tuple[str, ...]) -> Iterator[Part]:
@@ -103,7 +103,7 @@ def _named(parts: list[Part], chosen: tuple[str, ...]) -> set[str]:
 
 
 def _throttled(gpu: GpuReading) -> float:
-    return float(bool(HELD_DOWN & (gpu.clocks_reasons or frozenset())))
+    return float(bool(HARDWARE_SLOWDOWN & (gpu.clocks_reasons or frozenset())))
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -7,7 +7,7 @@ import re
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from fleet.signals import known_numbers
+from fleet.signals import valid_values
 from xds_server.signals.scrape.histogram import CounterWindow, Growth, HistogramWindow
 from xds_server.signals.scrape.page import PageReader
 
@@ -56,7 +56,7 @@ class TableReader:
             values.update(self._second(second))
         self._read_before = True
         self._warn(values)
-        return known_numbers(values)
+        return valid_values(values)
 
     def _second(self, page: bytes | None) -> Mapping[str, float | None]:
         try:

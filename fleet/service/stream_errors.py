@@ -5,20 +5,20 @@ from __future__ import annotations
 import grpc
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return the end of a stream in a few words."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return type(error).__name__
 
 
-def why_unheard(error: BaseException, at: str, *, tls: bool, options: str, authority: str, name: str) -> str:
+def explain(error: BaseException, at: str, *, tls: bool, options: str, authority: str, name: str) -> str:
     """Return what the end of a stream says that never told anything.
 
     `at` is the setting or option with the address; `tls` whether the stream is by TLS. `options`, `authority`
     and `name` are what an operator sets for TLS, for whom to trust, and for the name in the certificate.
     """
-    cause = told(error)
+    cause = describe(error)
     details = str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else ""
     code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
     if code is grpc.StatusCode.PERMISSION_DENIED:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from fleet.service.unheard import why_unheard
+from fleet.service.stream_errors import explain
 from testing.certificates import Authority
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def test_what_stands_between_is_told_with_the_next_step(
     finally:
         await server.stop(None)
         await plain.stop(None)
-    text = why_unheard(error, f"--control {address}", tls=shown is not None, **NAMES)
+    text = explain(error, f"--control {address}", tls=shown is not None, **NAMES)
     assert text.startswith(told.format(address))
     assert ": " in text.rpartition(")")[2], "the next step"
 
@@ -82,9 +82,9 @@ def test_a_refusal_is_told_with_the_servers_words() -> None:
     details = "the certificate shows 'worker'; allowed: a name in tls.roles.agents"
     metadata = grpc.aio.Metadata()
     error = grpc.aio.AioRpcError(grpc.StatusCode.PERMISSION_DENIED, metadata, metadata, details)
-    told = why_unheard(error, "--control a:1", tls=True, **NAMES)
+    told = explain(error, "--control a:1", tls=True, **NAMES)
     assert told == (
         f"xds_server at --control a:1 refuses this ({details}): show such a name, or add this one to its"
         " settings"
     )
-    assert "no xds_server answers" in why_unheard(TimeoutError(), "--control a:1", tls=True, **NAMES)
+    assert "no xds_server answers" in explain(TimeoutError(), "--control a:1", tls=True, **NAMES)
