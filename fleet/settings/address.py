@@ -1,4 +1,4 @@
-"""The kinds of address that settings hold, each checked where it is read."""
+"""The kinds of address in settings, each checked where it is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def split_host_port(address: str) -> tuple[str, int]:
     """Split `host:port` or `[v6]:port`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the address has neither form.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= _MAX_PORT:
@@ -46,7 +46,7 @@ def is_local(address: str) -> bool:
 
 
 def same_socket(one: str, other: str) -> bool:
-    """Whether two addresses cannot both be listened on, on one host. An empty one is none."""
+    """Whether one host cannot listen on both addresses. An empty address is none."""
     if not one or not other or "unix:" in (one[:5], other[:5]):
         return bool(one) and one == other
     (host, port), (other_host, other_port) = split_host_port(one), split_host_port(other)
@@ -76,10 +76,10 @@ def _ip(address: str) -> str:
 
 
 def _envoys_spelling(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
-    """Spell an address as Envoy does: it is an endpoint's identity, and picks are compared as text."""
+    """Spell an address as Envoy does: it identifies an endpoint, and picks are compared as text."""
     if isinstance(ip, ipaddress.IPv4Address):
         return f"{ip}:{port}"
-    # As inet_ntop(3) has it: these two kinds end in dotted decimals.
+    # As in inet_ntop(3), these two kinds end in dotted decimals.
     if ip.ipv4_mapped is not None:
         return f"[::ffff:{ip.ipv4_mapped}]:{port}"
     if 0xFFFF < int(ip) <= 0xFFFF_FFFF:
@@ -98,8 +98,8 @@ def _server(address: str) -> str:
     try:
         return _tcp(address)
     except ValueError as error:
-        told = str(error).removeprefix("allowed: ")
-        raise ValueError(f"allowed: unix: and an absolute path, or {told}") from None
+        tcp_form = str(error).removeprefix("allowed: ")
+        raise ValueError(f"allowed: unix: and an absolute path, or {tcp_form}") from None
 
 
 OptionalTcpAddress = Annotated[str, AfterValidator(_tcp_or_none)]

@@ -17,4 +17,4 @@ class AdminSettings(Strict):
     ext_proc_address: OptionalTcpAddress = "127.0.0.1:19001"
     """For `warmroute ext-proc`, which may run on the same host."""
     token_file: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] = ""
-    """A file with the token that requests must bear; required beyond loopback."""
+    """A file with the bearer token of requests; required beyond loopback."""

@@ -1,4 +1,4 @@
-"""What one field cannot know: references between fields, duplicates, limits over all pools."""
+"""Rules over several fields: references between them, duplicates, limits over all pools."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _duplicates(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _services(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
-    """Each service listens for itself, and no listener of Envoy's takes its port."""
+    """Each service has an address of its own, and no Envoy listener takes its port."""
     services = [
         ("xds", settings.xds.address),
         ("ext_proc", settings.ext_proc.address),
@@ -83,27 +83,27 @@ def _services(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _workers(settings: Settings, taken: set[str]) -> Iterator[tuple[FieldPath, str]]:
-    """Workers listen beside the first one's address; those addresses must exist and be nobody else's."""
+    """The addresses of further workers follow the first one's; they must exist and be free."""
     count, admin = settings.ext_proc.workers, settings.admin.ext_proc_address
     if count == 1:
         return
     try:
-        beside = [
+        addresses = [
             *settings.ext_proc.worker_addresses[1:],
             *(worker_admin_address(admin, number) for number in range(count) if admin),
         ]
     except ValueError as error:
         yield ("ext_proc", "workers"), f"{count}; {error}"
         return
-    seen = {*taken, *(listener.address for listener in settings.listeners), admin}
-    for address in beside:
-        if address in seen:
+    used = {*taken, *(listener.address for listener in settings.listeners), admin}
+    for address in addresses:
+        if address in used:
             yield (
                 ("ext_proc", "workers"),
                 f"{count}; allowed: fewer, or other addresses: {address!r} is used",
             )
             return
-        seen.add(address)
+        used.add(address)
 
 
 def _same_sources(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
@@ -137,7 +137,7 @@ def _exposed(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _plain_store(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
-    """A password in the URL would cross the network readably. The URL itself is not told."""
+    """A password in the URL would cross the network in plaintext. The text does not show the URL."""
     text = "allowed: rediss://, a Unix socket or loopback, or allow_plaintext: true"
     for section in ("shared", "idempotency"):
         url = getattr(settings.ext_proc, section).url.get_secret_value()

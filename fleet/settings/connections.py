@@ -1,4 +1,4 @@
-"""Connections that live long: how often they are pinged, and how many streams one carries."""
+"""Long-lived connections: how often they are pinged, and how many streams one carries."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fleet.settings.strict import FieldPath
 
 PERMITTED_PING_SECONDS: Final = 0.5
-"""What our own gRPC servers permit, on quiet connections too."""
+"""The shortest pause between pings that our gRPC servers permit, on quiet connections too."""
 GRPC_PERMITTED_PING_SECONDS: Final = 300.0
-"""What gRPC servers permit by default, in every language, while they send nothing."""
+"""The shortest pause that gRPC servers of every language permit by default while they send nothing."""
 MOST_STREAMS: Final = 450
-"""On one connection. Envoy closes a connection with more than 1,000 control frames to be sent (its default of
-`max_outbound_control_frames`). When all clients leave at once each stream makes two: RST_STREAM and
+"""On one connection. Envoy closes a connection with more than 1,000 queued control frames (its default of
+`max_outbound_control_frames`). When all clients leave at once, each stream causes two: RST_STREAM and
 WINDOW_UPDATE. The rest is for PING and SETTINGS."""
 
 
@@ -29,15 +29,15 @@ class ConnectionSettings(Strict):
     ping_seconds: Seconds = 30.0
     """Between pings on a connection between an Envoy and a service of ours, from either side."""
     ping_timeout_seconds: Seconds = 10.0
-    """Who has not answered a ping by then is gone: half-dead peers are noticed within both times."""
+    """A peer that has not answered a ping by then is gone: half-dead peers are noticed within both times."""
     ext_proc_streams: Annotated[int, Field(ge=1, le=MOST_STREAMS)] = 400
-    """Requests that one connection from Envoy to ext_proc carries; for more Envoy opens another one."""
+    """Requests on one connection from Envoy to ext_proc; for more, Envoy opens another connection."""
     engine_ping_seconds: Seconds | None = None
-    """Between Envoys' pings to engines that are spoken to by HTTP/2; None: they are not pinged."""
+    """Between Envoys' pings to engines with HTTP/2; None: no pings."""
     engine_permitted_ping_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = (
         GRPC_PERMITTED_PING_SECONDS
     )
-    """The shortest pause between pings that the engines' servers permit: by default what gRPC has."""
+    """The shortest pause between pings that the engines' servers permit: by default gRPC's."""
 
 
 def contradictions(connections: ConnectionSettings) -> Iterator[tuple[FieldPath, str]]:

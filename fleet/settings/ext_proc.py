@@ -24,9 +24,11 @@ class ExtProcSettings(Strict):
     shared: SharedSettings = SharedSettings()
     idempotency: IdempotencySettings = IdempotencySettings()
     name_always: bool = False
-    """Name an endpoint by weights where nothing is picked: for gateways that cannot choose by themselves."""
+    """Name an endpoint by weights where nothing is picked, for gateways that have no balancing of their
+    own."""
     clear_route_cache: bool = False
-    """Let Envoy choose the route again with the headers that are set: where routes match on one of them."""
+    """Let Envoy choose the route again, with the headers that are set: for routes that match on one of
+    them."""
     pick: PickSettings = PickSettings()
 
     @property

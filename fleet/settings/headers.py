@@ -1,4 +1,4 @@
-"""Names of request headers that settings may hold."""
+"""Names of request headers in settings."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def _header_or_none(name: str) -> str:
 
 HeaderName = Annotated[str, AfterValidator(_header)]
 """A header that clients send and that routing reads. Names that could never work are refused: Envoy ignores
-what is done to its own, and ours are removed from whatever clients send."""
+changes to its own headers, and ours are removed from requests of clients."""
 OptionalHeaderName = Annotated[str, AfterValidator(_header_or_none)]
-"""The same, or empty: there is none."""
+"""The same, or empty: no header."""

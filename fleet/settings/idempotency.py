@@ -12,30 +12,31 @@ from fleet.settings.strict import Seconds, Strict
 
 
 class IdempotencySettings(Strict):
-    """Keys of requests that may be repeated, and what becomes of a request whose twin is in flight."""
+    """Keys of requests that may be repeated, and the handling of duplicates in flight."""
 
     enabled: bool = False
     streaming: bool = False
-    """Requests for token streams get a key too."""
+    """Whether requests for token streams get a key too."""
     paths: tuple[Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)], ...] = (
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/embeddings",
     )
-    """Only requests to these have no effect but their answer, and get a key."""
+    """Paths of requests that have no effect but their response. Only those get a key."""
     duplicates: Literal["pass", "named", "reject"] = "pass"
-    """While a request is in flight, another one with its key is answered 409: `named`, if its client has sent
-    an `idempotency-key`; `reject`, whether or not."""
+    """While a request is in flight, a duplicate is answered 409: `named`, if its client has sent an
+    `idempotency-key`; `reject`, in any case."""
     entries: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
-    """Keys in flight that a worker remembers, at most; beyond that nothing is rejected."""
+    """The most keys in flight that a worker remembers; beyond that, no duplicate is rejected."""
     expiry_seconds: Seconds = 600.0
-    """A key is forgotten after this, whatever became of its request."""
+    """A key is forgotten after this time, even while its request is in flight."""
     url: StoreUrl = SecretStr("")
-    """A Redis or Valkey server where all workers look; empty: each looks at its own. It is never told."""
+    """A Redis or Valkey server for the keys of all workers; empty: each worker has its own. No message shows
+    it."""
     timeout_seconds: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.05
-    """A request waits so long for that server at most; then it is let through."""
+    """The longest wait of a request for that server; then the request goes on."""
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """Headers that are read for keys."""
+        """Headers with keys of clients."""
         return (CLIENT_KEY_HEADER,) if self.enabled else ()

@@ -1,4 +1,4 @@
-"""From a YAML file to settings, or to errors that name the field, the value and what is allowed."""
+"""From a YAML file to settings, or to errors that name the field, its value and the allowed values."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "WARMROUTE_ADMIN_EXT_PROC_ADDRESS": ("admin", "ext_proc_address"),
     "WARMROUTE_TRACES": ("telemetry", "traces"),
 }
-"""The few settings that a container may need to override, and nothing else."""
+"""The settings that environment variables may override: those that a container may need to."""
 
 _NUMBERS: Final = frozenset({("ext_proc", "workers")})
 SECRET: Final[frozenset[tuple[int | str, ...]]] = frozenset(
     {("ext_proc", "shared", "url"), ("ext_proc", "idempotency", "url")}
 )
-"""Values that errors must not show."""
+"""Fields whose values errors must not show."""
 _ENDPOINTS: Final = TypeAdapter(tuple[EndpointSettings, ...])
 _EXAMPLES: Final = "; README.md and docs/settings.md have one to begin with"
 _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
@@ -60,13 +60,13 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key_node, _ in node.value:
             key = str(self.construct_object(key_node, deep=True))
-            if key in seen:
+            if key in keys:
                 problem = f"duplicate key {key!r}: each key is allowed once"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -80,7 +80,7 @@ def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Setti
     """Read and check a settings file.
 
     Raises:
-        SettingsError: with one line for each problem.
+        SettingsError: one line for each problem.
     """
     return parse_settings(_text(path, _EXAMPLES), str(path), os.environ if environ is None else environ)
 
@@ -89,7 +89,7 @@ def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
     """Read and check a file that is a list of endpoints, with the fields of `pools.endpoints`.
 
     Raises:
-        SettingsError: with one line for each problem.
+        SettingsError: one line for each problem.
     """
     origin = str(path)
     raw, root = _parsed(_text(path), origin)
@@ -115,10 +115,10 @@ def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
 
 
 def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, str] | None = None) -> Settings:
-    """Check settings given as text; `environ` may override what `ENVIRONMENT` lists.
+    """Check settings in a text; `environ` may override the settings that `ENVIRONMENT` lists.
 
     Raises:
-        SettingsError: with one line for each problem.
+        SettingsError: one line for each problem.
     """
     raw, root = _parsed(text, origin)
     if not isinstance(raw, dict):
@@ -132,15 +132,15 @@ def parse_settings(text: str, origin: str = "settings", environ: Mapping[str, st
         raise SettingsError(lines) from error
     except (TypeError, ValueError) as error:
         raise SettingsError([f"{origin}: a key or value of another kind; allowed: {_PLAIN}"]) from error
-    if found := contradictions(settings):
-        raise SettingsError([f"{_place(origin, root, path)}: {text}" for path, text in found])
+    if problems := contradictions(settings):
+        raise SettingsError([f"{_place(origin, root, path)}: {text}" for path, text in problems])
     return settings
 
 
 def located(path: Path, error: SettingsError) -> SettingsError:
-    """Return an error that came later, while settings were put to use, with file and line of each problem.
+    """Add file and line to the problems of an error that was raised while settings were applied.
 
-    Problems that do not begin with a field's path stay as they are, and all of them where the file is gone.
+    Problems that do not begin with a field's path stay as they are. All do if the file is gone.
     """
     try:
         root = _parsed(_text(path), str(path))[1]
@@ -150,16 +150,16 @@ def located(path: Path, error: SettingsError) -> SettingsError:
 
 
 def _located(origin: str, root: yaml.Node | None, problem: str) -> str:
-    found = _FIELD.match(problem)
-    if found is None or found["section"] not in Settings.model_fields:
+    field = _FIELD.match(problem)
+    if field is None or field["section"] not in Settings.model_fields:
         return problem
-    steps = _STEP.findall(found["path"])
+    steps = _STEP.findall(field["path"])
     location = tuple(int(number) if number else name for name, number in steps)
-    return _place(origin, root, location) + problem[found.end("path") :]
+    return _place(origin, root, location) + problem[field.end("path") :]
 
 
 def _causes(error: ValidationError) -> list[ErrorDetails]:
-    """Return the problems that are no mere consequence of another one inside the same field."""
+    """Return the problems that do not merely follow from another one inside the same field."""
     problems = error.errors(include_url=False)
     deeper = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
     return [problem for problem in problems if problem["loc"] not in deeper]
@@ -184,8 +184,8 @@ def _parsed(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
         return _read(text, origin)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        told = f"the character U+{error.character:04X}; allowed: text without control characters"
-        raise SettingsError([f"{origin}:{line}: {told}"]) from error
+        problem = f"the character U+{error.character:04X}; allowed: text without control characters"
+        raise SettingsError([f"{origin}:{line}: {problem}"]) from error
     except yaml.YAMLError as error:
         raise SettingsError([f"{origin}: not the YAML that is expected: {error}"]) from error
     except RecursionError as error:
@@ -209,12 +209,12 @@ def _override(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
     for variable, path in ENVIRONMENT.items():
         if variable not in environ:
             continue
-        held: Any = raw
-        for section in path[:-1]:
-            held = held.setdefault(section, {}) if isinstance(held, dict) else None
-        if isinstance(held, dict):
+        section: Any = raw
+        for name in path[:-1]:
+            section = section.setdefault(name, {}) if isinstance(section, dict) else None
+        if isinstance(section, dict):
             text = environ[variable]
-            held[path[-1]] = int(text) if path in _NUMBERS and text.isascii() and text.isdigit() else text
+            section[path[-1]] = int(text) if path in _NUMBERS and text.isascii() and text.isdigit() else text
 
 
 def _line(
@@ -224,10 +224,10 @@ def _line(
     place = _place(origin, root, location)
     section = _section(location[:-1], model)
     if problem["type"] == "extra_forbidden":
-        known = sorted(field.alias or name for name, field in section.model_fields.items())
-        meant = "".join(f"did you mean {name}? " for name in get_close_matches(str(location[-1]), known, 1))
+        names = sorted(field.alias or name for name, field in section.model_fields.items())
+        meant = "".join(f"did you mean {name}? " for name in get_close_matches(str(location[-1]), names, 1))
         shown = _shown(problem["input"])
-        allowed = f"{meant}allowed: {', '.join(known)}; otherwise delete the line"
+        allowed = f"{meant}allowed: {', '.join(names)}; otherwise delete the line"
         return f"{place}: unknown field, value {shown}; {allowed}"
     if problem["type"] == "missing":
         return f"{place}: missing; it has no default"
@@ -255,10 +255,10 @@ def _place(origin: str, root: yaml.Node | None, location: tuple[int | str, ...])
 
 
 def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Mark | None, yaml.Node | None]:
-    """Return where a field or item begins, a field at its name, and its value; None for both without it."""
+    """Return where a field's name or an item begins, and its value; None for both if it is absent."""
     if isinstance(node, yaml.MappingNode):
-        held = ((key.start_mark, value) for key, value in node.value if key.value == str(step))
-        return next(held, (None, None))
+        matches = ((key.start_mark, value) for key, value in node.value if key.value == str(step))
+        return next(matches, (None, None))
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         child: yaml.Node = node.value[step]
         return child.start_mark, child

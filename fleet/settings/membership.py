@@ -1,4 +1,4 @@
-"""From settings to the membership that the services work on."""
+"""From settings to the membership that both services use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def membership(settings: Settings) -> Membership:
-    """Every pool with its endpoints, defaults filled in."""
+    """Return every pool with its endpoints, defaults filled in."""
     return Membership(
         tuple(
             Pool(pool.name, tuple(endpoint_of(pool, entry) for entry in pool.endpoints))
@@ -22,7 +22,7 @@ def membership(settings: Settings) -> Membership:
 
 
 def endpoint_of(pool: PoolSettings, entry: EndpointSettings) -> Endpoint:
-    """An endpoint as its settings and its pool's defaults have it."""
+    """Return an endpoint by its settings and its pool's defaults."""
     place = entry.locality
     events = entry.kv_events or pool.kv_events
     scheme = "http" if pool.tls is None else "https"

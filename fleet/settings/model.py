@@ -45,7 +45,7 @@ class Settings(Strict):
     connections: ConnectionSettings = ConnectionSettings()
     upgrades: UpgradeSettings = UpgradeSettings()
     allow_plaintext: bool = False
-    """Addresses beyond Unix sockets and loopback are refused without it or `tls`."""
+    """Without it or `tls`, addresses beyond Unix sockets and loopback are refused."""
 
     def exposed(self) -> list[tuple[str, str]]:
         """Return path and value of each service address that other hosts could reach."""

@@ -1,4 +1,4 @@
-"""Pools, their endpoints and where these are found; the listeners before them."""
+"""Pools, their endpoints and the sources of endpoints."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fleet.settings.tls import PoolTlsSettings
 from fleet.settings.upgrades import Protocol
 
 EngineKind = Literal["auto", "vllm", "sglang", "tensorrt-llm", "triton", "tgi", "llama.cpp"]
-"""Whose metric names an endpoint uses; `auto`: found out from its page."""
+"""The engine whose metric names an endpoint uses; `auto`: detected by its metrics page."""
 AnyCaseEngineKind = Annotated[
-    EngineKind, BeforeValidator(lambda given: given.lower() if isinstance(given, str) else given)
+    EngineKind, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name)
 ]
-"""As people write it: `vLLM` is `vllm`."""
+"""In any case: `vLLM` is `vllm`."""
 NodeName = Annotated[str, Field(pattern=r"^[^\s/]*$", max_length=256)]
 FilePath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 FaultDomain = Annotated[str, Field(min_length=1, max_length=256)]
@@ -26,7 +26,7 @@ GpuName = Annotated[str, Field(pattern=r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1
 
 
 class LocalitySettings(Strict):
-    """Where an endpoint stands, in Envoy's terms."""
+    """The locality of an endpoint, as Envoy defines it."""
 
     region: str = ""
     zone: str = ""
@@ -38,7 +38,7 @@ class KvEventSettings(Strict):
 
     port: Annotated[int, Field(ge=1, le=65_535)]
     replay_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    """Where missed events can be asked for; without it, what an engine held before is never learned."""
+    """Port that replays missed events. Without it, blocks cached before the subscription stay unknown."""
     topic: Annotated[str, Field(max_length=256)] = ""
     """Only messages whose topic begins with this; empty: all."""
     ranks: Annotated[int, Field(ge=1, le=256)] = 1
@@ -52,13 +52,13 @@ class KvEventSettings(Strict):
 
 
 class EndpointSettings(Strict):
-    """One engine replica; what is left out comes from its pool."""
+    """One engine replica; its pool supplies the defaults."""
 
     address: IpAddress
     models: tuple[str, ...] | None = None
     engine: AnyCaseEngineKind | None = None
     metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
-    """Default: http://ADDRESS/metrics; with `pools.tls` https:."""
+    """Default: http://ADDRESS/metrics; with `pools.tls` https://."""
     node: NodeName = ""
     """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
@@ -66,7 +66,7 @@ class EndpointSettings(Strict):
     gpu_metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     """A DCGM exporter's page, for nodes without a GPU agent."""
     fault_domains: Annotated[tuple[FaultDomain, ...], Field(max_length=16)] = ()
-    """What fails as one with it (NVLink island, rack, power feed), beside its node."""
+    """Units that fail as a whole (NVLink island, rack, power feed), in addition to its node."""
     locality: LocalitySettings = LocalitySettings()
     kv_events: KvEventSettings | None = None
 
@@ -84,7 +84,7 @@ class FileDiscoverySettings(Strict):
 
 
 class DnsDiscoverySettings(Strict):
-    """A name that is resolved again and again: A and AAAA with one port, or SRV."""
+    """A name that is resolved periodically: A and AAAA with one port, or SRV."""
 
     name: Annotated[
         str,
@@ -112,12 +112,12 @@ class DnsDiscoverySettings(Strict):
 
 
 class DiscoverySettings(Strict):
-    """One source of endpoints: exactly one of its fields is given."""
+    """One source of endpoints: exactly one of `file` and `dns` is set."""
 
     file: FileDiscoverySettings | None = None
     dns: DnsDiscoverySettings | None = None
     special_addresses: bool = False
-    """Whether link-local, metadata, multicast, broadcast and unspecified addresses are taken as well."""
+    """Whether link-local, metadata, multicast, broadcast and unspecified addresses are accepted."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -127,39 +127,39 @@ class DiscoverySettings(Strict):
 
 
 class JoiningSettings(Strict):
-    """How endpoints come into a pool and leave it."""
+    """How endpoints join a pool and leave it."""
 
     probe: Literal["models", "health", "none"] = "models"
-    """What must answer before a new endpoint is served: GET /v1/models, GET /health, or nothing."""
+    """Request that a new endpoint must answer before it is served: GET /v1/models, GET /health, or none."""
     probe_interval_seconds: Seconds = 1.0
     probe_timeout_seconds: Seconds = 1.0
     slow_start_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
-    """A new endpoint's weight grows to its full value in this time; 0: at once."""
+    """A new endpoint's weight grows to its full value in this time; 0: immediately."""
     slow_start_from: Annotated[float, Field(gt=0, le=1)] = 0.1
     drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 5.0
-    """An endpoint that is no longer found stays this long, without new requests."""
+    """An endpoint that its source no longer lists stays this long, without new requests."""
 
 
 class PoolSettings(Strict):
-    """Engines that serve the same models behind one Envoy cluster."""
+    """Engines with the same models behind one Envoy cluster."""
 
     name: Name
     models: tuple[str, ...] = ()
-    """Empty: every model is taken as served."""
+    """Empty: the pool is assumed to serve every model."""
     engine: AnyCaseEngineKind = "auto"
     endpoints: tuple[EndpointSettings, ...] = ()
     discovery: tuple[DiscoverySettings, ...] = ()
-    """Further sources of endpoints; of an address found twice, the one listed first counts."""
+    """Further sources of endpoints. If several list an address, the first of them counts."""
     joining: JoiningSettings = JoiningSettings()
     kv_events: KvEventSettings | None = None
-    """Where the endpoints publish their KV-cache events; None: they do not."""
+    """Where the endpoints publish their KV-cache events; None: nowhere."""
     tokenizer: FilePath | None = None
-    """The models' `tokenizer.json`; None: only prompts that are token ids are matched against events."""
+    """The models' `tokenizer.json`; None: only prompts of token ids are matched against events."""
     chat_template: FilePath | None = None
-    """The models' chat template, or the `tokenizer_config.json` that holds it."""
+    """The models' chat template, or the `tokenizer_config.json` that contains it."""
     connect_timeout_seconds: Seconds = 5.0
-    """TCP and TLS together. The default is Envoy's own: a shorter one fails requests where all engines take
-    connections late, and with `sla` it counts in each attempt."""
+    """TCP and TLS together. The default is Envoy's own: a shorter limit fails requests while all engines
+    accept connections late, and with `sla` it counts in each attempt."""
     idle_timeout_seconds: Seconds = 4.0
     """Below the engines' own keep-alive (5 s in vLLM), so that no request meets a closing connection."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
@@ -167,13 +167,13 @@ class PoolSettings(Strict):
         "connect-failure,refused-stream,reset-before-request"
     )
     sla: SlaSettings | None = None
-    """What is promised; None: nothing, and retries and limits are those above."""
+    """None: no SLA, and retries and limits are those above."""
     health_check: HealthCheckSettings | None = None
-    """Envoy's own probes; None: it has none."""
+    """Envoy's active health check; None: none."""
     tls: PoolTlsSettings | None = None
-    """None: engines are spoken to in plaintext."""
+    """None: plaintext to engines."""
     protocol: Protocol = "http1"
-    """`auto`: HTTP/2 once all engines have shown that they speak it; `grpc`: HTTP/2, never anything else."""
+    """`auto`: HTTP/2 once all engines have shown that they speak it; `grpc`: always HTTP/2."""
 
     @model_validator(mode="after")
     def _template_needs_tokenizer(self) -> Self:

@@ -1,4 +1,4 @@
-"""Whether roles can be told apart by what the settings say: pure, without a look at any certificate."""
+"""Whether the settings tell roles apart: pure, without reading any certificate."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ NEEDED_ROLES: Final[Mapping[str, tuple[Role, ...]]] = {
     "control": ("workers",),
     "admin": ("operators",),
 }
-"""Service to the roles for which it is there."""
+"""Service to the roles that it exists for."""
 _ASKING_ROLES: Final[Mapping[str, tuple[Role, ...]]] = {
     "xds": ("envoys", "grpc_clients", "agents", "operators"),
     "ext_proc": ("envoys", "gateways"),
     "control": ("workers", "agents"),
     "admin": ("operators",),
 }
-"""Service to the roles that may use any of it."""
+"""Service to the roles that may use a part of it."""
 _DUTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "xds": ("fetch the configuration", "report GPUs"),
     "ext_proc": ("ask for picks",),
@@ -40,16 +40,17 @@ _KEYS: Final = "fetch the keys of listeners and pools"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with settings that can be used all the same."""
+    """A fault of settings that can still be used."""
 
     text: str
-    """The field's path in front, the value, what is allowed and the next step."""
+    """The field's path, the value, what is allowed and the next step."""
     grave: bool
-    """Whether others than Envoys can fetch keys, or a part of Warmroute is of no use: `check` ends with 2."""
+    """Whether peers other than Envoys can fetch keys, or a part of Warmroute is unusable: `check` ends with
+    2."""
 
 
 def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
-    """Path and text of roles by which an address is of no use to anybody, or that no address asks for."""
+    """Return path and text of roles that leave an address unusable, and of roles without an address."""
     tls = settings.tls
     if tls.roles is None:
         return
@@ -70,13 +71,13 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
         open_to_all = [service for service in services if getattr(tls, service) is not None]
         if getattr(tls.roles, role) and open_to_all and not asking.keys() & set(services):
             lacking = " or ".join(f"tls.{service}.client_ca_file" for service in open_to_all)
-            told = "its names count for nothing, as nobody is asked for a certificate"
+            problem = "its names count for nothing, as nobody is asked for a certificate"
             step = f"{lacking} with the authority that signs them, otherwise delete tls.roles.{role}"
-            yield ("tls", "roles", role), f"{told}; allowed: {step}"
+            yield ("tls", "roles", role), f"{problem}; allowed: {step}"
 
 
 def findings(settings: Settings) -> tuple[Finding, ...]:
-    """Say which roles cannot be told apart; empty: all can, or there are no certificates to tell them by."""
+    """Return the roles that one certificate may have together; empty: none, or nothing asks for one."""
     asking = asking_services(settings)
     if not asking:
         return ()
@@ -88,32 +89,32 @@ def findings(settings: Settings) -> tuple[Finding, ...]:
 
 
 def opened(before: Settings, after: Settings) -> list[str]:
-    """Say what a reload would open to others than before; empty: nothing.
+    """Return the access that a reload would give to further peers; empty: none.
 
-    The settings in force go on, so there is no reason to take such a change over, as there is at a start.
+    A start has no settings to go on with; a reload has, so it can refuse such a change.
     """
     if before.tls.roles is not None and after.tls.roles is None and asking_services(after):
-        told = "tls.roles: deleted, which would give each certificate every role at once"
-        return [f"{told}; allowed: names by role; to go on without them, restart the service"]
-    known = findings(before)
-    return [finding.text for finding in findings(after) if finding.grave and finding not in known]
+        problem = "tls.roles: deleted, which would give each certificate every role at once"
+        return [f"{problem}; allowed: names by role; to go on without them, restart the service"]
+    earlier = findings(before)
+    return [finding.text for finding in findings(after) if finding.grave and finding not in earlier]
 
 
 def asking_services(settings: Settings) -> dict[str, str]:
-    """Services that ask for certificates, and whose."""
-    found = {}
+    """Return the services that request certificates, with the file of their authorities."""
+    authorities = {}
     for service in NEEDED_ROLES:
         section: ServerTlsSettings | None = getattr(settings.tls, service)
         if section is not None and section.client_ca_file is not None:
-            found[service] = section.client_ca_file
-    return found
+            authorities[service] = section.client_ca_file
+    return authorities
 
 
 def keys_by_certificate(settings: Settings) -> bool:
-    """Whether keys are sent to whom a certificate shows, not to whom a Unix socket lets in."""
-    own = [held.tls for held in settings.listeners if held.tls is not None]
-    shown = [held.tls for held in settings.pools if held.tls is not None and held.tls.key_file]
-    return bool(own or shown) and "xds" in asking_services(settings)
+    """Whether certificates, not a Unix socket, decide which peers get keys."""
+    of_listeners = any(listener.tls is not None for listener in settings.listeners)
+    of_pools = any(pool.tls is not None and pool.tls.key_file for pool in settings.pools)
+    return (of_listeners or of_pools) and "xds" in asking_services(settings)
 
 
 def _unnamed(asking: Mapping[str, str], *, keys: bool) -> str:
@@ -121,20 +122,20 @@ def _unnamed(asking: Mapping[str, str], *, keys: bool) -> str:
     for service, authority in asking.items():
         mine = (_KEYS, *_DUTIES[service][1:]) if keys and service == "xds" else _DUTIES[service]
         duties.setdefault(authority, {}).update(dict.fromkeys(mine))
-    told = "; ".join(
+    access = "; ".join(
         f"every certificate that {authority} has signed may {', '.join(mine)}"
         for authority, mine in duties.items()
     )
     roles = dict.fromkeys(role for service in asking for role in NEEDED_ROLES[service][:1])
-    wanted = ", ".join(f"{role}: [NAME]" for role in roles)
+    example = ", ".join(f"{role}: [NAME]" for role in roles)
     return (
-        f"tls.roles: not set, so {told}; allowed: the names in certificates, by role, as in"
-        f" `roles: {{{wanted}, agents: []}}`"
+        f"tls.roles: not set, so {access}; allowed: the names in certificates, by role, as in"
+        f" `roles: {{{example}, agents: []}}`"
     )
 
 
 def _doubles(roles: RoleSettings, *, keys: bool) -> Iterator[Finding]:
-    """The first pair of names of each pair of roles that one certificate may match."""
+    """For each pair of roles, yield the first pair of names that one certificate may match."""
     for one, other in combinations(get_args(Role), 2):
         pair = _pair(getattr(roles, one), getattr(roles, other))
         if pair is None:
@@ -149,14 +150,14 @@ def _doubles(roles: RoleSettings, *, keys: bool) -> Iterator[Finding]:
 
 
 def _pair(ones: tuple[str, ...], others: tuple[str, ...]) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    """Index and name in each of two lists that a certificate may match by one name; None: there are none."""
+    """Return index and name in each list that one name of a certificate may match; None: no pair."""
     mine = {name: i for i, name in reversed([*enumerate(map(_spelt, ones))])}
     theirs = {name: j for j, name in reversed([*enumerate(map(_spelt, others))])}
-    found = {(mine[wide], j) for name, j in theirs.items() for wide in _including(name) if wide in mine}
-    found |= {(i, theirs[wide]) for name, i in mine.items() for wide in _including(name) if wide in theirs}
-    if not found:
+    pairs = {(mine[wide], j) for name, j in theirs.items() for wide in _including(name) if wide in mine}
+    pairs |= {(i, theirs[wide]) for name, i in mine.items() for wide in _including(name) if wide in theirs}
+    if not pairs:
         return None
-    i, j = min(found)
+    i, j = min(pairs)
     return (i, ones[i]), (j, others[j])
 
 
@@ -165,7 +166,7 @@ def _spelt(name: str) -> str:
 
 
 def _including(name: str) -> Iterator[str]:
-    """A name, and those that match whatever it matches."""
+    """Yield a name, and the patterns that match all that it matches."""
     yield name
     if "://" not in name:
         if not name.startswith("*."):
@@ -178,7 +179,7 @@ def _including(name: str) -> Iterator[str]:
 
 
 def _unasked(settings: Settings, roles: RoleSettings) -> Iterator[Finding]:
-    """Addresses with TLS that ask for no certificate although names are set for what they serve."""
+    """Yield the TLS addresses that request no certificate although roles for them have names."""
     asking = asking_services(settings)
     for service in NEEDED_ROLES:
         named = [role for role in _ASKING_ROLES[service] if getattr(roles, role)]

@@ -1,4 +1,4 @@
-"""Several ext_proc workers behind one Envoy cluster, and what they tell each other."""
+"""Prefix index that ext_proc workers share through Redis or Valkey."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ StoreUrl = Annotated[SecretStr, Field(max_length=2048), AfterValidator(_store_ur
 
 
 class SharedSettings(Strict):
-    """Index additions that workers tell each other through a stream of a Redis or Valkey server."""
+    """Index additions that workers exchange through a stream of a Redis or Valkey server."""
 
     url: StoreUrl = SecretStr("")
-    """Empty: nothing is shared. It may hold user and password, and is never told."""
+    """Empty: nothing is shared. It may contain user and password, and no message shows it."""
     stream: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:{}-]*$", max_length=200)] = (
         "warmroute:prefixes"
     )
-    """The stream's name: workers of one fleet share it, others have another one."""
+    """The stream's name: one for each fleet."""
     max_length: Annotated[int, Field(ge=10, le=10_000_000)] = 10_000
-    """Batches that the server keeps, about: what a worker that starts can read."""
+    """Approximate number of batches that the server keeps, for workers that start."""
     flush_seconds: Seconds = 0.05
-    """Additions wait so long for company."""
+    """Additions wait this long to share a batch."""
     pending_blocks: Annotated[int, Field(ge=64, le=100_000_000)] = 100_000
-    """Blocks that wait to be sent, at most; the oldest are dropped."""
+    """The most blocks that wait to be sent; the oldest are dropped."""
     blocks_per_second: Annotated[int, Field(ge=64, le=100_000_000)] = 100_000
-    """Blocks of others that are taken over in a second, at most; what is late is skipped, oldest first."""
+    """The most blocks of other workers to add in a second; the oldest of the rest are skipped."""
     tail_blocks: Annotated[int, Field(ge=0, le=100_000_000)] = 200_000
-    """Blocks of the newest batches that a worker takes over at its start, about."""
+    """Approximate number of the newest blocks that a worker adds at its start."""
     timeout_seconds: Seconds = 1.0
     """For one exchange with the server; no request waits for it."""
 
 
 def is_guarded(url: str) -> bool:
-    """Whether nobody on the network can read along: TLS, a Unix socket, or loopback."""
+    """Whether the connection cannot be read on the network: TLS, a Unix socket, or loopback."""
     parts = urlsplit(url)
     return parts.scheme in {"rediss", "unix"} or is_local(f"{_bracketed(parts.hostname or '')}:1")
 

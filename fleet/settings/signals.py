@@ -1,4 +1,4 @@
-"""Where signals come from, and when they are to be trusted."""
+"""Sources of signals, and when signals count."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from fleet.settings.strict import NotNegative, Seconds, Strict
 
 
 class SignalSettings(Strict):
-    """Reading engines, GPUs and access logs, and when a number is believed."""
+    """Reading engines, GPUs and access logs, and when a number counts."""
 
     scrape_interval_seconds: Seconds = 1.0
     scrape_timeout_seconds: Seconds = 0.8
     stale_after_seconds: Seconds = 10.0
     latency_window_seconds: Seconds = 30.0
     access_log: bool = True
-    """Envoys tell of each finished request: status, times, and the host that really served."""
+    """Envoys report each finished request: status, times, and the host that served it."""
     error_window_seconds: Seconds = 5.0
     stalled_after_seconds: Seconds = 2.0
-    """Requests of ours in flight, none completing and no counter moving for so long: the engine hangs."""
+    """The engine hangs when requests are in flight, none completes and no counter moves for this long."""
     returning_seconds: NotNegative = 2.0
-    """Signals that come back after a silence count only when they have been there this long."""
+    """Signals that return after a gap count only after this time."""
     decay_seconds: NotNegative = 15.0
-    """An extreme value fades to the peers' mean with this time constant while nothing of ours runs there."""
+    """Time constant by which an extreme value decays to the peers' mean while no request of ours runs
+    there."""

@@ -1,4 +1,4 @@
-"""When the shape of the load, not its size, is the trouble."""
+"""Detection of load that is skewed rather than too high."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ class SkewSettings(Strict):
     """From 6 to 120 periods."""
     period_seconds: Seconds = 5.0
     tail_ratio: Annotated[float, Field(gt=1, le=1000)] = 3.0
-    """P99 above so many times P50, for `tail_periods` in a row, is a long tail."""
+    """P99 above this multiple of P50, for `tail_periods` in a row, is a long tail."""
     tail_seconds: Seconds = 0.5
-    """A P99 up to this long is no long tail: nobody waits long."""
+    """A shorter P99 is no long tail."""
     tail_periods: Periods = 3
     tail_requests: Annotated[int, Field(ge=0, le=1_000_000)] = 20
-    """Of fewer requests in its own window, where their number is known, a P99 says nothing."""
+    """The P99 of fewer requests in its window is ignored, where their number is known."""
     collapse_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    """Batch sizes that spread, and fill, below this share while requests wait have collapsed."""
+    """Batch sizes have collapsed when their spread and their fill are below this share while requests
+    wait."""
     burst_growth_ratio: Positive = 4.0
-    """Variance of the prompts' length up by so many times itself (400 %) is a burst of contexts, ..."""
+    """A burst of contexts: the variance of the prompts' length has grown by this multiple of itself, ..."""
     burst_tokens: Positive = 2048.0
-    """... if prompts are longer than this on the mean."""
+    """... and the mean prompt is longer than this."""
     release_ratio: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """Calm again is what is this far on the good side of its threshold: between the two nothing changes."""
+    """An event may end once its value is better than its threshold by this factor: the hysteresis."""
     calm_periods: Periods = 3
-    """An event ends after so many calm periods in a row."""
+    """An event ends after this many calm periods in a row."""
     trace_sample_ratio: Share = 0.1
     """While there is a long tail, at least this share of picks gets a span, ..."""
     trace_boost_seconds: Seconds = 300.0
-    """... for at most so long an event."""
+    """... for at most this long in each event."""
     recent_events: Annotated[int, Field(ge=1, le=10_000)] = 256
-    """Events that are over and still shown."""
+    """Ended events that are still shown."""
 
     @model_validator(mode="after")
     def _window_of_periods(self) -> Self:

@@ -1,4 +1,4 @@
-"""What operators promise and tolerate, and what `fleet.settings.sla_policy` derives Envoy's numbers from."""
+"""SLAs and health checks of pools, from which `sla_policy` and `probes` derive Envoy's numbers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ Repeats = Literal["unsent", "keyed"]
 
 
 class SlaSettings(Strict):
-    """A pool's SLA. Retries, back-off, limits of connecting, budget, breakers and ejection follow from it."""
+    """A pool's SLA. Retries, back-off, connect limits, retry budget, breakers and ejection follow from it."""
 
     first_token_p95_seconds: Seconds
-    """Within this 95 % of the requests have their first token, as their clients see it."""
+    """Time in which 95 % of the requests have their first token, as their clients see it."""
     tolerated_error_ratio: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)]
-    """Such a share of attempts may fail, for ever, without anything being wrong."""
+    """The share of attempts that may fail at any time."""
     base_round_trip_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
-    """What client, network, Envoy and pick take together for a request that waits for nothing."""
+    """Time of client, network, Envoy and pick together for a request that waits for nothing."""
     engine_first_token_seconds: Seconds | None = None
-    """What a well engine needs to answer, as measured under load; None: not known."""
+    """A healthy engine's time to answer, as measured under load; None: unknown."""
     attempts: Annotated[int, Field(ge=1, le=8)] | None = None
     """The first one counts; None: derived from `tolerated_error_ratio`."""
     back_off_seconds: Annotated[float, Field(ge=0.001, le=60, allow_inf_nan=False)] = 0.1
     """The longest pause before the first retry; it doubles with each further one."""
     most_back_off_seconds: Annotated[float, Field(ge=0.001, le=60, allow_inf_nan=False)] = 0.4
     requests_per_endpoint: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """As many requests at once keep an engine within the SLA; None: not known, and nothing is refused."""
+    """The most concurrent requests that keep an engine within the SLA; None: unknown, and no limit."""
     repeats: Repeats = "unsent"
-    """What may be tried again: what no engine has begun; or also what has a key and no answer."""
+    """Requests to retry: those that no engine has begun (`unsent`), or also those with a key and no
+    answer."""
 
     @model_validator(mode="after")
     def _back_off_grows(self) -> Self:
@@ -40,17 +41,17 @@ class SlaSettings(Strict):
 
 
 class HealthCheckSettings(Strict):
-    """Envoy's own probes of a pool's engines. What is None is derived so that slow engines stay in."""
+    """Envoy's active health checks of a pool. None: derived, so that slow engines stay healthy."""
 
     path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)] = "/health"
     measured_p99_seconds: Seconds | None = None
-    """How long the path, or else a first token, takes under full load (P99); None: not known."""
+    """P99 of the path under full load, or of a first token; None: unknown."""
     timeout_seconds: Seconds | None = None
     interval_seconds: Seconds | None = None
     """Between the end of one probe and the next one."""
     failures: Annotated[int, Field(ge=2, le=100)] = 3
-    """So many in a row, and the engine is out. Never one alone."""
+    """Failures in a row that make an engine unhealthy. Never one alone."""
     successes: Annotated[int, Field(ge=1, le=100)] = 2
-    """So many in a row, and it is in again."""
+    """Successes in a row that make it healthy again."""
     most_out_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
-    """With a larger share of the pool out, Envoy believes no probe and uses everybody."""
+    """With a larger share of the pool unhealthy, Envoy ignores the checks and uses all engines."""

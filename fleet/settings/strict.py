@@ -1,4 +1,4 @@
-"""What every model of settings shares: nothing unknown, nothing converted, nothing changed later."""
+"""The base of all models: unknown fields are refused, values are not converted, and models are frozen."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ class TelemetrySettings(Strict):
 
     traces: Literal["none", "console", "otlp"] = "none"
     metrics: Literal["none", "otlp"] = "none"
-    """Beside the page at /metrics."""
+    """In addition to the page at /metrics."""
     metrics_interval_seconds: Seconds = 10.0
     pick_sample_ratio: Share = 0.01
-    """Of requests whose client does not say `sampled`; their spans make traces of their own."""
+    """Of requests whose traceparent is not `sampled`; their spans begin new traces."""
     client_sample_ratio: Share = 1.0
-    """Of requests whose client says `sampled` in its traceparent; their spans continue the client's trace."""
+    """Of requests whose traceparent is `sampled`; their spans continue the client's trace."""
     service_name: Name = "warmroute"

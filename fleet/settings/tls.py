@@ -1,4 +1,4 @@
-"""TLS: the services' own certificates, what is shown to them, and what Envoys' listeners and pools use."""
+"""TLS of our services, of their clients, and of Envoys' listeners and pools."""
 
 from __future__ import annotations
 
@@ -45,50 +45,50 @@ ResponderUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+\S*$", max_leng
 
 
 class ServerTlsSettings(Strict):
-    """One of our addresses: its certificate, and whose clients may connect."""
+    """One of our addresses: its certificate, and the authorities of its clients."""
 
     certificate_file: PemFile
     key_file: PemFile
     client_ca_file: PemFile | None = None
-    """Clients must show a certificate that one of these has signed; None: anybody may connect."""
+    """Authorities that sign clients' certificates; None: clients need no certificate."""
 
 
 class PeerTlsSettings(Strict):
-    """What a client of ours shows, and what it expects."""
+    """The certificate of one of our clients, and the names and authorities that it accepts."""
 
     certificate_file: PemFile
     key_file: PemFile
     ca_file: PemFile
-    """Who signs our services' certificates."""
+    """Authorities that sign our services' certificates."""
     server_name: DnsName = "warmroute"
-    """A DNS name that our services' certificates carry; it is checked wherever they listen."""
+    """A DNS name in our services' certificates; it is checked wherever they listen."""
 
 
 class EnvoyTlsSettings(PeerTlsSettings):
-    """What Envoys show to xds_server and ext_proc: paths as Envoys see them."""
+    """Certificate of Envoys for xds_server and ext_proc: paths on Envoys' hosts."""
 
     sds_directory: PemFile | None = None
-    """Where Envoys have the two files that `warmroute bootstrap --sds` prints: then they may rotate."""
+    """Envoys' directory of the two files that `warmroute bootstrap --sds` prints, for rotation."""
 
 
 class RoleSettings(Strict):
-    """Names in the certificates of our clients, and what their holders may do; no name, nobody may.
+    """Names in the certificates of our clients, by role. A role without names is nobody's.
 
-    A DNS name, `*.` before one for any first label, or a URI, `/*` after one for whatever is below it.
+    A DNS name, `*.` before one for any first label, or a URI, `/*` after one for all paths below it.
     """
 
     envoys: PeerNames = ()
-    """May have the whole configuration with its keys, report what they served, and ask for picks."""
+    """May have the whole configuration with its keys, report finished requests, and request picks."""
     grpc_clients: PeerNames = ()
     """May have the configuration without keys: gRPC's own xDS clients."""
     gateways: PeerNames = ()
-    """May ask for picks, and have no configuration: Envoys that others configure."""
+    """May request picks, and get no configuration: Envoys that others configure."""
     workers: PeerNames = ()
-    """May follow the fleet, and report what they have in flight: ext_proc workers that run apart."""
+    """May follow the fleet, and report their requests in flight: ext_proc workers that run apart."""
     agents: PeerNames = ()
     """May report GPUs."""
     operators: PeerNames = ()
-    """May use admin (beside its token, if it has one), and ask for the states of discovery's clients."""
+    """May use admin (with its token, if it has one), and request the states of discovery's clients."""
 
 
 class TlsSettings(Strict):
@@ -100,9 +100,10 @@ class TlsSettings(Strict):
     admin: ServerTlsSettings | None = None
     envoy: EnvoyTlsSettings | None = None
     workers: PeerTlsSettings | None = None
-    """What ext_proc workers that run apart show to `control.address`."""
+    """Certificate of ext_proc workers that run apart, for `control.address`."""
     roles: RoleSettings | None = None
-    """Who may do what, wherever there is a `client_ca_file`; None: whom it has signed may do all."""
+    """Roles of clients, wherever there is a `client_ca_file`; None: each certificate that it has signed has
+    all."""
 
 
 class ListenerTlsSettings(Strict):
@@ -113,11 +114,12 @@ class ListenerTlsSettings(Strict):
     ocsp_file: PemFile | None = None
     """A DER file with the certificate's OCSP response; None: none is read."""
     ocsp_fetch: bool = False
-    """xds_server asks the certificate's OCSP responder for staples."""
+    """xds_server fetches staples from the certificate's OCSP responder."""
     ocsp_url: ResponderUrl | None = None
-    """Asked instead of the responder that the certificate names."""
+    """Replaces the responder that the certificate names."""
     shared_tickets: bool = False
-    """Clients resume sessions at any Envoy, by keys that xds_server draws and changes; False: at the same."""
+    """Clients resume sessions at any Envoy, by keys that xds_server makes and rotates; False: at the same
+    Envoy."""
 
     @model_validator(mode="after")
     def _one_staple(self) -> Self:
@@ -133,12 +135,12 @@ class PoolTlsSettings(Strict):
 
     ca_file: PemFile
     sni: DnsName
-    """The name that engines are asked for, and that their certificates must carry."""
+    """The SNI sent to engines, and a name that their certificates must carry."""
     certificate_file: PemFile | None = None
     key_file: PemFile | None = None
-    """A certificate to show to engines that want one."""
+    """Client certificate for engines that require one."""
     session_keys: Annotated[int, Field(ge=0, le=1000)] = 16
-    """Sessions that Envoy remembers to resume; 0: each handshake is a full one."""
+    """Sessions that Envoy keeps for resumption; 0: each handshake is a full one."""
 
     @model_validator(mode="after")
     def _key_with_certificate(self) -> Self:

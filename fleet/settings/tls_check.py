@@ -17,7 +17,7 @@ SAFE_FOR_KEYS: Final = "xds.address a Unix socket, or tls.xds with client_ca_fil
 
 
 def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
-    """Path and text of what cannot be together."""
+    """Return path and text of each TLS section that lacks another one, and of unprotected keys."""
     tls = settings.tls
     for service in ("xds", "ext_proc"):
         if getattr(tls, service) is not None and tls.envoy is None:
@@ -32,7 +32,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
         )
     if keys_are_safe(settings):
         return
-    text = f"whoever can connect to xds.address could fetch {{}}; allowed: {SAFE_FOR_KEYS}"
+    text = f"every peer that can connect to xds.address could fetch {{}}; allowed: {SAFE_FOR_KEYS}"
     for i, listener in enumerate(settings.listeners):
         if listener.tls is not None:
             yield ("listeners", i, "tls"), text.format("this listener's key")
@@ -43,13 +43,13 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
 
 
 def keys_are_safe(settings: Settings) -> bool:
-    """Whether nobody but those who are let in can read what xds_server sends."""
+    """Whether only authorised peers can read what xds_server sends."""
     own = settings.tls.xds
     return settings.xds.address.startswith("unix:") or (own is not None and own.client_ca_file is not None)
 
 
 def missing_guard(settings: Settings, path: str, address: str) -> str | None:
-    """What an exposed address lacks; None if its TLS is enough."""
+    """Return what an exposed address lacks; None: its TLS is enough."""
     service = path.partition(".")[0]
     section: ServerTlsSettings | None = getattr(settings.tls, service)
     if is_local(address):

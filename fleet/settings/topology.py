@@ -1,4 +1,4 @@
-"""How much an endpoint's distance from an Envoy takes off its weight."""
+"""How much the distance from an Envoy reduces an endpoint's weight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleet.settings.strict import FieldPath
 
 Factor = Annotated[float, Field(ge=0.8, le=1, allow_inf_nan=False)]
-"""At most a fifth off: distance is a reason to prefer, never one to overload who is near."""
+"""At most a fifth less: distance must not overload the near endpoints."""
 SubZone = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -30,14 +30,14 @@ class LinkSettings(Strict):
 
 
 class TopologySettings(Strict):
-    """The factor of an endpoint's weight, by where it stands as seen from an Envoy."""
+    """The factor of an endpoint's weight, by its place relative to an Envoy."""
 
     same_sub_zone: Factor = 1.0
     same_zone: Factor = 1.0
     same_region: Factor = 0.9
     elsewhere: Factor = 0.8
     links: tuple[LinkSettings, ...] = ()
-    """Between sub-zones; where one is listed, the zones' factor does not count."""
+    """Between sub-zones; a listed link replaces the factors of the zones."""
 
 
 def contradictions(topology: TopologySettings) -> Iterator[tuple[FieldPath, str]]:
@@ -47,10 +47,10 @@ def contradictions(topology: TopologySettings) -> Iterator[tuple[FieldPath, str]
         most, value = getattr(topology, nearer), getattr(topology, farther)
         if value > most:
             yield (farther,), f"{value}; allowed: 0.8 to {nearer} = {most}, what is farther weighs no more"
-    held: dict[tuple[str, str], str] = {}
+    links: dict[tuple[str, str], str] = {}
     for i, entry in enumerate(topology.links):
         pair = (entry.from_, entry.to)
-        if pair in held:
+        if pair in links:
             text = f"{entry.link} from {entry.from_!r} to {entry.to!r}"
-            yield ("links", i), f"{text}; allowed: each direction once, it is {held[pair]} already"
-        held.setdefault(pair, entry.link)
+            yield ("links", i), f"{text}; allowed: each direction once, it is {links[pair]} already"
+        links.setdefault(pair, entry.link)

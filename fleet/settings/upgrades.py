@@ -1,4 +1,4 @@
-"""WebSocket upgrades, the HTTP/1.1 fallback, and when engines are spoken to by HTTP/1.1 after all."""
+"""WebSocket upgrades, the HTTP/1.1 fallback, and when pools with HTTP/2 move to HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet.settings.headers import HeaderName
 from fleet.settings.strict import Seconds, Strict
 
 Protocol = Literal["http1", "h2", "auto", "grpc"]
-"""How a pool's engines are spoken to: HTTP/1.1; HTTP/2; HTTP/2 where all of them speak it; HTTP/2 always."""
+"""HTTP version to a pool's engines: HTTP/1.1; HTTP/2; HTTP/2 if all of them speak it; always HTTP/2."""
 
 OF_THE_BODY: Final = (
     "accept",
@@ -25,7 +25,7 @@ OF_THE_BODY: Final = (
     "trailer",
     "transfer-encoding",
 )
-"""What a body needs to be read, and an answer to be written; they always pass."""
+"""Headers that describe a body; they always pass."""
 
 
 def _path(path: str) -> str:
@@ -35,26 +35,26 @@ def _path(path: str) -> str:
 
 
 UpgradePath = Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048), AfterValidator(_path)]
-"""A whole path, or with a `/` at its end everything below."""
+"""A whole path, or with a `/` at its end all paths below it."""
 
 
 class FallbackSettings(Strict):
-    """What becomes of requests without an upgrade on paths of upgrades."""
+    """Handling of requests without an upgrade on upgrade paths."""
 
     enabled: bool = True
-    """They go by HTTP/1.1, with these headers alone; else as on any other path."""
+    """They go by HTTP/1.1, with these headers only. Otherwise they go as on any other path."""
     headers: tuple[HeaderName, ...] = ("authorization", "cookie", "x-request-id")
-    """What passes beside the headers that the body needs and those of the session."""
+    """Headers that pass in addition to those of the body and of the session."""
 
 
 class Http2Settings(Strict):
-    """When a pool's engines are spoken to by HTTP/1.1 for a while, and when HTTP/2 is tried again."""
+    """When a pool moves to HTTP/1.1 for a while, and when HTTP/2 is tried again."""
 
     errors: Annotated[int, Field(ge=1, le=1000)] = 3
-    """So many breaches of the protocol by one engine in `window_seconds` and its pool moves."""
+    """Protocol errors of one engine in `window_seconds` that move its pool to HTTP/1.1."""
     window_seconds: Seconds = 60.0
     pause_seconds: Seconds = 30.0
-    """Before HTTP/2 is tried again; it doubles each time that the engine speaks it badly still."""
+    """Before HTTP/2 is tried again; it doubles each time that the engine still fails."""
     most_pause_seconds: Seconds = 3600.0
     probe_timeout_seconds: Seconds = 2.0
 
@@ -66,27 +66,28 @@ class Http2Settings(Strict):
 
 
 class UpgradeSettings(Strict):
-    """Which requests may become WebSockets, and what is done for those that cannot."""
+    """Requests that may become WebSockets, and the handling of those that cannot."""
 
     paths: Annotated[tuple[UpgradePath, ...], Field(max_length=64)] = ("/v1/realtime",)
-    """Here handshakes are checked, picked at their headers, and what is no upgrade falls back."""
+    """On these, handshakes are checked and picked at their headers, and requests without an upgrade fall
+    back."""
     elsewhere: Literal["pass", "refuse"] = "pass"
-    """Upgrades on other paths: by weights, unchecked; or 403."""
+    """Upgrades on other paths: by weights and unchecked, or 403."""
     check_handshakes: bool = True
-    """Malformed handshakes get 400 before any engine sees them."""
+    """Malformed handshakes are answered 400 before they reach an engine."""
     extended_connect: bool = True
     """HTTP/2 clients may open WebSockets by extended CONNECT (RFC 8441)."""
     handshake_seconds: Seconds = 30.0
-    """An engine that has not answered a handshake by then: 504."""
+    """A handshake without an answer is answered 504 after this time."""
     idle_seconds: Seconds = 3600.0
-    """A WebSocket without a byte in either direction for so long is closed."""
+    """A WebSocket without a byte in either direction for this long is closed."""
     retry_statuses: Annotated[tuple[Annotated[int, Field(ge=400, le=599)], ...], Field(max_length=16)] = (
         404,
         405,
         426,
         501,
     )
-    """An engine that refuses a handshake so is taken for one without WebSockets: the next one is asked."""
+    """An engine that refuses a handshake by one of these has no WebSockets; the next engine is tried."""
     fallback: FallbackSettings = FallbackSettings()
     http2: Http2Settings = Http2Settings()
 
@@ -101,8 +102,8 @@ class UpgradeSettings(Strict):
     def takes(self, path: str) -> bool:
         """Whether a request's path, with or without its query, is one of `paths`."""
         path = path.partition("?")[0]
-        return any(path.startswith(held) if held.endswith("/") else path == held for held in self.paths)
+        return any(path.startswith(entry) if entry.endswith("/") else path == entry for entry in self.paths)
 
     def passing(self, session_header: str) -> tuple[str, ...]:
-        """Every header that the fallback lets through, sorted."""
+        """Return every header that passes the fallback, sorted."""
         return tuple(sorted({*self.fallback.headers, session_header, *OF_THE_BODY}))

@@ -1,4 +1,4 @@
-"""How loads become weights: the strategies, what bounds them, what keeps them calm."""
+"""From loads to weights: the strategies, their bounds, and the stabiliser."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class HeadroomSettings(Strict):
     safe_queue: Positive = 32.0
     reference_latency_seconds: Seconds = 2.0
     slow_ratio: Annotated[float, Field(ge=1, le=1000)] | None = 3.0
-    """Times of what is usual in the pool that count as full latency too, however short; None: only the
-    reference counts."""
+    """Multiple of the pool's usual latency that also counts as full latency; None: only the reference
+    counts."""
 
     @model_validator(mode="after")
     def _something_counts(self) -> Self:
@@ -32,26 +32,26 @@ class HeadroomSettings(Strict):
 
 
 class StabiliserSettings(Strict):
-    """What keeps weights from following noise."""
+    """Keeps weights from following noise."""
 
     smoothing_seconds: NotNegative = 3.0
-    """Time constant of the exponential smoothing; 0 switches it off. Memory leaves the silent zone with twice
-    of it."""
+    """Time constant of the exponential smoothing; 0 switches it off. Memory leaves the silent zone with
+    twice this time constant."""
     dead_band_ratio: Share = 0.1
-    """A weight moves only past this relative change. Weights stand on a grid half as wide."""
+    """A weight changes only beyond this relative change. Weights lie on a grid half as wide."""
     minimum_interval_seconds: NotNegative = 1.0
-    """Between two weight updates; membership goes out at once."""
+    """Between two weight updates; changes of membership do not wait."""
     floor_share: Share = 0.05
     """Every endpoint keeps this share of the equal share, so that it can recover."""
     rise_ratio_per_second: Annotated[float, Field(gt=1, le=1e12)] = 3.0
-    """A share grows at most by this factor a second; it may fall faster, because overload does not wait."""
+    """A share grows at most by this factor in a second. It may fall faster, because overload is urgent."""
     ratio_cap: Annotated[float, Field(ge=1, le=10_000)] = 20.0
-    """The best endpoint's share is at most so many times the worst one's, as far as loads decide."""
+    """Loads give the best endpoint at most this multiple of the worst one's share."""
     most_fair_ratio: Annotated[float, Field(ge=1, le=10_000)] = 2.0
-    """No endpoint gets more than so many times the equal share, as far as loads decide: the others' traffic
-    must not go all to the one that looks idle."""
+    """Loads give no endpoint more than this multiple of the equal share: the others' traffic must not all go
+    to the endpoint that looks idle."""
     neutral_seconds: NotNegative = 60.0
-    """A new endpoint weighs no more than the mean this long: an empty engine has the best numbers of all."""
+    """For this long, a new endpoint weighs no more than the mean: an empty engine has the best signals."""
     max_unhealthy_share: Share = 0.5
     """At most this share of a pool is marked unhealthy."""
 
@@ -81,14 +81,14 @@ class BalancedSettings(Strict):
     free_memory: NotNegative = 0.35
     closeness: NotNegative = 0.25
     reference_latency_seconds: Seconds = 2.0
-    """A P99 that counts as the worst."""
+    """The P99 from which latency scores 0."""
 
 
 class SilentZoneSettings(Strict):
-    """Memory so full that an engine is about to fail while its probes still answer."""
+    """Memory in use at which an engine is about to fail while its probes still succeed."""
 
     from_ratio: Share = 0.85
-    """From here on weight falls steeply, down to `least_factor` at `full_ratio`."""
+    """From this share on, the weight falls steeply, down to `least_factor` at `full_ratio`."""
     full_ratio: Share = 0.92
     least_factor: Share = 0.05
 
@@ -100,12 +100,12 @@ class SilentZoneSettings(Strict):
 
 
 class FaultSettings(Strict):
-    """What a GPU's faults do to its endpoints; the classes stand in docs/faults.md."""
+    """Effect of a GPU's faults on its endpoints; docs/faults.md has the classes."""
 
     transient_seconds: Seconds = 30.0
     isolated_seconds: Seconds = 300.0
     limited_factor: Share = 0.5
-    """Of the weight, while a GPU has transient faults."""
+    """Factor of the weight while a GPU has transient faults."""
 
 
 class WeightSettings(Strict):
@@ -114,7 +114,7 @@ class WeightSettings(Strict):
     strategy: Literal["headroom", "p99", "predictive", "balanced"] = "headroom"
     memory: Memory = "kv"
     """Which memory counts: the KV cache's share in use, the GPU's, or the higher of the two. Engines reserve
-    the GPU's memory ahead, so how full it is says nothing about their load."""
+    the GPU's memory in advance, so its use says nothing about their load."""
     headroom: HeadroomSettings = HeadroomSettings()
     p99: P99Settings = P99Settings()
     predictive: PredictiveSettings = PredictiveSettings()

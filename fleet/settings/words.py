@@ -1,4 +1,4 @@
-"""What settings ask for, in words: an operator need not read regular expressions, nor a library's terms."""
+"""Allowed values in words: an operator need not read regular expressions or pydantic's terms."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ TYPES: Final[Mapping[str, str]] = {
     "int_parsing_size": "a whole number of fewer digits",
     "json_invalid": "text in UTF-8, and numbers that a computer can hold",
 }
-"""What is allowed by pydantic's kinds of error, in YAML's words, with the limits of the field."""
+"""Pydantic's kind of error to the allowed value, in YAML's words, with the limits of the field."""
 
 
 def in_words(problem: ErrorDetails) -> str:
-    """Return what a field allows whose value pydantic refuses."""
+    """Return the allowed values of a field whose value pydantic refuses."""
     kind, limits = problem["type"], problem.get("ctx", {})
     if kind == "string_pattern_mismatch":
         return PATTERNS.get(limits["pattern"], f"what matches {limits['pattern']}")
@@ -69,13 +69,13 @@ def in_words(problem: ErrorDetails) -> str:
 
 
 def entries_in_words(field: FieldInfo) -> str:
-    """Return what the entries of a list are, and how to write that there are none; empty: not said."""
+    """Return what the entries of a list are, and how to write an empty list; empty: nothing to add."""
     if get_origin(field.annotation) is not tuple:
         return ""
     entry = get_args(field.annotation)[0]
-    known = [PATTERNS[pattern] for pattern in _patterns(entry) if pattern in PATTERNS]
+    descriptions = [PATTERNS[pattern] for pattern in _patterns(entry) if pattern in PATTERNS]
     none = ", [] for none" if field.default == () else ""
-    return f"{none}; an entry is {known[0]}" if known else none
+    return f"{none}; an entry is {descriptions[0]}" if descriptions else none
 
 
 def _patterns(entry: Any) -> Iterator[str]:

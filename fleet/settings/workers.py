@@ -11,9 +11,9 @@ _MAX_PORT: Final = 65_535
 
 
 def worker_address(address: str, number: int) -> str:
-    """Where worker `number` listens: worker 0 at the address itself, others beside it.
+    """Return where worker `number` listens: worker 0 at the address itself, the others at derived ones.
 
-    A Unix socket's path gets the number as its suffix; a port is counted up.
+    A Unix socket's path gets the number as its suffix; a port is increased by it.
 
     Raises:
         ValueError: there is no such port, or the path is too long.
@@ -28,7 +28,7 @@ def worker_address(address: str, number: int) -> str:
 
 
 def worker_admin_address(address: str, number: int) -> str:
-    """Where worker `number` of several has its admin server: behind their parent's. Empty stays empty.
+    """Return the admin address of worker `number`: a port after the parent's. Empty stays empty.
 
     Raises:
         ValueError: there is no such port.

@@ -16,4 +16,4 @@ class XdsSettings(Strict):
     address: ServerAddress = "unix:/run/warmroute/xds.sock"
     tick_seconds: Seconds = 0.25
     state_path: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] | None = None
-    """File of the last good state; empty: none. By default beside the Unix socket of `address`."""
+    """File of the last good state; empty: none. By default next to the Unix socket of `address`."""
