@@ -1,4 +1,4 @@
-"""What went wrong, in the system's words: libraries put numbers, addresses and terms of their own around."""
+"""The cause of an error in the system's words, without the numbers and terms that libraries add."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import os
 def cause_of(error: BaseException) -> str:
     """Return the cause as text for an operator.
 
-    An `OSError` that names a file is told with it. Of aiohttp's errors the text is what the system, or the
-    TLS handshake, said: their own speak of `ssl:default` in plaintext too.
+    The text of an `OSError` with a file names the file. The text of an aiohttp error is that of the system or
+    of the TLS handshake: aiohttp's own mentions `ssl:default` in plaintext too.
     """
     if isinstance(error, UnicodeDecodeError):
         return f"byte 0x{error.object[error.start]:02x} is no {error.encoding.upper()}"
     inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
-    # Told by name: cores read settings, and import neither module.
+    # By name, because cores read settings and import neither ssl nor socket.
     kind = type(inner)
     if kind.__module__ == "ssl":
         words = getattr(inner, "verify_message", None) or getattr(inner, "reason", None)

@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 _WIRE: Final = np.dtype("<f8")
 """How a column's numbers travel."""
 MAX_IN_FLIGHT: Final = 1_000_000
-"""Of one worker at one endpoint, the most of `limits.ext_proc_streams`; a larger number counts as this."""
+"""The most of `limits.ext_proc_streams`, for one worker at one endpoint; a larger number counts as this."""
 _MAX_COUNT: Final = 2**32 - 1
 _ENTRIES_FACTOR: Final = 2
-_ENTRIES_BESIDE: Final = 64
-"""Entries of a report beyond the membership's: its worker may not know yet which endpoints have left."""
+_MORE_ENTRIES: Final = 64
+"""Entries of a report beyond the membership's, because its worker may not know yet which endpoints have
+left."""
 _REPORT: Final = sized(control_pb2.FollowRequest.REPORT_FIELD_NUMBER)
 _REPORTS: Final = 4
-"""Fields of a large message that are looked at; one of ours has one."""
+"""Fields of a large message to read; a report has one."""
 _PART_ENTRIES: Final = 256
 
 
 def encode_membership(membership: Membership) -> control_pb2.FleetUpdate:
-    """Everything that a worker needs to know about endpoints; metrics URLs stay with xds_server."""
+    """Encode what a worker needs of each endpoint; metrics URLs stay with xds_server."""
     update = control_pb2.FleetUpdate()
     update.membership.SetInParent()
     for pool in membership.pools:
@@ -88,7 +89,7 @@ def _decode_source(entry: control_pb2.Endpoint) -> KvEventSource | None:
 
 
 def encode_loads(view: FleetView, now: float) -> control_pb2.FleetUpdate:
-    """Weights and loads in the order of the view's endpoints: the same for every worker."""
+    """Encode weights and loads in the order of the view's endpoints: the same for every worker."""
     addresses = view.membership.addresses
     update = control_pb2.FleetUpdate()
     loads = update.loads
@@ -108,8 +109,8 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
     """Read the inverse of `encode_loads` for the membership that came before it.
 
     Raises:
-        PeerError: a column has not one number for each of the membership's endpoints, or an overridden one
-            is none of them.
+        PeerError: the length of a column is not the number of the membership's endpoints, or an overridden
+            endpoint is none of them.
     """
     addresses = membership.addresses
     if len(update.weights) != len(addresses):
@@ -121,10 +122,10 @@ def decode_loads(update: control_pb2.LoadUpdate, membership: Membership, now: fl
             row = ROW[column.name]
             numbers = _column(column.values, len(addresses))
             ages = _column(column.ages_seconds, len(addresses))
-            # The border of `checked`, for a column.
-            known = np.isfinite(numbers) & (numbers >= 0) & np.isfinite(ages)
-            values[row] = np.where(known, numbers, np.nan)
-            observed_at[row] = np.where(known, now - np.maximum(ages, 0.0), np.nan)
+            # As `checked` does for one number.
+            valid = np.isfinite(numbers) & (numbers >= 0) & np.isfinite(ages)
+            values[row] = np.where(valid, numbers, np.nan)
+            observed_at[row] = np.where(valid, now - np.maximum(ages, 0.0), np.nan)
     sources = np.where(np.isnan(values), Source.NONE, Source.CONTROL).astype(np.uint8)
     floor = update.sampling_ratio_floor
     if any(place >= len(addresses) for place in update.overridden):
@@ -145,7 +146,7 @@ def _column(sent: bytes, count: int) -> NDArray[np.float64]:
 
 
 def encode_in_flight(elsewhere: Mapping[str, int], membership: Membership) -> control_pb2.FleetUpdate:
-    """Requests in flight by other workers, in the order of the membership's endpoints."""
+    """Encode other workers' requests in flight, in the order of the membership's endpoints."""
     update = control_pb2.FleetUpdate()
     update.in_flight.elsewhere.extend(
         [min(elsewhere.get(address, 0), _MAX_COUNT) for address in membership.addresses]
@@ -167,7 +168,7 @@ def decode_in_flight(update: control_pb2.InFlightUpdate, membership: Membership)
 
 
 def encode_missed(missed: Iterable[Missed]) -> control_pb2.FleetUpdate:
-    """Requests that the first endpoint of their pick did not answer well."""
+    """Encode requests that the first endpoint of their pick did not answer successfully."""
     update = control_pb2.FleetUpdate()
     update.missed.SetInParent()
     for each in missed:
@@ -184,7 +185,7 @@ def decode_missed(update: control_pb2.MissedUpdate) -> list[Missed]:
 
 
 def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:
-    """A worker's report."""
+    """Encode a worker's report."""
     request = control_pb2.FollowRequest()
     request.report.SetInParent()
     add = request.report.endpoints.add
@@ -203,9 +204,10 @@ def encode_traffic(traffic: Iterable[Traffic]) -> control_pb2.FollowRequest:
 def decode_traffic(report: control_pb2.TrafficReport, membership: Membership) -> list[Traffic]:
     """Read the inverse of `encode_traffic` for the membership's endpoints.
 
-    Others are left out, as are entries far beyond their number; a duration that is not finite is unknown.
+    Other endpoints are left out, as are entries far beyond the number of endpoints. A duration that is not
+    finite is unknown.
     """
-    known = membership.by_address
+    by_address = membership.by_address
     return [
         Traffic(
             address=entry.address,
@@ -216,16 +218,16 @@ def decode_traffic(report: control_pb2.TrafficReport, membership: Membership) ->
             oldest_in_flight_seconds=_seconds(entry, "oldest_in_flight_seconds"),
         )
         for entry in islice(report.endpoints, _most_entries(membership))
-        if entry.address in known
+        if entry.address in by_address
     ]
 
 
 def traffic_in_parts(message: bytes, membership: Membership) -> Iterator[list[Traffic]]:
-    """Read a serialised report of any size, in parts of which each takes a millisecond or two.
+    """Read a serialised report of any size in parts, each in a millisecond or two.
 
     Raises:
-        DecodeError: it is no message.
-        PeerError: it is no report.
+        DecodeError: the bytes are no message.
+        PeerError: the message is no report.
     """
     left = _most_entries(membership)
     for tag, start, stop in islice(fields(message, 0, len(message)), _REPORTS):
@@ -244,7 +246,7 @@ def traffic_in_parts(message: bytes, membership: Membership) -> Iterator[list[Tr
 
 
 def _most_entries(membership: Membership) -> int:
-    return _ENTRIES_FACTOR * len(membership.by_address) + _ENTRIES_BESIDE
+    return _ENTRIES_FACTOR * len(membership.by_address) + _MORE_ENTRIES
 
 
 def _seconds(entry: control_pb2.EndpointTraffic, name: str) -> float | None:

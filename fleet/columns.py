@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def fill_unknown(column: NDArray[np.float64], default: float = 0.0) -> NDArray[np.float64]:
-    """Count each unknown number as the mean of the known ones; `default` throughout when none is known.
+    """Replace each unknown number by the mean of the others; `default` throughout if all are unknown.
 
     A column that is equal for all endpoints decides nothing.
     """
@@ -24,6 +24,6 @@ def fill_unknown(column: NDArray[np.float64], default: float = 0.0) -> NDArray[n
 
 
 def lower_median(column: NDArray[np.float64]) -> float:
-    """Return the lower median of the known numbers, which of two is the lower one; NaN without any."""
-    known = np.sort(column[np.isfinite(column)])
-    return float(known[(known.size - 1) // 2]) if known.size else nan
+    """Return the lower median of the numbers that are not NaN; NaN if there are none."""
+    ordered = np.sort(column[np.isfinite(column)])
+    return float(ordered[(ordered.size - 1) // 2]) if ordered.size else nan

@@ -1,4 +1,4 @@
-"""Endpoints, pools and the membership: who serves what. Frozen; they change only as a whole."""
+"""Endpoints, pools and the membership. Frozen: they change only as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """Where an endpoint stands, in Envoy's terms."""
+    """The locality of an endpoint, as Envoy defines it."""
 
     region: str = ""
     zone: str = ""
@@ -47,15 +47,16 @@ class Endpoint:
     gpu_metrics_url: str = ""
     """A DCGM exporter's page; empty: none."""
     fault_domains: tuple[str, ...] = ()
-    """What fails as one with it, its node included."""
+    """Units that fail as a whole, its node included."""
     kv_events: KvEventSource | None = None
     """None: the engine publishes none."""
     screened: bool = False
-    """Whether its pages are asked for only where an engine may be: a source names them, not the settings."""
+    """Whether its pages are read only at addresses that an engine may have: discovery names them, not the
+    settings."""
 
     @property
     def host(self) -> str:
-        """The host without brackets, as Envoy's socket address wants it."""
+        """The host without brackets, as in Envoy's socket address."""
         return self.address.rpartition(":")[0].strip("[]")
 
     @property

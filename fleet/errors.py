@@ -1,4 +1,4 @@
-"""The errors that cross a module's border. A peer's fault and ours are different types."""
+"""The errors that cross modules. Faults of peers and of our own have different types."""
 
 
 class WarmrouteError(Exception):
@@ -6,7 +6,7 @@ class WarmrouteError(Exception):
 
 
 class SettingsError(WarmrouteError):
-    """The operator's settings cannot be used; the text names each field, its value and what is allowed."""
+    """The operator's settings cannot be used. The text names each field, its value and the allowed values."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -14,7 +14,7 @@ class SettingsError(WarmrouteError):
 
 
 class PeerError(WarmrouteError):
-    """What came from the other side of a connection breaks its protocol; ours goes on."""
+    """A peer has violated the protocol of its connection; this process goes on."""
 
 
 class SnapshotError(WarmrouteError):

@@ -17,8 +17,8 @@ def memory_that_counts(
 ) -> NDArray[np.float64]:
     """Return the share in use of the KV cache, of the GPU's memory (`gpu`), or the higher one (`highest`).
 
-    NaN is unknown. Engines reserve most of a GPU's memory when they start, so it stands for nothing that an
-    engine does not show of its KV cache.
+    NaN is unknown. Engines reserve most of a GPU's memory at their start, so it does not replace an unknown
+    share of the KV cache.
     """
     if chosen == "gpu":
         return gpu

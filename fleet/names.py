@@ -8,7 +8,7 @@ from typing import Final
 # The field's endpoint-picker protocol: an ordered, comma-separated list of host:port.
 DESTINATION_KEY: Final = "x-gateway-destination-endpoint"
 DESTINATION_NAMESPACE: Final = "envoy.lb"
-# Who really served, as some gateways tell with the response: in the same namespace.
+# The endpoint that served, as some gateways report it with the response: in the same namespace.
 SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
 # Which endpoints a gateway allows for a request.
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
@@ -19,16 +19,16 @@ METADATA_NAMESPACE: Final = "warmroute"
 METADATA_ENDPOINT: Final = "endpoint"  # the first of the pick
 METADATA_MATCHED: Final = "matched"  # matched share of the prompt, "0.00" to "1.00"
 METADATA_REASON: Final = "reason"  # a value of ext_proc.pick.Reason
-# Of these, the ones that name an endpoint; with all others weights decide, or the request is answered.
+# Reasons with an endpoint; with all others, weights decide or the request is answered.
 PICKED_REASONS: Final = frozenset({"warm", "cold", "headers", "named"})
 METADATA_PREFIX: Final = "prefix"  # fixed-length hex digest of the leading block
-# By these xds_server tells workers what became of a request; each is 16 hex digits.
+# By these, xds_server reports the outcome of a request to workers; each is 16 hex digits.
 METADATA_SERIAL: Final = "serial"  # of the pick, unique over all workers
 METADATA_REQUEST: Final = "request"  # digest of the whole request
 METADATA_PROMPT: Final = "prompt"  # digest of the prompt, as far as it fills blocks
 METADATA_EXPECTED: Final = "expected"  # predicted seconds to the first token, "0.012345"
 METADATA_IDEMPOTENCY: Final = "idempotency"  # key of a request that may be repeated
-METADATA_RETRY_ON: Final = "retry_on"  # what else may be tried again, in Envoy's words
+METADATA_RETRY_ON: Final = "retry_on"  # further conditions of retries, as in `retry_on`
 METADATA_FIRST_BYTE: Final = "first_byte_ms"  # whole milliseconds to the response headers
 METADATA_TRACE: Final = "trace"  # W3C traceparent of a traced request's pick
 
@@ -36,21 +36,21 @@ HEADER_ENDPOINT: Final = "x-warmroute-endpoint"
 HEADER_MATCHED: Final = "x-warmroute-matched"
 HEADER_REASON: Final = "x-warmroute-reason"
 HEADER_PREFIX: Final = "x-warmroute-prefix"
-# For the client's eyes only, on the response.
+# On the response, for the client.
 HEADER_SERVED: Final = "x-warmroute-served"
 HEADER_ATTEMPTS: Final = "x-warmroute-attempts"
 
-# To the engine, of requests that may reach two of them.
+# To the engine, for requests that may reach two engines.
 HEADER_IDEMPOTENCY: Final = "x-warmroute-idempotency-key"
 
-# What clients call their requests by themselves; it passes on as it is.
+# The key that a client gives its request; it passes unchanged.
 CLIENT_KEY_HEADER: Final = "idempotency-key"
 
-# What configurations before this one noted for their own routes.
+# Set by earlier configurations for their own routes.
 HEADER_PROTOCOL: Final = "x-warmroute-protocol"
 
 # As an attribute of a request that has nearly as many headers, or bytes of them, as Envoy lets through by
-# default (100 and 60 KiB): whoever comes next on the way to the engine may have the same limits.
+# default (100 and 60 KiB): the next proxy on the way to the engine may have the same limits.
 CROWDED_HEADERS: Final = 80
 CROWDED_BYTES: Final = 56 * 1024
 CROWDED_ATTRIBUTE: Final = (
@@ -64,7 +64,7 @@ UPSTREAM_HEADERS: Final[dict[str, str]] = {
     HEADER_REASON: METADATA_REASON,
     HEADER_PREFIX: METADATA_PREFIX,
 }
-"""Header to key of `METADATA_NAMESPACE`: what the route adds towards the engine."""
+"""Header to key of `METADATA_NAMESPACE`: the route adds these headers for the engine."""
 
 REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     DESTINATION_KEY,
@@ -76,9 +76,9 @@ REMOVED_REQUEST_HEADERS: Final[tuple[str, ...]] = (
     HEADER_IDEMPOTENCY,
     HEADER_PROTOCOL,
 )
-"""Headers of ours that a client may send and that never steer, nor reach an engine."""
+"""Our headers: sent by a client, they neither affect routing nor reach an engine."""
 
-# A pool's second cluster, by which its engines are spoken to in HTTP/1.1. No pool's name has a slash.
+# Suffix of a pool's second cluster, for HTTP/1.1. No pool's name has a slash.
 HTTP1_SUFFIX: Final = "/http1"
 
 
@@ -90,9 +90,9 @@ def pool_of(cluster: str) -> str:
 ADS_CLUSTER: Final = "warmroute_xds"
 EXT_PROC_CLUSTER: Final = "warmroute_ext_proc"
 
-# What Envoys call the access log that they send to xds_server.
+# Name of the access log that Envoys send to xds_server.
 ACCESS_LOG_NAME: Final = "warmroute"
-# In its entries, the session that a request named; without one the tag is missing.
+# In its entries, the request's session; without one the tag is missing.
 SESSION_TAG: Final = "warmroute-session"
 # And the route of WebSocket handshakes.
 WEBSOCKET_ROUTE: Final = "websocket"
@@ -111,4 +111,4 @@ RESOURCE_TYPES: Final[tuple[str, ...]] = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LIST
 """In the order of make before break: clusters, their endpoints, listeners, routes."""
 TYPE_SECRET: Final = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 - a type
 SERVED_TYPES: Final[tuple[str, ...]] = (TYPE_SECRET, *RESOURCE_TYPES)
-"""With what only Envoys with TLS ask for, before those that refer to it."""
+"""With secrets, which only Envoys with TLS request, before the types that refer to them."""

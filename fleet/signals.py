@@ -104,13 +104,13 @@ class Source(IntEnum):
     """Where a number was observed."""
 
     NONE = 0
-    """Nowhere: it is unknown."""
+    """Unknown."""
     SCRAPE = 1
     ACCESS_LOG = 2
     TRAFFIC = 3
     PROBE = 4
     FADED = 5
-    """A scraped or logged number that has faded (`xds_server/signals/decay.py`)."""
+    """A scraped or logged number that has decayed (`xds_server/signals/decay.py`)."""
     NVML = 6
     DCGM = 7
     CONTROL = 8
@@ -128,9 +128,9 @@ def rows_of(names: Iterable[str]) -> NDArray[np.intp]:
 
 
 def checked(name: str, value: float | None) -> float:
-    """Return a signal's number, or NaN: the border where numbers are checked.
+    """Return a valid number of a signal, or NaN.
 
-    Nothing finite, or less than 0, is no count, share or duration. A share above 1 may be a percentage.
+    A number that is not finite or is below 0 is invalid. So is a share above 1: it may be a percentage.
     """
     if value is None or not isfinite(value) or value < 0:
         return nan
@@ -140,7 +140,7 @@ def checked(name: str, value: float | None) -> float:
 
 
 def valid_values(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the numbers of some signals that are known and make sense."""
+    """Return the valid numbers of some signals."""
     numbers = ((name, checked(name, value)) for name, value in values.items())
     return {name: number for name, number in numbers if number == number}
 
@@ -164,7 +164,7 @@ class SignalTable:
 
     @classmethod
     def unknown(cls, addresses: tuple[str, ...]) -> Self:
-        """Return a table in which nothing is known."""
+        """Return a table of unknown signals."""
         shape = len(SIGNALS), len(addresses)
         values = np.full(shape, nan)
         return cls(addresses, values, values, np.zeros(shape, np.uint8))
@@ -184,13 +184,13 @@ class SignalTable:
         return column
 
     def endpoint_values(self, column: int) -> dict[str, float]:
-        """Return the known signals of one endpoint by name, to be shown."""
+        """Return the signals of one endpoint by name, without unknown ones."""
         numbers = self.values[:, column].tolist()
         return {name: value for name, value in zip(SIGNALS, numbers, strict=True) if value == value}
 
     def fresh(self, oldest: float) -> Self:
         """Return the table in which signals observed before `oldest` are unknown."""
-        # NaN compares false, so what is unknown stays so.
+        # NaN compares false, so unknown values stay unknown.
         return replace(self, values=np.where(self.observed_at < oldest, nan, self.values))
 
     def part(self, start: int, end: int) -> Self:
@@ -205,7 +205,7 @@ class SignalTable:
         )
 
     def arranged(self, addresses: tuple[str, ...]) -> Self:
-        """Return the table of these endpoints in this order; nothing is known of those that it lacks."""
+        """Return the table of these endpoints in this order; signals of absent ones are unknown."""
         if addresses is self.addresses or addresses == self.addresses:
             return self
         column_of = {address: column for column, address in enumerate(self.addresses)}

@@ -1,4 +1,4 @@
-"""Why each derived number is what it is, for whoever has to believe it."""
+"""The reason of each number that is derived from an SLA, for operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Number(NamedTuple):
-    """One number: what it is called in Envoy, its value with its unit, and why it is that."""
+    """One number: its name in Envoy, its value with its unit, and its reason."""
 
     name: str
     value: str
@@ -23,20 +23,20 @@ class Number(NamedTuple):
 
 
 def numbers(pool: PoolSettings, settings: Settings) -> tuple[Number, ...]:
-    """Explain everything that follows from a pool's `sla` and `health_check`; nothing without either."""
+    """Explain all numbers that follow from a pool's `sla` and `health_check`; empty without either."""
     keys = settings.ext_proc.idempotency
     derived = derive(pool, streaming_keys=keys.enabled and keys.streaming)
     probe = probes.probe(pool)
-    told: list[Number] = []
+    explained: list[Number] = []
     if derived is not None and pool.sla is not None:
-        told += [
+        explained += [
             *_tries(derived, pool.sla),
             *_times(derived, pool.sla, pool),
             *_limits(derived, pool.sla, pool),
         ]
     if probe is not None:
-        told += _probing(probe, pool)
-    return tuple(told)
+        explained += _probing(probe, pool)
+    return tuple(explained)
 
 
 def _tries(derived: Derived, sla: SlaSettings) -> list[Number]:
@@ -46,7 +46,7 @@ def _tries(derived: Derived, sla: SlaSettings) -> list[Number]:
     elif n == 2:
         why = f"two, and all fail in {ratio:g}^2 = {ratio**2:.2%} of requests: P95 allows 5 %"
     else:
-        why = f"the fewest of which all fail in at most 5 %: {ratio:g}^{n} = {ratio**n:.2%}"
+        why = f"the fewest that all fail in at most 5 %: {ratio:g}^{n} = {ratio**n:.2%}"
     keyed = (
         "; with an idempotency key also what was sent and has no answer, and "
         + ", ".join(str(code) for code in derived.retriable_status_codes)
@@ -141,7 +141,7 @@ def _limits(derived: Derived, sla: SlaSettings, pool: PoolSettings) -> list[Numb
         Number(
             "retry_budget.min_retry_concurrency",
             str(derived.retry_concurrency),
-            "of few requests a percentage is none, and so many retries harm nobody",
+            "a percentage of few requests is 0, and this many retries do no harm",
         ),
         Number(
             "circuit_breakers",
@@ -166,13 +166,13 @@ def _limits(derived: Derived, sla: SlaSettings, pool: PoolSettings) -> list[Numb
 
 
 def _probing(probe: Probe, pool: PoolSettings) -> list[Number]:
-    held = pool.health_check
-    assert held is not None
-    usual, name = probes.usual_seconds(pool, held)
-    if held.timeout_seconds is not None:
+    check = pool.health_check
+    assert check is not None
+    usual, name = probes.usual_seconds(pool, check)
+    if check.timeout_seconds is not None:
         why = "health_check.timeout_seconds"
     elif name:
-        times = probes.FIRST_TOKENS if held.measured_p99_seconds is None else probes.P99S
+        times = probes.FIRST_TOKENS if check.measured_p99_seconds is None else probes.P99S
         why = f"{times} * the {usual:g} s of {name}, at least {probes.LEAST_SECONDS:g} s"
     else:
         why = "nothing is measured: what no engine that works is known to exceed"
@@ -181,7 +181,7 @@ def _probing(probe: Probe, pool: PoolSettings) -> list[Number]:
         Number(
             "health_checks.interval",
             f"{probe.interval_seconds:g} s",
-            "half the time limit, after each probe's end" if held.interval_seconds is None else "as set",
+            "half the time limit, after each probe's end" if check.interval_seconds is None else "as set",
         ),
         Number(
             "health_checks.unhealthy_threshold",
@@ -193,6 +193,6 @@ def _probing(probe: Probe, pool: PoolSettings) -> list[Number]:
         Number(
             "healthy_panic_threshold",
             f"{probe.panic_percent:g} %",
-            f"with more than {held.most_out_ratio:.0%} of the engines out, no probe is believed",
+            f"with more than {check.most_out_ratio:.0%} of the engines out, no probe is believed",
         ),
     ]

@@ -38,7 +38,7 @@ class FleetView:
     sampling_ratio_floor: float = 0.0
     """At least this share of the requests is traced, whatever the settings say, 0 to 1."""
     overridden: frozenset[str] = frozenset()
-    """Whose weight an operator has set: picks follow it too."""
+    """Addresses whose weight an operator has set: picks follow it too."""
 
     def __post_init__(self) -> None:
         addresses = self.membership.addresses
@@ -50,7 +50,7 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one ext_proc worker saw of an endpoint: requests it picked the endpoint for."""
+    """One ext_proc worker's requests to an endpoint that it picked."""
 
     address: str
     in_flight: int
@@ -63,17 +63,17 @@ class Traffic:
 
 
 class Missed(NamedTuple):
-    """A request that the first endpoint of its pick did not answer well: it is not warm for the prompt."""
+    """A request that the first endpoint of its pick did not answer successfully, so it is not warm for it."""
 
     prompt: int
-    """64-bit digest of the prompt's blocks, for what workers have shared of it."""
+    """64-bit digest of the prompt's blocks, by which workers find what they have shared of it."""
     picked: str
     served: str
-    """Address of the endpoint that answered well in its place; empty: the client was refused."""
+    """Address of the endpoint that answered successfully in its place; empty: the client got an error."""
     serial: int = 0
-    """Of the pick, by which the worker that made it knows it; 0: none was sent."""
+    """Of the pick, for the worker that made it; 0: none was sent."""
     request: int = 0
-    """64-bit digest of the whole request: what repeats it goes elsewhere; 0: none was sent."""
+    """64-bit digest of the whole request: repetitions go elsewhere; 0: none was sent."""
 
 
 class FleetStore:
@@ -89,7 +89,7 @@ class FleetStore:
         self._changed = asyncio.Event()
         self._traffic: dict[str, dict[str, Traffic]] = {}
         self._in_flight: dict[str, int] = {}
-        """Kept with each report, because every worker asks for it in every tick."""
+        """Updated with each report, because every worker reads it in every tick."""
         self._on_missed: list[Callable[[Missed], None]] = []
 
     @property
@@ -104,7 +104,7 @@ class FleetStore:
         self._changed = asyncio.Event()
 
     async def changed(self, than: FleetView | None = None) -> FleetView:
-        """Return the newest view once it is another one than `than`."""
+        """Return the newest view once it is not `than`."""
         while self._view is None or self._view is than:
             await self._changed.wait()
         return self._view
@@ -119,7 +119,7 @@ class FleetStore:
             listener(missed)
 
     def report(self, worker: str, traffic: Iterable[Traffic]) -> None:
-        """Replace what `worker` reported before."""
+        """Replace the former report of `worker`."""
         self.forget_worker(worker)
         self._traffic[worker] = by_address = {entry.address: entry for entry in traffic}
         _move(self._in_flight, by_address, +1)
@@ -129,7 +129,7 @@ class FleetStore:
         _move(self._in_flight, self._traffic.pop(worker, {}), -1)
 
     def in_flight(self, except_worker: str = "") -> dict[str, int]:
-        """Address to requests in flight, summed over the workers, without one if named; none is no entry."""
+        """Return address to requests in flight of all workers but `except_worker`; 0 has no entry."""
         totals = dict(self._in_flight)
         _move(totals, self._traffic.get(except_worker, {}), -1)
         return totals

@@ -1,1 +1,1 @@
-"""GPUs as the agent reads them: values, faults and their wire format."""
+"""Readings of GPUs: values, faults and their wire format."""

@@ -49,12 +49,12 @@ _PLAIN: Final = (
     "recovery_action",
 )
 """Optional fields that are alike on both sides."""
-_KNOWN_REASONS: Final = frozenset(CLOCKS_EVENT_REASONS.values())
+_REASONS: Final = frozenset(CLOCKS_EVENT_REASONS.values())
 _SLICE: Final = ("instance", "name", "memory_used_bytes", "memory_total_bytes")
 
 
 def encode_report(node: str, reading: NodeReading, now: float) -> gpu_pb2.GpuReport:
-    """A host's report, with ages as of `now`."""
+    """Encode a host's report, with ages as of `now`."""
     report = gpu_pb2.GpuReport(
         node=node, age_seconds=max(0.0, now - reading.sampled_at), unavailable=reading.unavailable[:MAX_TEXT]
     )
@@ -91,10 +91,10 @@ def _encode_gpu(gpu: GpuReading, sent: gpu_pb2.Gpu, now: float) -> None:
 
 
 def gpus_of(report: gpu_pb2.GpuReport) -> Sequence[gpu_pb2.Gpu]:
-    """Return the GPUs of a report, each of which `decode_gpu` reads.
+    """Return the GPUs of a report, for `decode_gpu`.
 
     Raises:
-        PeerError: there are more than `MAX_GPUS`.
+        PeerError: the report has more than `MAX_GPUS`.
     """
     if len(report.gpus) > MAX_GPUS:
         raise PeerError(f"{len(report.gpus)} GPUs, at most {MAX_GPUS} are taken")
@@ -106,7 +106,7 @@ def decode_report(report: gpu_pb2.GpuReport, gpus: Sequence[GpuReading], now: fl
     """Read the inverse of `encode_report`, with its GPUs; its times are on this process's clock, `now`.
 
     Raises:
-        PeerError: more than the limits of this module, an age that is none, a GPU twice.
+        PeerError: a limit of this module is exceeded, an age is invalid, or a GPU occurs twice.
     """
     if len({gpu.uuid for gpu in gpus}) < len(gpus):
         raise PeerError("the same GPU twice")
@@ -121,11 +121,11 @@ def decode_report(report: gpu_pb2.GpuReport, gpus: Sequence[GpuReading], now: fl
 def decode_gpu(sent: gpu_pb2.Gpu, now: float, parts: dict[Part, Part]) -> GpuReading:
     """Read one GPU, in half a millisecond at most.
 
-    `parts` are the slices, links, peers and faults of the report, each of which is kept once: GPUs of a host
-    have the same links and peers.
+    `parts` holds the slices, links, peers and faults of the report, each once: GPUs of a host have the same
+    links and peers.
 
     Raises:
-        PeerError: more than the limits of this module, an age that is none, no UUID.
+        PeerError: a limit of this module is exceeded, an age is invalid, or the UUID is missing.
     """
     if not sent.uuid:
         raise PeerError("a GPU without a UUID")
@@ -140,7 +140,7 @@ def decode_gpu(sent: gpu_pb2.Gpu, now: float, parts: dict[Part, Part]) -> GpuRea
     return GpuReading(
         uuid=_text(sent.uuid),
         lost=sent.lost,
-        clocks_reasons=_KNOWN_REASONS.intersection(sent.clocks_reasons.reasons)
+        clocks_reasons=_REASONS.intersection(sent.clocks_reasons.reasons)
         if sent.HasField("clocks_reasons")
         else None,
         remapped_rows=RemappedRows(rows.correctable, rows.uncorrectable, rows.pending, rows.failed)

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class FaultClass(Enum):
-    """What a fault does to the endpoints on its GPU; the value is the health score."""
+    """Effect of a fault on the endpoints of its GPU; the value is the health score."""
 
     FINE = 1.0
     TRANSIENT = 0.9
-    """Limited and tried again."""
+    """Limited for a short time."""
     ISOLATED = 0.4
-    """Kept away from for some minutes."""
+    """Without requests for some minutes."""
     DRAINED = 0.0
-    """Drained at once."""
+    """Drained immediately."""
 
 
 class FaultRule(NamedTuple):
-    """One row of the table: codes that mean the same for us."""
+    """One row of the table: codes with the same class."""
 
     codes: tuple[int, ...]
     fault_class: FaultClass

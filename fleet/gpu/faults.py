@@ -1,9 +1,9 @@
 """From a GPU's faults to its health score. Pure: faults and the time in, a score out.
 
 A transient fault limits for `transient_seconds`, one that isolates does so for `isolated_seconds`, and one
-that drains does so until its log is cleared. The log is cleared when the GPU agent starts anew, or when the
+that drains does so until its log is cleared. The log is cleared when the GPU agent restarts, or when the
 GPU, or its driver, was away and answers again, or asks for no recovery any more; what the GPU then still says
-of itself (its states) counts at once.
+of itself (its states) counts immediately.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 FaultKind = Literal["xid", "cuda", "state"]
 FAULT_KINDS: Final[tuple[FaultKind, ...]] = ("xid", "cuda", "state")
 MAX_REMEMBERED: Final = 64
-"""Different faults of one GPU; past it the one seen longest ago is forgotten."""
+"""Different faults of one GPU; beyond that the oldest is forgotten."""
 
 
 class FaultEvent(NamedTuple):
-    """A fault of one GPU, however often it came."""
+    """A fault of one GPU, and how often it occurred."""
 
     kind: FaultKind
     code: str
     """The XID's number, the CUDA error's number, or the name of a state."""
     at: float
-    """When it came last, in seconds on the holder's monotonic clock."""
+    """When it occurred last, in seconds on this process's monotonic clock."""
     times: int = 1
 
 
 class Health(NamedTuple):
-    """What a GPU's faults amount to."""
+    """Health of a GPU by its faults."""
 
     score: float
     """1.0 fine, 0.9 limited, 0.4 isolated, 0.0 drained."""
     cause: FaultEvent | None = None
     """The worst fault; None when fine."""
     until: float | None = None
-    """When the score may be another one without a new fault; None: not by itself."""
+    """When the score may change without a new fault; None: never."""
 
 
 def cuda_code(text: str) -> int | None:
-    """The number of a CUDA error given by name or by number; None for neither."""
+    """Return the number of a CUDA error by its name or number; None for neither."""
     if text in CUDA_CODES:
         return CUDA_CODES[text]
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 
 def classify(kind: FaultKind, code: str) -> FaultClass:
-    """The class of a fault; of one that is not in the table, `UNKNOWN_CLASS`."""
+    """Return the class of a fault; `UNKNOWN_CLASS` if the table lacks it."""
     if kind == "state":
         return STATE_RULES[code][0] if code in STATE_RULES else UNKNOWN_CLASS
     number = cuda_code(code)
@@ -70,7 +70,7 @@ def classify(kind: FaultKind, code: str) -> FaultClass:
 
 
 def describe(kind: FaultKind, code: str) -> str:
-    """A fault for people."""
+    """Return a fault in words."""
     if kind == "state":
         return STATE_RULES[code][1] if code in STATE_RULES else code
     number = cuda_code(code)
@@ -86,14 +86,14 @@ def health(events: Iterable[FaultEvent], now: float, settings: FaultSettings) ->
     """Rate a GPU by the worst of its faults that still count."""
     worst, cause, until = FaultClass.FINE, None, None
     for event in events:
-        found = classify(event.kind, event.code)
-        ends = _ends(event, found, settings)
-        if found is FaultClass.FINE or (ends is not None and ends <= now):
+        fault_class = classify(event.kind, event.code)
+        ends = _ends(event, fault_class, settings)
+        if fault_class is FaultClass.FINE or (ends is not None and ends <= now):
             continue
         if ends is not None:
             until = ends if until is None else min(until, ends)
-        if found.value < worst.value:
-            worst, cause = found, event
+        if fault_class.value < worst.value:
+            worst, cause = fault_class, event
     return Health(worst.value, cause, until)
 
 
@@ -102,11 +102,11 @@ def health_score(events: Iterable[FaultEvent], now: float, settings: FaultSettin
     return health(events, now, settings).score
 
 
-def _ends(event: FaultEvent, found: FaultClass, settings: FaultSettings) -> float | None:
-    """When a fault stops to count; None for never."""
-    if found is FaultClass.DRAINED:
+def _ends(event: FaultEvent, fault_class: FaultClass, settings: FaultSettings) -> float | None:
+    """Return when a fault stops counting; None: never."""
+    if fault_class is FaultClass.DRAINED:
         return None
-    if found is FaultClass.ISOLATED:
+    if fault_class is FaultClass.ISOLATED:
         return event.at + settings.isolated_seconds
     return event.at + settings.transient_seconds
 
@@ -118,10 +118,10 @@ class FaultLog:
         self._events: dict[tuple[FaultKind, str], FaultEvent] = {}
 
     def note(self, kind: FaultKind, code: str, now: float) -> None:
-        """Take a fault that has just come."""
+        """Add a fault that has just occurred."""
         before = self._events.pop((kind, code), None)
         times = 1 if before is None else before.times + 1
-        # The order of the dict is that of the last time seen.
+        # The order of the dict is that of the last occurrence.
         self._events[kind, code] = FaultEvent(kind, code, now, times)
         if len(self._events) > MAX_REMEMBERED:
             del self._events[next(iter(self._events))]
@@ -131,5 +131,5 @@ class FaultLog:
         self._events.clear()
 
     def events(self) -> tuple[FaultEvent, ...]:
-        """What is remembered, the newest last."""
+        """Return the remembered faults, the newest last."""
         return tuple(self._events.values())

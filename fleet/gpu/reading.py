@@ -1,4 +1,4 @@
-"""What is known of a host's GPUs at one moment. Frozen; unknown is None, never 0."""
+"""A host's GPUs at one moment. Frozen; unknown is None, never 0."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOCKS_EVENT_REASONS: Final[Mapping[int, str]] = {
 }
 """Bits of NVML's clocks event reasons; DCGM exports the same."""
 HARDWARE_SLOWDOWN: Final = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
-"""Reasons by which hardware holds the clocks down."""
+"""Reasons by which hardware slows the clocks down."""
 
 RECOVERY_ACTIONS: Final[Mapping[int, str]] = {
     0: "none",
@@ -35,11 +35,11 @@ RECOVERY_ACTIONS: Final[Mapping[int, str]] = {
     6: "bus_reset",
     7: "system_reboot",
 }
-"""NVML's NVML_GPU_RECOVERY_ACTION_*: what the driver wants done about a GPU."""
+"""NVML's NVML_GPU_RECOVERY_ACTION_*: the action that the driver requests for a GPU."""
 
 
 def clocks_reasons(mask: int) -> frozenset[str]:
-    """The names of the bits that are set; bits without a name are left out."""
+    """Return the names of the set bits; bits without a name are left out."""
     return frozenset(name for bit, name in CLOCKS_EVENT_REASONS.items() if mask & bit)
 
 
@@ -50,9 +50,9 @@ class RemappedRows:
     correctable: int
     uncorrectable: int
     pending: bool
-    """A reset is needed before they are."""
+    """Whether a row waits for a reset."""
     failed: bool
-    """One could not be."""
+    """Whether a row could not be remapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class MigSlice:
     """A part of a GPU that acts as a GPU of its own."""
 
     uuid: str
-    """Empty where the source does not tell it."""
+    """Empty if the source lacks it."""
     instance: int | None = None
     """The GPU instance's number within its GPU."""
     name: str | None = None
@@ -118,12 +118,12 @@ class GpuReading:
     recovery_action: str | None = None
     """One of `RECOVERY_ACTIONS`."""
     faults: tuple[FaultEvent, ...] = ()
-    """Since the agent, the driver or the GPU has started, whichever was last."""
+    """Since the last start of the agent, the driver or the GPU."""
     lost: bool = False
-    """It was there and does not answer any more."""
+    """It no longer answers."""
 
     def events(self, now: float) -> tuple[FaultEvent, ...]:
-        """Its faults and states, the states as of `now`."""
+        """Return its faults and states, the states as of `now`."""
         states = []
         if self.lost:
             states.append("lost")
@@ -143,8 +143,8 @@ class NodeReading:
     """Every GPU of a host at one moment."""
 
     sampled_at: float
-    """Seconds on the holder's monotonic clock."""
+    """Seconds on this process's monotonic clock."""
     gpus: tuple[GpuReading, ...] = ()
     unavailable: str = ""
-    """Why no GPU can be read; empty when they can."""
+    """Why no GPU can be read; empty: they can."""
     driver_version: str | None = None

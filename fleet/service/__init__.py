@@ -1,1 +1,1 @@
-"""What both services share to run: servers, admin, TLS, telemetry, watched files."""
+"""Infrastructure of both services: servers, admin, TLS, telemetry, watched files."""

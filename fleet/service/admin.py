@@ -40,12 +40,12 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 1000
 _PORTION: Final = 200
-"""Entries of a view's list that are written in a pass of the loop; those of an iterator are made then too."""
+"""Entries of a view's list to encode in one pass of the loop; an iterator also makes them then."""
 _MAX_WORD_CHARS: Final = 256
 
 
 class ApiError(WarmrouteError):
-    """A request asks for what cannot be; `path` names the parameter or field."""
+    """A request is invalid; `path` names the parameter or field."""
 
     def __init__(self, text: str, *, path: str = "", status: int = 400) -> None:
         super().__init__(text)
@@ -56,7 +56,7 @@ class ApiError(WarmrouteError):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a question is about; empty words ask for everything."""
+    """The parameters of a query; an empty one does not filter."""
 
     endpoint: str = ""
     request: str = ""
@@ -67,7 +67,7 @@ class Query:
         """Read a URL's parameters.
 
         Raises:
-            ApiError: one is unknown, too long, or no number.
+            ApiError: a parameter is unknown, too long, or no number.
         """
         for name, value in params.items():
             if name not in ("endpoint", "request", "limit"):
@@ -127,8 +127,8 @@ class AdminServer:
         router.add_get("/metrics", self._metrics)
         for path, view in views.items():
             router.add_get(path, _view_handler(view))
-        for path, held in queries.items():
-            router.add_get(path, _query_handler(held))
+        for path, query_views in queries.items():
+            router.add_get(path, _query_handler(query_views))
         for path, action in actions.items():
             router.add_post(path, _action_handler(action))
         listed = sorted({*views, *queries, *(f"POST {path}" for path in actions)})
@@ -152,7 +152,7 @@ class AdminServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer, and end connections whose certificates are no longer in force: the next one asks anew."""
+        """Answer, and close connections whose TLS context has been replaced."""
         response = await self._answer(request, handler)
         shown = request.get_extra_info("ssl_object")
         if shown is not None and getattr(shown.context, "retired", False):
@@ -160,7 +160,7 @@ class AdminServer:
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse whom the rules refuse, and tell every failure as JSON."""
+        """Apply the access rules, and answer every failure as JSON."""
         refused = self._refused_names(request) or self._access.refusal(
             request.method, request.path, request.headers
         )
@@ -180,7 +180,7 @@ class AdminServer:
             return _error(500, "internal error")
 
     def _refused_names(self, request: web.Request) -> tuple[int, str] | None:
-        """Status and text for whoever shows no operator's name; health is for all who may connect."""
+        """Return status and text for a peer without an operator's name; health needs no name."""
         if self._gate is None or request.path in OPEN_PATHS:
             return None
         shown = request.get_extra_info("ssl_object")
@@ -224,8 +224,8 @@ def _query_handler(views: Sequence[QueryView]) -> Handler:
         query = Query.of(request.query)
         merged: dict[str, Any] = {}
         for view in views:
-            told = view(query)
-            merged.update(await told if inspect.isawaitable(told) else told)
+            value = view(query)
+            merged.update(await value if inspect.isawaitable(value) else value)
         return await _long_json(merged)
 
     return handle
@@ -244,7 +244,7 @@ def _action_handler(action: Action) -> Handler:
 
 
 class _Family(Collector):
-    """One family of metrics, to be written by itself."""
+    """One family of metrics, to be encoded by itself."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -254,12 +254,12 @@ class _Family(Collector):
         return (self._family,)
 
 
-async def _long_json(told: Any) -> web.Response:
-    """Write a view whose lists are long some entries at a time: others wait for no more than those."""
-    if not isinstance(told, dict):
-        return _json(told)
+async def _long_json(view: Any) -> web.Response:
+    """Encode long lists some entries at a time, so that others do not wait for all of them."""
+    if not isinstance(view, dict):
+        return _json(view)
     parts = list[bytes]()
-    for name, value in told.items():
+    for name, value in view.items():
         parts.append(b"%b%b:" % (b"," if parts else b"{", msgspec.json.encode(name)))
         if not isinstance(value, (list, Iterator)):
             parts.append(msgspec.json.encode(value))

@@ -1,9 +1,9 @@
-"""Who may use the admin server: the bearer of a token; on loopback without one, programs but no web pages.
+"""Access to the admin server: by a token; without one, on loopback only, and not for web pages.
 
-A page in a browser on the same host can reach loopback too. Three things keep it out: a request that says it
-comes from another site is refused, a change must be JSON (which another site may not send unasked), and the
-name in `Host` must be an address, a name of this host or one in the server's certificate (or another name
-could be made to point here).
+A page in a browser on the same host can reach loopback too. Three rules keep it out. A request from another
+site is refused. A change must be JSON, which another site may not send without a preflight. The name in
+`Host` must be an address, a name of this host or one in the server's certificate; any other name could be
+made to resolve to this host.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""For health checks that know no token."""
+"""For health checks, which have no token."""
 _MAX_TOKEN_BYTES: Final = 4096
 _SCHEME: Final = "bearer "
 _HERE: Final = ("none", "same-origin")
-"""Of Sec-Fetch-Site: typed into the address line, or the admin server's own page."""
+"""Values of Sec-Fetch-Site: from the address bar, or from the admin server's own page."""
 
 
 class TokenFile:
-    """The token in a file, read anew when the file changes: secrets are rotated."""
+    """The token in a file, read again when the file changes, for rotation."""
 
     def __init__(self, path: Path) -> None:
         """Read it.
 
         Raises:
-            SettingsError: it cannot be read, is empty, or is too long.
+            SettingsError: the file cannot be read, is empty, or is too long.
         """
         self._path = path
         self._signature = _signature(path)
@@ -52,7 +52,7 @@ class TokenFile:
 
     @property
     def token(self) -> bytes:
-        """The token now; while a changed file cannot be used, the one before."""
+        """The current token. While a changed file cannot be used, the former token stays valid."""
         signature = _signature(self._path)
         if signature != self._signature:
             self._signature = signature
@@ -69,7 +69,7 @@ class Access:
     def __init__(
         self, address: str, token: TokenFile | None = None, tls: CertificateProvider | None = None
     ) -> None:
-        """`tls` is what the server shows: clients may call it by the names in there, too."""
+        """Clients may also call the server by the names in the certificate of `tls`."""
         self._token = token
         self._tls = tls
         self._local = not address or is_local(address)
@@ -79,7 +79,7 @@ class Access:
         self._names = frozenset(own)
 
     def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Status and text for a request that is refused, else None. `headers` ignores case."""
+        """Return status and text for a refused request, otherwise None. `headers` ignores case."""
         if path in OPEN_PATHS and method in ("GET", "HEAD"):
             return None
         if (refused := self._foreign(headers)) is not None:
@@ -97,7 +97,7 @@ class Access:
         return None
 
     def web_page(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Status and text for what a page in a browser on this host may have sent, else None."""
+        """Return status and text for a request that may come from a browser's page, otherwise None."""
         if (refused := self._foreign(headers)) is not None:
             return refused
         if not self._own(headers.get("host", "")):
@@ -108,7 +108,7 @@ class Access:
         return None
 
     def _foreign(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Refuse what a browser sends for a page of another site."""
+        """Refuse requests of a browser for pages of other sites."""
         if headers.get("sec-fetch-site", "none") not in _HERE:
             return 403, "requests from other sites' pages are refused"
         origin = headers.get("origin", "")
@@ -120,7 +120,7 @@ class Access:
         before, _, port = host.rpartition(":")
         name = (before if port.isdigit() else host).strip("[]").lower()
         if not name or name in self._names:
-            return True  # A browser always says which.
+            return True  # Browsers always send a name.
         try:
             ipaddress.ip_address(name)
         except ValueError:
@@ -128,7 +128,7 @@ class Access:
         return True
 
     def _certified(self) -> frozenset[str]:
-        """Names that no other site can have: a browser has seen the certificate for them."""
+        """Return names that no other site can have: a browser has verified the certificate for them."""
         if self._tls is None:
             return frozenset()
         leaf = x509.load_pem_x509_certificate(self._tls.material.certificate)
@@ -138,16 +138,16 @@ class Access:
 def _bears(authorization: str, token: bytes) -> bool:
     if not authorization.lower().startswith(_SCHEME):
         return False
-    given = authorization[len(_SCHEME) :].strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(given, token)
+    presented = authorization[len(_SCHEME) :].strip().encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(presented, token)
 
 
 def _signature(path: Path) -> tuple[int, int] | None:
     try:
-        held = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return held.st_mtime_ns, held.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _token(path: Path) -> bytes:

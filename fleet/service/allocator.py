@@ -1,7 +1,7 @@
-"""glibc's allocator, told to give back what large messages and many connections took.
+"""Returning memory of large messages and many connections from glibc's allocator to the system.
 
-By itself each thread of gRPC gets a heap of its own, and each heap keeps what it needed at its fullest: what
-a thousand connections had stays as holes between what is in use, until whole pages of them are asked back.
+By default each thread of gRPC gets a heap of its own, and each heap keeps its largest size. The memory of a
+thousand connections stays as free pages between used ones until `malloc_trim` returns them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WORTH_BYTES: Final = 8 * 1024 * 1024
 def share_one_heap() -> None:
     """Let all threads of this process allocate from one heap, where the allocator is glibc's.
 
-    What one thread frees serves the next message, whichever thread takes it. Python's lock lets few of them
-    allocate at once anyway.
+    Memory that one thread frees then serves a message on any thread. Python's lock lets few of them allocate
+    at once anyway.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -34,10 +34,10 @@ def share_one_heap() -> None:
 
 
 async def give_back_at_rest() -> None:
-    """Give back the free pages in the heaps whenever a peak is over, until it is cancelled.
+    """Return the free pages of the heaps to the system after each peak, until cancelled.
 
-    It takes milliseconds, in which threads that allocate may have to wait: so it is done on a thread, at most
-    once in `_REST_SECONDS`, and only where there is something to win.
+    That takes milliseconds, in which threads that allocate may have to wait. So it happens on a thread, at
+    most once in `_REST_SECONDS`, and only for `WORTH_BYTES` or more.
     """
     library = ctypes.CDLL(None)
     trim, info = getattr(library, "malloc_trim", None), getattr(library, "mallinfo2", None)
@@ -55,14 +55,14 @@ async def give_back_at_rest() -> None:
 
 
 class FreeBytes:
-    """What is free in the heaps, and what of it may still be resident."""
+    """Free bytes in the heaps, and how many of them may still be resident."""
 
     def __init__(self, now: int) -> None:
-        """`now` is free, and none of it resident."""
+        """`now` bytes are free, and none of them resident."""
         self._least = now
 
     def is_worth(self, now: int) -> bool:
-        """Whether so much more has become free since that giving it back is worth it."""
+        """Whether enough has become free since then to return it."""
         self._least = min(self._least, now)
         return now > self._least + WORTH_BYTES
 

@@ -1,4 +1,4 @@
-"""Addresses to listen on: an address that cannot be bound names its setting, the cause and the next step."""
+"""Addresses to listen on. The error for an unusable one names its setting, the cause and the next step."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def why_not_bound(error: OSError) -> str:
 
 
 def prepare(field: str, address: str) -> None:
-    """Make the directory of a Unix socket, and see whether an address can be bound.
+    """Make the directory of a Unix socket, and check that an address can be bound.
 
-    gRPC tells no cause when it cannot, and it would take another process' Unix socket away, now by binding
-    and again at its own end.
+    gRPC reports no cause if it cannot. It would also remove another process' Unix socket when it binds, and
+    again when it ends.
 
     Raises:
-        SettingsError: it cannot be.
+        SettingsError: it cannot.
     """
     with _naming(field, address):
         if _is_unix(address):
@@ -60,19 +60,19 @@ def prepare(field: str, address: str) -> None:
 
 
 def check(field: str, address: str) -> None:
-    """See whether an address can be bound here, and change nothing.
+    """Check that an address can be bound here, without changing anything.
 
-    One that is taken passes: the service itself may run.
+    An address in use passes: the service itself may be running.
 
     Raises:
-        SettingsError: it cannot be.
+        SettingsError: it cannot.
     """
     with _naming(field, address), contextlib.suppress(_TakenError):
         _look(address)
 
 
 class _UnusableError(Exception):
-    """The text says why."""
+    """The text has the cause."""
 
 
 class _TakenError(_UnusableError):
@@ -81,7 +81,7 @@ class _TakenError(_UnusableError):
 
 @contextlib.contextmanager
 def _naming(field: str, address: str) -> Iterator[None]:
-    """Turn what makes an address unusable into an error that names its setting."""
+    """Turn the cause of an unusable address into an error that names its setting."""
     try:
         yield
     except _TakenError:
@@ -109,10 +109,10 @@ def _look(address: str) -> None:
 
 def _try_to_bind(host: str, port: int) -> None:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise _UnusableError(_NO_NAME) from error
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = addresses[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -123,7 +123,7 @@ def _try_to_bind(host: str, port: int) -> None:
 
 
 def _try_to_connect(path: Path) -> None:
-    """See whether a socket can be made, in directories that are there or can be made, and whether one is."""
+    """Check that a socket can be made, in directories that exist or can be made, and that none listens."""
     directory = path.parent
     there = next(parent for parent in path.parents if parent.exists())
     if not there.is_dir():
@@ -139,7 +139,7 @@ def _try_to_connect(path: Path) -> None:
         try:
             probe.connect(str(path))
         except BlockingIOError:
-            pass  # Somebody listens and is behind with accepting.
+            pass  # A process listens and is slow to accept.
         except PermissionError:
             raise _UnusableError("another user's socket is there (permission denied)") from None
         except (ConnectionRefusedError, FileNotFoundError):

@@ -1,7 +1,6 @@
-"""File descriptors: as many as the system allows, and a part of them for each server.
+"""File descriptors: as many as the system allows, and a share of them for each server.
 
-A server that took all of them would leave none to the others: a peer that opens connections to one and says
-nothing must not keep Envoys from the next.
+Without shares, a peer that opens many connections to one server would leave the other servers none.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 1_048_576
-"""Where the system knows no limit."""
+"""If the system has no limit."""
 _GRPC_CONNECTIONS: Final = 65_536
-"""Of one gRPC server: an idle one takes 14 KB."""
+"""Of one gRPC server; an idle connection takes 14 KB."""
 _HTTP_CONNECTIONS: Final = 256
-"""Of one HTTP server: far more than scrapers, health checks and people have."""
+"""Of one HTTP server: far more than scrapers, health checks and people need."""
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit to the hard one: many systems begin with 1,024."""
+    """Raise this process's soft limit to the hard one: many systems start with 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft == resource.RLIM_INFINITY or soft >= most:
@@ -33,12 +32,12 @@ def raise_limit() -> None:
 
 
 def grpc_connections() -> int:
-    """How many connections a gRPC server may have: a quarter, for there are up to three in a process."""
+    """Return the most connections of a gRPC server: a quarter, because a process has up to three servers."""
     return max(16, min(_GRPC_CONNECTIONS, _limit() // 4))
 
 
 def http_connections() -> int:
-    """How many connections an HTTP server may have."""
+    """Return the most connections of an HTTP server."""
     return max(8, min(_HTTP_CONNECTIONS, _limit() // 8))
 
 

@@ -1,4 +1,4 @@
-"""Directories for sockets and state, which this process can use whatever its umask is."""
+"""Directories for sockets and state, usable by this process under any umask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODE: Final = 0o750
 
 
 def make_directories(path: Path) -> None:
-    """Make a directory and those above it, as far as they are missing.
+    """Make a directory and its missing parents.
 
     Raises:
         OSError: one cannot be made.

@@ -1,8 +1,8 @@
-"""Lets a peer do what the names in its certificate allow, at the doors that ask for certificates.
+"""Authorisation of peers by the names in their certificates, at addresses that request certificates.
 
-New streams and requests go by the newest settings. Streams that last, those of discovery, of workers and of
-agents, end when changed settings no longer allow them; those of ext_proc last as long as one HTTP request,
-and none of these may fail because of us.
+New streams and requests follow the newest settings. Long-lived streams (discovery, workers, agents) end when
+changed settings no longer allow them. A stream of ext_proc lasts as long as one HTTP request, and no such
+request may fail because of us.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEALTH: Final = "grpc.health.v1.Health"
-"""Whoever may connect may ask for it: balancers do."""
+"""Open to every peer that may connect: load balancers use it."""
 CONNECTION_SECONDS: Final = 3600.0
-"""A connection whose client has shown a certificate is renewed after so long, give or take a tenth: the new
-handshake asks the authorities that are in force by then."""
+"""Age at which a connection with a client certificate is renewed, plus or minus a tenth. The new handshake
+uses the authorities in force by then."""
 LAST_SECONDS: Final = 10.0
-"""What streams that last have until they are cut, once their connection has been renewed."""
+"""Grace of long-lived streams once their connection is renewed."""
 _MOST_REMEMBERED: Final = 1024
-_MOST_TOLD: Final = 256
+_MOST_LOGGED: Final = 256
 _HANDLERS: Final = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
@@ -50,53 +50,53 @@ class Gate:
         self._roles = roles
         self._refused = refusals.labels(use)
         self._names: dict[bytes, PeerNames] = {}
-        self._told: set[tuple[PeerNames, str]] = set()
+        self._logged: set[tuple[PeerNames, str]] = set()
 
     def reconfigure(self, roles: RoleSettings | None) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         if roles != self._roles:
             self._roles = roles
-            self._told.clear()
+            self._logged.clear()
 
     def names(self, certificate: bytes) -> PeerNames:
-        """Return the names in a certificate of a peer, in PEM or DER; empty: it has shown none."""
-        known = self._names.get(certificate)
-        if known is None:
+        """Return the names in a peer's certificate, in PEM or DER; an empty certificate has none."""
+        names = self._names.get(certificate)
+        if names is None:
             if len(self._names) >= _MOST_REMEMBERED:
                 self._names.clear()
-            known = self._names[certificate] = _names(certificate)
-        return known
+            names = self._names[certificate] = _names(certificate)
+        return names
 
     def has(self, names: PeerNames, role: Role) -> bool:
         """Whether a peer has a role."""
         return has_role(names, (role,), self._roles)
 
     def refuses(
-        self, names: PeerNames, asked: str, allowed: tuple[Role, ...], address: str = ""
+        self, names: PeerNames, service: str, allowed: tuple[Role, ...], address: str = ""
     ) -> str | None:
-        """Say why a peer may not have what it asks for, count it and log it once a name; None: it may.
+        """Return why a peer may not use a service, count it and log it once for each name; None: it may.
 
-        `address` is where it asks from, for the log.
+        `address` is the peer's, for the log.
         """
         why = refusal(names, allowed, self._roles)
         if why is not None:
             self._refused.inc()
-            self._tell(names, asked, why, address)
+            self._log(names, service, why, address)
         return why
 
-    def _tell(self, names: PeerNames, asked: str, why: str, address: str) -> None:
-        key = names, asked
-        if key in self._told or len(self._told) >= _MOST_TOLD:
+    def _log(self, names: PeerNames, service: str, why: str, address: str) -> None:
+        key = names, service
+        if key in self._logged or len(self._logged) >= _MOST_LOGGED:
             return
-        self._told.add(key)
-        logger.warning("%s refuses %s, which asks for %s: %s", self._use, address or "a peer", asked, why)
-        if len(self._told) == _MOST_TOLD:
+        self._logged.add(key)
+        logger.warning("%s refuses %s, which asks for %s: %s", self._use, address or "a peer", service, why)
+        if len(self._logged) == _MOST_LOGGED:
             logger.warning("%s: refusals of other names are only counted from here on", self._use)
 
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    """A stream that lasts: who has it, what it is of, and the first role by which its peer may have it."""
+    """A long-lived stream: its peer, its service, and the first role that allows it."""
 
     names: PeerNames
     service: str
@@ -105,7 +105,7 @@ class _Passage:
 
 
 class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """A gate before all services of a gRPC server: what is not in `ROLES_OF_SERVICES` nobody may call."""
+    """A gate in front of a gRPC server. Services that are not in `ROLES_OF_SERVICES` may not be called."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         connection_seconds: float = CONNECTION_SECONDS,
         last_seconds: float = LAST_SECONDS,
     ) -> None:
-        """`lasting` streams have no end of their own; others carry one HTTP request each, and go on."""
+        """`lasting` streams have no end of their own; others carry one HTTP request each, and are not cut."""
         self._gate = gate
         self._lasting = lasting
         self._connection_seconds = connection_seconds
@@ -123,12 +123,12 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._guarded: dict[str, Any] = {}
         self._open: dict[asyncio.Task[Any], _Passage] = {}
         self._ended: dict[asyncio.Task[Any], str] = {}
-        """Streams that are being ended, and why."""
+        """Streams that are being ended, with the reason."""
 
     def reconfigure(self, roles: RoleSettings | None) -> None:
-        """Take over changed settings; streams that they no longer allow end, or allow by another role.
+        """Apply changed settings; streams end that these no longer allow, or allow by another role.
 
-        What a stream is given may go by its peer's role.
+        The content of a stream may depend on its peer's role.
         """
         self._gate.reconfigure(roles)
         for task, passage in tuple(self._open.items()):
@@ -145,9 +145,9 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     @property
     def options(self) -> Sequence[tuple[str, int]]:
-        """Options of the server that it stands before."""
+        """Options of the guarded server."""
         renewed = ("grpc.max_connection_age_ms", round(1000 * self._connection_seconds))
-        # Without the second, streams go on for as long as they last.
+        # Without the second, streams outlive the connection's renewal.
         cut = ("grpc.max_connection_age_grace_ms", round(1000 * self._last_seconds))
         return (renewed, cut) if self._lasting else (renewed,)
 
@@ -158,7 +158,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
-        """Put the check before the method that is called."""
+        """Check the peer before the called method."""
         handler = await continuation(handler_call_details)
         method: str = handler_call_details.method
         service = method.lstrip("/").partition("/")[0]

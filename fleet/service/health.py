@@ -1,4 +1,4 @@
-"""The gRPC health service, bounded: whoever may connect may ask it."""
+"""The gRPC health service, bounded: every peer that may connect may call it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MAX_NAME: Final = 256
 MAX_WATCHES: Final = 1024
-"""Streams that are told of changes, of one server; each takes some 25 KB."""
+"""`Watch` streams of one server; each takes some 25 KB."""
 
 
 class Health(HealthServicer):  # type: ignore[misc]
@@ -23,7 +23,7 @@ class Health(HealthServicer):  # type: ignore[misc]
         self._watches = 0
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802 - gRPC's name
-        """Tell a service's state now and whenever it changes."""
+        """Send a service's state now and whenever it changes."""
         if len(request.service) > MAX_NAME:
             why = f"a name of {len(request.service)} characters; allowed: {MAX_NAME}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)

@@ -1,6 +1,6 @@
-"""Whether the certificates and the token on this host do what the settings want of them.
+"""Check of the certificates and the token on this host against the settings.
 
-What cannot be read here is not judged: it is told where the files are put to use.
+Files that cannot be read here are skipped: the parts that use them report that.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 LEAST_TOKEN_CHARS: Final = 16
 _SERVICES: Final = ("xds", "ext_proc", "control", "admin")
 _DIALLED_BY: Final = (("xds", "envoy"), ("ext_proc", "envoy"), ("control", "workers"))
-"""Our services, and the section that says which name their clients ask for."""
+"""Our services, and the section with the name that their clients require."""
 _SIDES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
 _USAGES: Final = {"server": "serverAuth", "client": "clientAuth"}
 
 
 def host_findings(settings: Settings) -> tuple[Finding, ...]:
-    """Say what of this host's files cannot do its part, or does more than it should."""
+    """Return the files of this host that cannot serve their purpose, or allow more than they should."""
     return (
         *_usages(settings),
         *_server_names(settings),
@@ -44,7 +44,7 @@ def host_findings(settings: Settings) -> tuple[Finding, ...]:
 
 
 def _own(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Path, file and side of each certificate that this host shows, or that Envoys show for it."""
+    """Yield path, file and side of each certificate of this host, and of Envoys for it."""
     for service in _SERVICES:
         section = getattr(settings.tls, service)
         if section is not None:
@@ -71,7 +71,7 @@ def _usages(settings: Settings) -> Iterator[Finding]:
 
 
 def _server_names(settings: Settings) -> Iterator[Finding]:
-    """Names that clients of ours ask for and certificates of our services lack."""
+    """Yield names that our clients require and certificates of our services lack."""
     for service, client in _DIALLED_BY:
         section, peer = getattr(settings.tls, service), getattr(settings.tls, client)
         chain = () if section is None or peer is None else _chain(section.certificate_file)
@@ -87,7 +87,7 @@ def _server_names(settings: Settings) -> Iterator[Finding]:
 
 
 def _authorities(settings: Settings) -> Iterator[Finding]:
-    """Authorities of clients that have signed our own certificate too."""
+    """Yield authorities of clients that have signed our own certificate too."""
     for service, authority in asking_services(settings).items():
         if _signed(_chain(getattr(settings.tls, service).certificate_file), _chain(authority)):
             field = f"tls.{service}.client_ca_file"
@@ -99,7 +99,7 @@ def _authorities(settings: Settings) -> Iterator[Finding]:
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:
-    """What keeps workers apart from `control.address`."""
+    """Yield what keeps workers from `control.address`."""
     peer, control = settings.tls.workers, settings.tls.control
     if peer is None or control is None:
         return
@@ -122,7 +122,7 @@ def _workers(settings: Settings) -> Iterator[Finding]:
 
 
 def _envoys(settings: Settings) -> Iterator[Finding]:
-    """Only told: these are paths on Envoys' hosts, and another file may have the path here."""
+    """Never grave: the paths are on Envoys' hosts, and may be other files here."""
     peer, xds = settings.tls.envoy, settings.tls.xds
     if peer is None or xds is None:
         return
@@ -147,7 +147,7 @@ def _without_role(
 
 
 def _fetching(settings: Settings) -> Iterator[Finding]:
-    """Certificates of others than Envoys that the settings take for an Envoy's."""
+    """Yield certificates of other peers than Envoys to which the settings give the role of Envoys."""
     if not keys_by_certificate(settings) or settings.tls.roles is None:
         return
     authorities = _chain(asking_services(settings)["xds"])
@@ -191,18 +191,18 @@ def _usable(leaf: x509.Certificate, side: str) -> bool:
         usages = set(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except (x509.ExtensionNotFound, ValueError):
         return True
-    wanted: set[ObjectIdentifier] = {_SIDES[side], ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
-    return not usages.isdisjoint(wanted)
+    accepted: set[ObjectIdentifier] = {_SIDES[side], ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+    return not usages.isdisjoint(accepted)
 
 
-def _carries(names: PeerNames, asked: str) -> bool:
-    asked = asked.lower()
-    wide = f"*.{asked.partition('.')[2]}"
-    return any(name.lower() in (asked, wide) for name in names.dns)
+def _carries(names: PeerNames, server_name: str) -> bool:
+    exact = server_name.lower()
+    wide = f"*.{exact.partition('.')[2]}"
+    return any(name.lower() in (exact, wide) for name in names.dns)
 
 
 def _signed(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
-    """Whether one of the authorities has signed a certificate of the chain, or is one of it."""
+    """Whether one of the authorities has signed a certificate of the chain, or is in the chain."""
     return any(entry == authority or _by(entry, authority) for entry in chain for authority in authorities)
 
 

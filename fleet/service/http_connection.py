@@ -1,7 +1,7 @@
-"""A connection to an HTTP server of ours: one request at a time reaches aiohttp, and heads have a limit.
+"""A connection of an HTTP server: one request at a time reaches aiohttp, and heads have a limit.
 
-aiohttp limits each field of a head, so that a head may be many times as long as one, and begins with the next
-head while a request is in work. So what comes is cut here at the ends of heads and bodies.
+aiohttp limits each field of a head but not the head, and parses the next head while a request is handled. So
+the incoming bytes are split here at the ends of heads and bodies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Of a request's line and headers together; those of scrapers and browsers stay below half of it."""
+"""Of a request's line and headers together; scrapers and browsers send less than half of it."""
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _NEWLINES: Final = b"\r\n"
 _WHY: Final = b"the request's line and headers have more than %d bytes\n" % MAX_HEAD_BYTES
@@ -32,10 +32,10 @@ class Door(Protocol):
     """The server that a connection belongs to."""
 
     def opened(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
-        """Take note that a connection can be read."""
+        """Called once a connection can be read."""
 
     def forget(self, connection: Connection) -> None:
-        """Take note that a connection has ended."""
+        """Called once a connection has ended."""
 
 
 class _Stage(Enum):
@@ -43,14 +43,14 @@ class _Stage(Enum):
 
     HEAD = auto()
     HANDLED = auto()
-    """Not for aiohttp yet: a request without a body, or one whose handling has not begun, is in work."""
+    """Kept from aiohttp: a request is handled that has no body, or whose handling has not begun."""
     BODY = auto()
     ENDING = auto()
-    """Nothing that is read: the connection closes."""
+    """Ignored: the connection closes."""
 
 
 class Connection(asyncio.Protocol):
-    """From its being accepted to its end, in front of aiohttp's own protocol."""
+    """An accepted connection, in front of aiohttp's own protocol."""
 
     def __init__(self, door: Door, sock: socket.socket, inner: web.RequestHandler) -> None:
         self._door = door
@@ -61,13 +61,13 @@ class Connection(asyncio.Protocol):
         self._stage = _Stage.HEAD
         self._head_bytes = 0
         self._tail = b""
-        """The last bytes of a head so far: its end may come in two pieces."""
+        """The last bytes of an incomplete head: its end may arrive in two pieces."""
         self._body_left = 0
         self._rest = b""
-        """What came behind a head, until its handling begins or is over; nothing is read meanwhile."""
+        """Bytes after a head, until its handling begins or ends; reading is paused meanwhile."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102 - asyncio's
-        # By what it does: uvloop's transports are none of asyncio's classes.
+        # A cast, because uvloop's transports are not of asyncio's classes.
         self.transport = cast("asyncio.Transport", transport)
         self._door.opened(self, transport)
         self._inner.connection_made(transport)
@@ -95,13 +95,13 @@ class Connection(asyncio.Protocol):
         self._inner.resume_writing()
 
     def begin(self, body_bytes: int) -> None:
-        """Let a request that is handled now have its body, of so many bytes."""
+        """Pass on the body of the request that is handled now, of `body_bytes`."""
         if self._stage is _Stage.HANDLED and body_bytes:
             self._stage, self._body_left = _Stage.BODY, body_bytes
             self._go_on(self._read_body)
 
     def over(self) -> None:
-        """Go on to the next request after one that has been handled; there is none after one with a body."""
+        """Go on to the next request after a handled one; after one with a body, the connection ends."""
         if self._stage is _Stage.BODY:
             self._stage = _Stage.ENDING
         elif self._stage is _Stage.HANDLED:
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._go_on(self._read_head)
 
     def end(self) -> None:
-        """Close it at once, whatever is in it."""
+        """Close it immediately."""
         if self.transport is not None:
             self.transport.abort()
         elif self.opening is not None:
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
 
     def _read_head(self, data: bytes) -> None:
         if not self._head_bytes:
-            # Parsers pass over empty lines before a request.
+            # Parsers skip empty lines before a request.
             data = data.lstrip(_NEWLINES)
         piece = data[: MAX_HEAD_BYTES - self._head_bytes]
         searched = self._tail + piece
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _go_on(self, read: Callable[[bytes], None]) -> None:
-        """Read what has been kept, and more."""
+        """Read the kept bytes, and resume reading."""
         kept, self._rest = self._rest, b""
         if kept and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()

@@ -1,8 +1,8 @@
 """An HTTP server whose connections are bounded in number and in time.
 
-Whoever opens connections and says nothing, or half of a request, takes descriptors and memory before any
-token is asked for. So a connection without a request in work has a time for its next one, and over the most
-connections the one that has waited longest makes room for the newcomer.
+A peer that opens connections and sends nothing, or half of a request, takes descriptors and memory before any
+token is checked. So an idle connection has a time limit for its next request, and at the most connections, a
+new one replaces the one that has been idle longest.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEAD_SECONDS: Final = 10.0
-"""From a connection's beginning to the end of its first request's head, the TLS handshake included."""
+"""From the start of a connection to the end of its first request's head, TLS handshake included."""
 IDLE_SECONDS: Final = 75.0
-"""From a request's handling to the end of the next one's head: longer than scrapers pause."""
+"""From the end of a request to the end of the next head: longer than scrapers pause."""
 REQUEST_SECONDS: Final = 30.0
 """For handling a request, its body included."""
 _SHUTDOWN_SECONDS: Final = 1.0
 _BACKLOG_CONNECTIONS: Final = 1024
 _MOST_HEADERS: Final = 48
 _MOST_PAUSE_SECONDS: Final = 0.02
-"""Between two requests, after one that took long."""
+"""Between two requests, after a slow one."""
 _MALFORMED_LOG_SECONDS: Final = 60.0
 """Between two lines about malformed requests."""
 _SHOWN_CHARS: Final = 200
 _AGAIN_SECONDS: Final = 0.1
-"""After a connection that could not be accepted."""
+"""Pause after a connection could not be accepted."""
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
-    """aiohttp's log of one server: peers' malformed requests make one line a minute, and no tracebacks."""
+    """aiohttp's log of one server: malformed requests make one line a minute, and no tracebacks."""
 
     def __init__(self, address: str) -> None:
         super().__init__(logger)
@@ -62,7 +62,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         self._quiet_until = float("-inf")
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        """Log a fault of ours; count what is a peer's."""
+        """Log a fault of ours with its traceback; count a peer's."""
         if not isinstance(exc_info, HttpProcessingError):
             super().exception(msg, *args, exc_info=exc_info, **more)
             return
@@ -83,7 +83,7 @@ async def body_of(request: web.Request) -> bytes:
     """Return a request's whole body.
 
     Raises:
-        web.HTTPException: the peer has left, or sent what is no body: that is no fault of ours.
+        web.HTTPException: the peer has left or has sent a malformed body, which is no fault of ours.
     """
     try:
         return await request.read()
@@ -114,14 +114,14 @@ class HttpServer:
             access_log=None,
             handle_signals=False,
             shutdown_timeout=_SHUTDOWN_SECONDS,
-            # The time of a connection is measured here.
+            # This class enforces the time limits of connections.
             keepalive_timeout=2 * IDLE_SECONDS,
             max_headers=_MOST_HEADERS,
             logger=_RequestLog(address),
         )
         self._most = 0
         self._waiting: dict[Connection, asyncio.TimerHandle] = {}
-        """Connections without a request in work, and what ends them; who waits longest stands first."""
+        """Idle connections and the timers that end them; the first has been idle longest."""
         self._working: set[Connection] = set()
         self._turns = asyncio.Lock()
         self._pause_seconds = 0.0
@@ -171,7 +171,7 @@ class HttpServer:
             self.forget(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Take note that a connection has ended."""
+        """Remove a connection that has ended."""
         self._working.discard(connection)
         if (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
@@ -179,7 +179,7 @@ class HttpServer:
             self._by_transport.pop(connection.transport, None)
 
     def opened(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
-        """Take note that a connection can be read."""
+        """Register a connection that can be read."""
         self._by_transport[transport] = connection
 
     async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -188,7 +188,7 @@ class HttpServer:
             try:
                 sock, _ = await loop.sock_accept(listening)
             except OSError as error:
-                # The peer has left again, or there are no descriptors.
+                # The peer has already left, or no descriptors are free.
                 if not in_trouble:
                     logger.error("connections to %s cannot be accepted: %s", self._address, error)
                 in_trouble = True
@@ -196,7 +196,7 @@ class HttpServer:
                 continue
             in_trouble = False
             self._welcome(sock, context)
-            # Whoever made room is closed in the loop's next pass: accepting must not run ahead of it.
+            # A replaced connection closes in the loop's next pass: accepting must not run ahead of that.
             await asyncio.sleep(0)
 
     def _welcome(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -216,7 +216,7 @@ class HttpServer:
     async def _open(
         self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
-        """Shake hands, where there is TLS."""
+        """Make the TLS handshake, if there is one."""
         patience = None if context is None else HEAD_SECONDS
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -228,7 +228,7 @@ class HttpServer:
             sock.close()
 
     def _wait(self, connection: Connection, seconds: float) -> None:
-        """Give a connection so long for its next request's head."""
+        """Limit the time until the next request's head."""
         self._working.discard(connection)
         loop = asyncio.get_running_loop()
         self._waiting[connection] = loop.call_later(seconds, self._over, connection)
@@ -239,9 +239,10 @@ class HttpServer:
 
     @web.middleware
     async def _timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Keep the connection from being ended for its silence while a request is handled.
+        """Suspend the connection's idle limit while a request is handled.
 
-        It ends after a request with a body: what follows would be read as a head before the answer is out.
+        The connection ends after a request with a body: otherwise the next bytes would be parsed as a head
+        before the response is sent.
         """
         connection = None if request.transport is None else self._by_transport.get(request.transport)
         if connection is not None and (timer := self._waiting.pop(connection, None)) is not None:
@@ -273,9 +274,9 @@ class HttpServer:
         return response
 
     async def _in_turn(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Begin one request in a pass of the loop, and after one that took long leave the loop to others.
+        """Start one request in a pass of the loop, and pause after a slow one.
 
-        Pages take milliseconds to make: all connections' at once would keep the loop from picks.
+        A page takes milliseconds: those of all connections at once would delay picks.
         """
         async with self._turns:
             pause, self._pause_seconds = self._pause_seconds, 0.0

@@ -1,4 +1,4 @@
-"""The log: one line a record, whatever peers have made of its words."""
+"""The log: one line for each record, whatever text peers have sent."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CHARS: Final = 16_384
-"""Of a record, and of each line before it is escaped: node ids and other people's error texts may be as long
-as a message, and have as many lines."""
+"""Of a record, and of each line before it is escaped: node ids and peers' error texts may be as long as a
+message."""
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _INDENT: Final = "    "
 
 
 class OneLine(logging.Formatter):
-    """Escapes what is not printable, so that no text from outside makes a line, or steers a terminal.
+    """Escapes unprintable characters, so that no text of a peer starts a line or controls a terminal.
 
     A traceback keeps its lines, each indented: no record begins like that.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record's text; of a long one without its middle: tracebacks end with what was raised."""
+        """Return a record's text, without the middle of a long one: tracebacks end with the exception."""
         text = super().format(record)
         if len(text) <= MAX_CHARS:
             return text
@@ -42,7 +42,7 @@ class OneLine(logging.Formatter):
         return escaped(super().formatMessage(record))
 
     def formatException(self, exc_info: _ExcInfo) -> str:  # noqa: N802 - logging's name
-        """Return a traceback's lines; what was raised may have an engine's words."""
+        """Return a traceback's lines; the exception may contain an engine's text."""
         return _indented(super().formatException(exc_info))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
@@ -68,7 +68,7 @@ def _indented(text: str) -> str:
 
 
 def configure_logging() -> None:
-    """One line a record on standard error, of libraries too; WARMROUTE_LOG_LEVEL sets the level."""
+    """Log a line for each record on standard error, libraries included, at WARMROUTE_LOG_LEVEL."""
     native_log.capture()
     level = os.environ.get("WARMROUTE_LOG_LEVEL", "INFO").upper()
     handler = logging.StreamHandler(sys.stderr)
@@ -78,5 +78,5 @@ def configure_logging() -> None:
     )
     if level not in logging.getLevelNamesMapping():
         logger.warning("WARMROUTE_LOG_LEVEL is %r, which is no level: INFO is used", level[:20])
-    # It tells of every change in the directory, and the log may lie there.
+    # It logs every change in the directory, and the log file may be there.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)

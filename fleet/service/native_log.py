@@ -1,8 +1,8 @@
-"""What libraries write to standard error past the log, as gRPC's core does, with words that peers have sent.
+"""Output of libraries to standard error past the log, as gRPC's core writes it, with text of peers.
 
-Descriptor 2 becomes a pipe. A thread reads it, and each line becomes a record of the log: escaped, under a
-name that tells where it comes from, and only so many a minute. The log itself, Python's tracebacks and its
-report of a crash have the descriptor from before.
+Descriptor 2 becomes a pipe. A thread reads it, and each line becomes a record of this module's logger,
+escaped and limited in number. The log itself, Python's tracebacks and its crash reports use the original
+descriptor.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 LINES: Final = 20
 SECONDS: Final = 60.0
-"""So many lines are logged in so long, whatever peers make a library write."""
+"""At most `LINES` are logged in `SECONDS`."""
 _READ_BYTES: Final = 65_536
 _MAX_LINE_BYTES: Final = 8192
 _ERROR: Final = 2
 
 
 class Ration:
-    """Which lines are logged; the others are counted. Pure."""
+    """Chooses the lines to log and counts the others. Pure."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class Ration:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        """Take bytes as they come, and yield what to log."""
+        """Take bytes as they arrive, and yield the lines to log."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > _MAX_LINE_BYTES:
             lines.append(self._rest)
@@ -62,18 +62,18 @@ class Ration:
 
 
 def capture() -> None:
-    """Take over descriptor 2, before the log is configured.
+    """Redirect descriptor 2, before the log is configured.
 
-    A child process gets `sys.stderr` as its standard error: what it inherits otherwise is the pipe.
+    A child process must get `sys.stderr` as its standard error: otherwise it inherits the pipe.
     """
     try:
         if sys.stderr.fileno() != _ERROR:
-            return  # Somebody reads it in another way, as we do after the first time.
+            return  # It is redirected already, by us or by others.
         before = os.dup(_ERROR)
     except OSError:
-        return  # It is no file, or closed: nobody reads what is written there.
+        return  # It is no file, or closed: nothing reads the output.
     reading, writing = os.pipe()
-    # A library that writes never waits, not for the terminal either; what finds no room is lost.
+    # A library never waits for the pipe; output beyond its capacity is lost.
     os.set_blocking(writing, False)
     own = os.fdopen(before, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     sys.stderr = own

@@ -1,8 +1,8 @@
-"""The first message of a call: each method of a gRPC server begins with it, or ends.
+"""The first message of a call: each method of a gRPC server begins with it, or the call ends.
 
-gRPC puts a message together before any of it is read, and a call of which nothing or half a message has come
-is kept for as long as its peer likes. So a call has a time for its first message, less of it while many wait,
-and of very many the oldest ends. A peer that means to say something has said it long before.
+gRPC assembles a whole message before it can be read, and keeps a call without one for as long as its peer
+likes. So a call has a time limit for its first message, a shorter one while many calls wait, and above
+`MOST_SILENT` the oldest ends. A working peer sends its first message long before.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 FIRST_MESSAGE_SECONDS: Final = 10.0
-"""A peer opens a call to say something: one that is silent only takes a place."""
+"""Time limit of a call's first message."""
 CROWDED: Final = 64
 """With more silent calls than this, each has `CROWDED_SECONDS`."""
 CROWDED_SECONDS: Final = 2.0
 MOST_SILENT: Final = 1024
-"""Silent calls of one server; of more the oldest ends."""
+"""Silent calls of one server; above that the oldest ends."""
 
 
 class Openings(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Stands before all methods of one server, and calls each with its first message at hand."""
+    """Wraps all methods of one server, and calls each once its first message has arrived."""
 
     def __init__(self, apart: Collection[str] = ()) -> None:
-        """Services that are `apart` see to their first messages themselves."""
+        """Services in `apart` limit their first messages themselves."""
         self._apart = apart
         self._silent: deque[tuple[asyncio.Future[None], float]] = deque()
-        """The oldest first; what has ended stays until it is the oldest."""
+        """The oldest first; ended calls stay until they are the oldest."""
         self.waiting = 0
-        """Calls whose first message has not come."""
+        """Calls without a first message."""
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
-        """Put the wait before the method that is called."""
+        """Wait for the first message before the called method."""
         handler = await continuation(handler_call_details)
         service = handler_call_details.method.lstrip("/").partition("/")[0]
         return handler if handler is None or service in self._apart else self._opened(handler)
 
     async def first(self, context: Any) -> asyncio.Future[Any] | None:
-        """Return a call's first read once it is done, whatever it has come to; None: it is not done in time.
+        """Return a call's first read once it is done, with or without a message; None: the time is over.
 
-        Then the call's status says so, and the call has to end.
+        In that case the call's status is set, and the call has to end.
         """
         reading: asyncio.Future[Any] = asyncio.ensure_future(context.read())
         reading.add_done_callback(_look)
@@ -65,7 +65,7 @@ class Openings(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             ended.cancel()
         if reading.done():
             return reading
-        # No `abort`: its exception leaves circles of objects, of which very many at once hold the loop.
+        # No `abort`: its exception leaves reference cycles, and very many at once block the loop.
         context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED)
         within = (
             f"within {FIRST_MESSAGE_SECONDS:g} s" if not early else "yet, and too many calls wait for theirs"
@@ -85,12 +85,12 @@ class Openings(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._silent.popleft()
             if not oldest.done():
                 oldest.set_result(None)
-                break  # It leaves with its next turn; one goes for each that comes.
+                break  # It leaves in the next pass; each new call ends one.
 
     def _opened(self, handler: Any) -> Any:
         if handler.request_streaming:
             return self._of_many(handler, "stream_stream" if handler.response_streaming else "stream_unary")
-        # As streams, whose first message is ours to read.
+        # As a stream method, whose first message this class reads.
         method = self._of_one(handler.unary_stream or handler.unary_unary)
         return handler._replace(
             request_streaming=True,
@@ -139,7 +139,7 @@ class Openings(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 class _Opened:
-    """The messages of a call from the first one on, and its context for everything beside."""
+    """The messages of a call from the first one on, and its context for all other attributes."""
 
     __slots__ = ("_context", "_first")
 
@@ -170,6 +170,6 @@ class _Opened:
 
 
 def _look(reading: asyncio.Future[Any]) -> None:
-    """Take note of how a read ended that nobody waits for any more."""
+    """Retrieve the exception of a read that nothing awaits any more."""
     if not reading.cancelled():
         reading.exception()

@@ -1,7 +1,7 @@
 """Metrics by OTLP: the same registry as /metrics, converted family by family, pushed once an interval.
 
-The registry is read on the event loop, as for /metrics, because its gauges look at what the loop owns; the
-export blocks a thread of its own. While an export is under way, later ones are left out and counted.
+The registry is read on the event loop, as for /metrics, because its gauges read the loop's objects; the
+export blocks a thread of its own. While an export is in progress, later ones are skipped and counted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 SCOPE: Final = "warmroute"
 MESSAGE_POINTS: Final = 4000
-"""Collectors refuse messages above 4 MiB, and a large fleet has a point an endpoint and signal."""
+"""Collectors refuse messages above 4 MiB, and a large fleet has a point for each endpoint and signal."""
 _UNITS: Final = {
     "_seconds": "s",
     "_bytes": "By",
@@ -59,32 +59,32 @@ _UNITS: Final = {
     "_hertz": "Hz",
     "_volts": "V",
 }
-"""Prometheus has the unit at the name's end, OTLP in UCUM's words beside it."""
+"""Prometheus has the unit at the end of the name, OTLP has a UCUM code next to it."""
 
 
 class MetricExporter(Protocol):
-    """What takes a conversion to a collector; blocks."""
+    """Sends metrics to a collector; blocks."""
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000) -> MetricExportResult:
         """Export it."""
         ...
 
     def shutdown(self, timeout_millis: float = 30_000) -> None:
-        """Give up what is under way."""
+        """Abandon the export in progress."""
         ...
 
 
 def metrics_data(
     registry: CollectorRegistry, resource: Resource, started_ns: int, now_ns: int
 ) -> MetricsData:
-    """Convert all that a registry holds. Names, descriptions and labels stay as they are on /metrics."""
+    """Convert a registry. Names, descriptions and labels are those of /metrics."""
     made = [metric for family in registry.collect() for metric in _metrics(family, started_ns, now_ns)]
     scope = ScopeMetrics(InstrumentationScope(SCOPE), made, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
 def unit_of(name: str) -> str:
-    """The unit of a metric by its name, in UCUM's words; empty for a plain number."""
+    """Return the UCUM code of a metric's unit by its name; empty for a plain number."""
     name = name.removesuffix("_total")
     return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "")
 
@@ -98,7 +98,7 @@ def _metrics(family: Family, started_ns: int, now_ns: int) -> Iterable[Metric]:
         return
     by_name: dict[str, list[NumberDataPoint]] = {}
     for sample in family.samples:
-        # Creation times stand at the points themselves.
+        # The points themselves have creation times.
         if not sample.name.endswith("_created"):
             point = NumberDataPoint(dict(sample.labels), started_ns, now_ns, sample.value)
             by_name.setdefault(sample.name, []).append(point)
@@ -144,7 +144,7 @@ def _histogram_points(family: Family, started_ns: int, now_ns: int) -> list[Hist
                 sum=total,
                 bucket_counts=counts if len(counts) > len(bounds) else [*counts, 0],
                 explicit_bounds=bounds,
-                min=None,  # type: ignore[arg-type] # Neither is known of buckets.
+                min=None,  # type: ignore[arg-type] # Buckets have neither.
                 max=None,  # type: ignore[arg-type]
             )
         )
@@ -152,7 +152,7 @@ def _histogram_points(family: Family, started_ns: int, now_ns: int) -> list[Hist
 
 
 class MetricPush:
-    """Pushes a registry's metrics once an interval, if the settings ask for it."""
+    """Pushes a registry's metrics once an interval, if the settings enable it."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class MetricPush:
         exporter: Callable[[], MetricExporter] | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`exporter` makes what exports; by default OTLP over gRPC, to where the environment says."""
+        """`exporter` makes the exporter; by default OTLP over gRPC, to the endpoint of the environment."""
         self._on = settings.metrics == "otlp"
         self._interval_seconds = settings.metrics_interval_seconds
         self._resource = resource_of(settings, role)
@@ -185,7 +185,7 @@ class MetricPush:
         self._failed = lost.labels("export_failed")
 
     def start(self) -> None:
-        """Begin, on the running loop; does nothing where the settings do not ask for it."""
+        """Start on the running loop, if the settings enable it."""
         if not self._on:
             return
         exporter = self._make_exporter()
@@ -194,7 +194,7 @@ class MetricPush:
         self._task = asyncio.create_task(self._push_for_ever(), name="metrics by OTLP")
 
     def push(self) -> bool:
-        """Hand the metrics of now to the exporter; False when it still has the last ones."""
+        """Pass the current metrics to the exporter; False while it is still exporting."""
         if not self._idle.is_set():
             self._skipped.inc()
             return False
@@ -204,7 +204,7 @@ class MetricPush:
         return True
 
     async def close(self, timeout_seconds: float = 1.5) -> None:
-        """Push once more and end, within a bound."""
+        """Push once more and stop, within a time limit."""
         if self._task is None:
             return
         self._task.cancel()
@@ -222,12 +222,12 @@ class MetricPush:
             self.push()
 
     def _export(self, exporter: MetricExporter) -> None:
-        """Run on the exporting thread until told to end."""
+        """Run on the exporting thread until a None."""
         while (data := self._pending.get()) is not None:
             try:
                 if exporter.export(data) is not MetricExportResult.SUCCESS:
                     self._failed.inc()
-            except Exception:  # the edge of the thread: whatever an exporter raises costs this push alone
+            except Exception:  # the edge of the thread: any exception costs this push only
                 self._failed.inc()
                 logger.exception("metrics cannot be exported")
             finally:

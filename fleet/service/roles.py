@@ -1,8 +1,8 @@
-"""Who a peer is, by the names in its certificate: pure, the same for gRPC and for admin.
+"""Roles of a peer by the names in its certificate: pure, the same for gRPC and for admin.
 
-Only DNS names and URIs (SPIFFE ids) of the subject's alternative names count, each as what it is: a DNS name
-that looks like a URI is none. They are read from the certificate itself, because gRPC cuts names at a zero
-byte and would show `envoy` where the authority has signed another name.
+Only the DNS names and URIs (SPIFFE ids) of the subject's alternative names count. A DNS name that looks like
+a URI is no URI. The names are read from the certificate itself: gRPC cuts a name at a zero byte, and
+would report `envoy` for a longer name that the authority has signed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROLES_OF_SERVICES: Final[Mapping[str, tuple[Role, ...]]] = {
     "warmroute.v1.FleetControl": ("workers",),
     "warmroute.v1.GpuReports": ("agents",),
 }
-"""gRPC service to who may call it; a service that is not here is nobody's."""
+"""gRPC service to the roles that may call it; any other service may not be called."""
 
 _PATH: Final = re.compile(r"[A-Za-z0-9._/~!$&'()*+,;=:@-]*")
 """A path's characters (RFC 3986, section 3.3), none of them by its number."""
@@ -41,21 +41,21 @@ _SHOWN_CHARS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class PeerNames:
-    """The alternative names of a certificate that count."""
+    """The names of a certificate by which roles are given."""
 
     dns: tuple[str, ...] = ()
     uris: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, certificate: x509.Certificate) -> PeerNames:
-        """Read them; a certificate whose names cannot be read has none."""
+        """Read the names of a certificate; one whose names cannot be read has none."""
         try:
-            held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             return cls(
-                tuple(held.get_values_for_type(x509.DNSName)),
-                tuple(held.get_values_for_type(x509.UniformResourceIdentifier)),
+                tuple(names.get_values_for_type(x509.DNSName)),
+                tuple(names.get_values_for_type(x509.UniformResourceIdentifier)),
             )
-        # Of these two the first is for names that are written down twice, the second for kinds nobody knows.
+        # The first is for a duplicate extension, the second for unsupported kinds of names.
         except (
             x509.DuplicateExtension,
             x509.UnsupportedGeneralNameType,
@@ -65,7 +65,7 @@ class PeerNames:
             return cls()
 
     def __str__(self) -> str:
-        """In ASCII without control characters, and bounded: it goes to logs and to the peer."""
+        """In ASCII without control characters, and bounded: for logs and for the peer."""
         names = (*self.dns, *self.uris)
         if not names:
             return "no DNS name or URI"
@@ -74,14 +74,14 @@ class PeerNames:
 
 
 def has_role(names: PeerNames, allowed: tuple[Role, ...], roles: RoleSettings | None) -> bool:
-    """Whether the settings give any of the allowed roles to one of the names; without roles all have all."""
+    """Whether one of the names has one of the allowed roles. Without roles, every peer has all."""
     if roles is None:
         return True
     return any(_matches(pattern, names) for role in allowed for pattern in getattr(roles, role))
 
 
 def refusal(names: PeerNames, allowed: tuple[Role, ...], roles: RoleSettings | None) -> str | None:
-    """Say why a peer is refused; None: it is not."""
+    """Return why a peer is refused; None: it is not."""
     if has_role(names, allowed, roles):
         return None
     if not allowed:
@@ -110,8 +110,8 @@ def _matches_uri(pattern: str, uri: str) -> bool:
         return uri == pattern
     below = pattern[:-1]
     rest = uri[len(below) :]
-    # Without steps that lead elsewhere, or anything that may stand for them or end the path: what reads the
-    # URI as a path must come to the same.
+    # No dot segments, no encoded characters, no query or fragment: a parser of the path must reach the same
+    # result.
     return (
         uri.startswith(below)
         and _PATH.fullmatch(rest) is not None

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""gRPC's own default of 4 MiB would refuse bodies that other people's Envoys buffer whole."""
+"""gRPC's default of 4 MiB would refuse bodies that other Envoys buffer whole."""
 _COLLECT_AFTER: Final = (2000, 10, 20)
-"""New objects before the youngest are looked at, and how often before the older ones are. Higher numbers keep
-large messages longer that hang on a cycle; Python's own look at everything several times a second in a flood
-of small messages."""
+"""Thresholds of Python's garbage collector. Higher ones keep large messages in reference cycles longer; with
+Python's defaults, a flood of small messages causes several full collections a second."""
 SOCKET_MODE: Final = 0o660
-"""Of a Unix socket, whatever the umask and the directory: owner and group may connect, which is writing."""
+"""Of a Unix socket, under any umask and in any directory: owner and group may connect."""
 _UNREAD_BYTES: Final = 65_536
-"""Of a call, beside the message that is read: gRPC's own 4 MiB would be filled by whoever is not read."""
+"""Of a call, in addition to the message that is read. A peer that is not read could fill gRPC's default of
+4 MiB."""
 _IDLE_SECONDS: Final = 300.0
-"""A connection without a call ends after so long. Peers open another one when they have something to say."""
+"""A connection without a call ends after this time. Peers open another one when they need it."""
 HANDSHAKE_SECONDS: Final = 5.0
 """For TLS and the first HTTP/2 frames of a connection to a gRPC server; gRPC's own default is two minutes."""
 
@@ -47,28 +47,28 @@ HANDSHAKE_SECONDS: Final = 5.0
 def server_options(
     connections: ConnectionSettings | None = None, receive_bytes: int = MAX_MESSAGE_BYTES
 ) -> Sequence[tuple[str, int]]:
-    """Options of our gRPC servers; no message of more than `receive_bytes` is taken.
+    """Return the options of our gRPC servers, which refuse messages of more than `receive_bytes`.
 
-    How many streams a connection carries is for clients to say: Envoy opens another one for more, but other
-    proxies would let requests wait.
+    Clients limit the streams of a connection: Envoy opens another connection for more, but other proxies
+    would let requests wait.
     """
-    held = connections or ConnectionSettings()
+    connections = connections or ConnectionSettings()
     return (
         ("grpc.max_receive_message_length", receive_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
         ("grpc.max_connection_idle_ms", round(1000 * _IDLE_SECONDS)),
         ("grpc.so_reuseport", 0),
-        # It lets peers send megabytes of the next message before the last one is dealt with.
+        # It lets peers send megabytes of the next message before the last one is handled.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
         # A half-dead peer is noticed within these two times.
-        ("grpc.keepalive_time_ms", round(1000 * held.ping_seconds)),
-        ("grpc.keepalive_timeout_ms", round(1000 * held.ping_timeout_seconds)),
-        # Without it a minute passes all the same: gRPC waits for the longer of the two.
-        ("grpc.http2.ping_timeout_ms", round(1000 * held.ping_timeout_seconds)),
+        ("grpc.keepalive_time_ms", round(1000 * connections.ping_seconds)),
+        ("grpc.keepalive_timeout_ms", round(1000 * connections.ping_timeout_seconds)),
+        # Without it gRPC waits a minute: the longer of the two.
+        ("grpc.http2.ping_timeout_ms", round(1000 * connections.ping_timeout_seconds)),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Envoys ping quiet streams every few seconds; by default that ends in "too many pings".
+        # Envoys ping quiet streams every few seconds; gRPC's default answers "too many pings".
         ("grpc.http2.min_recv_ping_interval_without_data_ms", round(1000 * PERMITTED_PING_SECONDS)),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.http2.max_pings_without_data", 0),
@@ -81,17 +81,17 @@ PING_SECONDS: Final = 10.0
 """Between the pings of our gRPC clients, unless the server permits only fewer."""
 _PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
 PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
-"""Initial metadata by which our servers tell clients of ours the shortest pause between pings."""
+"""Initial metadata of our servers: the shortest pause between pings, for our clients."""
 
 
 def permitted_ping_seconds(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
-    """Read it; None where the server does not tell, or tells no number."""
-    told = next((value for key, value in metadata if key == _PERMITTED_PING_KEY), "")
-    return int(told) / 1000 if isinstance(told, str) and told.isascii() and told.isdigit() else None
+    """Read `PERMITTED_PING`; None if the server does not send it, or sends no number."""
+    text = next((value for key, value in metadata if key == _PERMITTED_PING_KEY), "")
+    return int(text) / 1000 if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 
 def channel_options(ping_seconds: float = PING_SECONDS) -> Sequence[tuple[str, int]]:
-    """Options of our gRPC clients."""
+    """Return the options of our gRPC clients."""
     return (
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),
@@ -120,13 +120,14 @@ class GrpcServer:
         gate: GrpcGate | None = None,
         apart: Collection[str] = (),
     ) -> None:
-        """`name` is the section of the settings whose `address` it is.
+        """`name` is the section of the settings that has the `address`.
 
-        Of all methods the first message is bounded in time, but of services that are `apart`.
+        The first message of each call has a time limit, except in the services of `apart`.
 
-        `services` are names that are as ready as the server (named ""); `alive` serves from the start.
+        The health service reports `services` as ready as the server (named ""), and `alive` as serving from
+        the start.
 
-        Without `credentials` it speaks plaintext. `gate` checks the names in clients' certificates.
+        Without `credentials` the server speaks plaintext. `gate` checks the names in clients' certificates.
         """
         self.name = name
         self.address = address
@@ -159,7 +160,7 @@ class GrpcServer:
                 else:
                     self.server.add_secure_port(self.address, self._credentials)
         except RuntimeError as error:
-            # Only a started server can be stopped, and one that is not leaves a task behind.
+            # Only a started server can be stopped, and one that is not stopped leaves a task behind.
             await self.server.start()
             await self.server.stop(None)
             raise cannot_listen(field, self.address, str(error)) from error
@@ -167,7 +168,7 @@ class GrpcServer:
         logger.info("%s listens on %s%s", self.name, self.address, " with TLS" if self._credentials else "")
 
     async def set_ready(self, *, ready: bool) -> None:
-        """Tell health checkers whether to send new work here."""
+        """Set what health checks report."""
         kinds = health_pb2.HealthCheckResponse
         for service in self._services:
             await self._health.set(service, kinds.SERVING if ready else kinds.NOT_SERVING)
@@ -181,7 +182,7 @@ class GrpcServer:
 
 @contextlib.contextmanager
 def _sockets_for_the_group() -> Iterator[None]:
-    """Give Unix sockets that are bound meanwhile `SOCKET_MODE`, from their first moment."""
+    """Set the umask so that Unix sockets are created with `SOCKET_MODE`."""
     before = os.umask(0o777 & ~SOCKET_MODE)
     try:
         yield
@@ -190,7 +191,7 @@ def _sockets_for_the_group() -> Iterator[None]:
 
 
 class StopSignals:
-    """SIGTERM and SIGINT ask for a drain, once; a second one ends the process at once."""
+    """SIGTERM and SIGINT request a drain; a second one ends the process immediately."""
 
     def __init__(self) -> None:
         self._requested = asyncio.Event()
@@ -208,18 +209,18 @@ class StopSignals:
 
     @property
     def requested(self) -> bool:
-        """Whether a drain has been asked for."""
+        """Whether a drain has been requested."""
         return self._requested.is_set()
 
     async def wait(self) -> None:
-        """Return when a drain is asked for."""
+        """Return once a drain is requested."""
         await self._requested.wait()
 
 
 def rest_collector() -> None:
-    """Spare the garbage collector what a service holds once it has started.
+    """Exempt the objects of a started service from garbage collection.
 
-    A full collection of all that stops the loop for a tenth of a second, and a peer that sends many small
+    A full collection of them stops the loop for a tenth of a second, and a peer that sends many small
     messages could cause one after the other.
     """
     gc.freeze()

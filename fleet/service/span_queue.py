@@ -1,4 +1,4 @@
-"""Spans on their way to a collector: a bounded queue, a thread that exports, and a count of what is lost."""
+"""Export of spans to a collector: a bounded queue, an exporting thread, and a count of lost spans."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 MAX_QUEUED_SPANS: Final = 2048
 BATCH_SPANS: Final = 512
 EXPORT_DELAY_SECONDS: Final = 1.0
-"""A span waits at most this long for others to share its message."""
+"""The longest wait of a span for others in its message."""
 LOG_INTERVAL_SECONDS: Final = 60.0
 
 
 class SpanLosses:
-    """Counts spans that no collector got, by why: the queue was full, or the export failed."""
+    """Counts spans that no collector got, by reason: the queue was full, or the export failed."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         lost = Counter(
@@ -54,18 +54,18 @@ class CountingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Give up what is under way."""
+        """Abandon the export in progress."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Do as the exporter does."""
+        """Flush the exporter."""
         return self._exporter.force_flush(timeout_millis)
 
 
 class SpanQueue(BatchSpanProcessor):
-    """The SDK's batch processor with limits of its own: over the queue's limit a new span is only counted.
+    """The SDK's batch processor with our limits: beyond the queue's limit, a new span is only counted.
 
-    `on_end` only appends to a deque, so a dead collector costs those who end spans nothing.
+    `on_end` only appends to a deque, so a dead collector does not delay requests.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SpanQueue(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span that has ended, or drop it."""
-        # The SDK would drop an older one and log it each time. It has no other way to ask.
+        # The SDK would drop an older span and log each time. It has no public access to the queue's length.
         if len(self._batch_processor._queue) >= self._max_spans:
             self._losses.queue_full.inc()
             return
@@ -95,7 +95,7 @@ class SpanQueue(BatchSpanProcessor):
 
 
 class Seldom(logging.Filter):
-    """Lets one record a text pass in a while: an exporter without its collector repeats itself for ever."""
+    """Passes one record of each text in an interval: an exporter without its collector repeats itself."""
 
     def __init__(
         self, interval_seconds: float = LOG_INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic
@@ -106,7 +106,7 @@ class Seldom(logging.Filter):
         self._passed: dict[tuple[int, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it passes."""
+        """Whether the record passes."""
         key, now = (record.levelno, str(record.msg)), self._clock()
         if now - self._passed.get(key, float("-inf")) < self._interval_seconds:
             return False
@@ -115,8 +115,8 @@ class Seldom(logging.Filter):
 
 
 def quieten() -> None:
-    """Have the exporters tell of a dead collector once a minute, not once a batch."""
+    """Have the exporters log a dead collector once a minute, not once a batch."""
     for name in ("opentelemetry.exporter.otlp.proto.grpc.exporter", "opentelemetry.sdk._shared_internal"):
-        held = logging.getLogger(name)
-        if not any(isinstance(entry, Seldom) for entry in held.filters):
-            held.addFilter(Seldom())
+        exporter_logger = logging.getLogger(name)
+        if not any(isinstance(entry, Seldom) for entry in exporter_logger.filters):
+            exporter_logger.addFilter(Seldom())

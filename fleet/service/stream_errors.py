@@ -1,4 +1,4 @@
-"""Why an xds_server does not take a stream of ours, and what to do: pure."""
+"""Messages about streams to xds_server that fail, with the next step: pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import grpc
 
 
 def describe(error: BaseException) -> str:
-    """Return the end of a stream in a few words."""
+    """Return the error that ended a stream, in short."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return type(error).__name__
 
 
 def explain(error: BaseException, at: str, *, tls: bool, options: str, authority: str, name: str) -> str:
-    """Return what the end of a stream says that never told anything.
+    """Return why a stream ended before its first message, and the next step.
 
-    `at` is the setting or option with the address; `tls` whether the stream is by TLS. `options`, `authority`
-    and `name` are what an operator sets for TLS, for whom to trust, and for the name in the certificate.
+    `at` is the setting or option with the address; `tls` is whether the stream uses TLS. `options`,
+    `authority` and `name` are the settings or options for TLS, for the authority, and for the name in the
+    server's certificate.
     """
     cause = describe(error)
     details = str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else ""

@@ -1,7 +1,7 @@
 """OpenTelemetry traces: off, to the console, or by OTLP. A dead collector costs spans, never requests.
 
-Where OTLP goes, with which headers, certificates and compression, is said by OpenTelemetry's own environment
-variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS`, `..._TIMEOUT`, ...).
+OpenTelemetry's own environment variables set OTLP's endpoint, headers, certificates and compression
+(`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS`, `..._TIMEOUT`, ...).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXPORT_TIMEOUT_SECONDS: Final = 1.0
-"""Of one export, where OTEL_EXPORTER_OTLP_TIMEOUT does not say otherwise."""
+"""Of one export, unless OTEL_EXPORTER_OTLP_TIMEOUT is set."""
 
 
 def tracer_provider(
     settings: TelemetrySettings, role: str, registry: CollectorRegistry | None = None
 ) -> TracerProvider:
-    """Make the provider that a service's composition root hands to its parts.
+    """Make the tracer provider of a service.
 
-    With traces off no span records anything. `registry` takes the count of spans that were lost.
+    With traces off no span records anything. `registry` gets the count of lost spans.
     """
     losses = SpanLosses(registry or CollectorRegistry())
     resource = resource_of(settings, role)
@@ -56,26 +56,26 @@ def tracer_provider(
 
 
 def resource_of(settings: TelemetrySettings, role: str) -> Resource:
-    """Who tells: OTEL_RESOURCE_ATTRIBUTES adds to it."""
+    """Return the service's resource; OTEL_RESOURCE_ATTRIBUTES adds to it."""
     return Resource.create({"service.name": settings.service_name, "service.namespace": role})
 
 
 def export_timeout(signal: str) -> float | None:
-    """Seconds for one export; None when the environment says, which the exporter then reads itself."""
+    """Return the seconds for one export; None: the exporter reads them from the environment."""
     names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
     return None if any(name in os.environ for name in names) else EXPORT_TIMEOUT_SECONDS
 
 
 async def shut_down(provider: TracerProvider, timeout_seconds: float = 1.5) -> bool:
-    """Export what is queued, within a bound, off the event loop; returns whether all of it was tried."""
+    """Export the queue off the event loop, within a time limit; return whether all of it was tried."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def export() -> None:
         provider.shutdown()
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
             loop.call_soon_threadsafe(done.set)
 
-    # A daemon, because the exit waits for every other thread, and one batch after the other may time out.
+    # A daemon, because the exit waits for all other threads, and each batch may time out.
     threading.Thread(target=export, name="last spans", daemon=True).start()
     try:
         async with asyncio.timeout(timeout_seconds):

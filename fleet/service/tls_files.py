@@ -24,7 +24,7 @@ _KEY: Final = (
 
 
 class TlsError(WarmrouteError):
-    """Files cannot be used: the settings that name them, and why. No text holds anything of their content."""
+    """Unusable files: the settings that name them, and why. No text contains any of their content."""
 
     def __init__(self, *problems: tuple[str, str]) -> None:
         super().__init__("; ".join(f"{field}: {text}" for field, text in problems))
@@ -33,7 +33,7 @@ class TlsError(WarmrouteError):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What belongs together; None: there is none. `ca_field` is what the settings call the authorities."""
+    """The files of one certificate; None: no such file. `ca_field` is the setting of the authorities."""
 
     certificate_file: str | None = None
     key_file: str | None = None
@@ -41,39 +41,39 @@ class Files:
     ocsp_file: str | None = None
     ca_field: str = "ca_file"
     for_envoy: bool = False
-    """Whether it is Envoy that has the key: it takes fewer kinds than others do."""
+    """Whether Envoy uses the key: Envoy accepts fewer kinds than others."""
     flags: str = ""
-    """What the options that name them begin with, as `--control`; empty: settings name them."""
+    """Prefix of the options that name the files, such as `--control`; empty: settings name them."""
 
     def named(self, path: str, field: str) -> str:
-        """Return what names a file: an option, or a field of the section at `path`."""
+        """Return the name of a file's option, or of its field in the section at `path`."""
         if self.flags:
             return f"{self.flags}-{field.removesuffix('_file')}"
         return f"{path}.{field}" if path else field
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Those that there are."""
+        """The paths of all files."""
         named = (self.certificate_file, self.key_file, self.ca_file, self.ocsp_file)
         return tuple(Path(path) for path in named if path is not None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Material:
-    """A good set: PEM, and DER for the OCSP response; empty: there is none."""
+    """The content of a valid set: PEM, and DER for the OCSP response; empty: no such file."""
 
     certificate: bytes = b""
     key: bytes = b""
     ca: bytes = b""
     ocsp: bytes = b""
     expires_at: float | None = None
-    """Unix time at which the first certificate of the chain ends to be valid; None without a certificate."""
+    """Unix time at which the first certificate of the chain expires; None without a certificate."""
     valid_from: float | None = None
     valid_until: float | None = None
-    """Unix times between which the first certificate holds."""
+    """Unix times between which the leaf is valid."""
 
     def refusal(self, now: float) -> str | None:
-        """Why the first certificate does not hold at this Unix time; None: it does, or there is none."""
+        """Return why the leaf is not valid at this Unix time; None: it is, or there is none."""
         return time_refusal(self.valid_from, self.valid_until, now)
 
 
@@ -81,7 +81,7 @@ def load(files: Files) -> Material:
     """Read and check a set of files.
 
     Raises:
-        TlsError: some of them are missing, broken, or do not belong to the others; all that are.
+        TlsError: for all files that are missing, broken, or do not belong to the others.
     """
     problems: list[tuple[str, str]] = []
 
@@ -124,8 +124,8 @@ def check(path: str, files: Files) -> Material:
     try:
         return load(files)
     except TlsError as error:
-        told = [f"{files.named(path, field)}: {text}" for field, text in error.problems]
-        raise SettingsError(told) from error
+        problems = [f"{files.named(path, field)}: {text}" for field, text in error.problems]
+        raise SettingsError(problems) from error
 
 
 def _read(field: str, path: str) -> bytes:
@@ -156,24 +156,24 @@ def _check_key(files: Files, content: bytes, leaf: x509.Certificate | None) -> N
     try:
         key = serialization.load_pem_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # Without its cause: that may tell of the content.
-        told = f"{files.key_file!r} holds no private key in PEM without a password; allowed: {_KEY}"
-        raise TlsError(("key_file", told)) from None
+        # Without its cause, which may contain a part of the content.
+        problem = f"{files.key_file!r} holds no private key in PEM without a password; allowed: {_KEY}"
+        raise TlsError(("key_file", problem)) from None
     if leaf is None:
         return
     kind, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     if key.public_key().public_bytes(kind, form) != leaf.public_key().public_bytes(kind, form):
-        told = f"{files.key_file!r} is not the key of the first certificate in {files.certificate_file!r}"
+        problem = f"{files.key_file!r} is not the key of the first certificate in {files.certificate_file!r}"
         raise TlsError(
-            ("key_file", f"{told}; allowed: the two that were issued together, with that one first")
+            ("key_file", f"{problem}; allowed: the two that were issued together, with that one first")
         )
 
 
 def _check_staple(path: str, content: bytes, leaf: x509.Certificate | None) -> None:
     try:
-        told = ocsp.load_der_ocsp_response(content)
-        good = told.response_status is ocsp.OCSPResponseStatus.SUCCESSFUL
-        fits = good and (leaf is None or told.serial_number == leaf.serial_number)
+        response = ocsp.load_der_ocsp_response(content)
+        good = response.response_status is ocsp.OCSPResponseStatus.SUCCESSFUL
+        fits = good and (leaf is None or response.serial_number == leaf.serial_number)
     except ValueError as error:
         text = f"{path!r} holds no OCSP response in DER; allowed: what `openssl ocsp -respout FILE` writes"
         raise TlsError(("ocsp_file", text)) from error

@@ -15,18 +15,18 @@ CURVES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521
 
 
 def key_refusal(certificate: x509.Certificate) -> str | None:
-    """Why Envoy refuses a certificate with this key; None: it takes it.
+    """Return why Envoy refuses a certificate with this key; None: it accepts it.
 
     Measured at Envoy 1.40 with static listeners: RSA below 2,048 bits, other curves than these, Ed448 and DSA
-    are refused when the certificate is loaded; Ed25519 is taken.
+    are refused when the certificate is loaded; Ed25519 is accepted.
     """
     key = certificate.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         small = key.key_size < LEAST_RSA_BITS
         return f"Envoy takes RSA keys from {LEAST_RSA_BITS:,} bits, not {key.key_size:,}" if small else None
     if isinstance(key, ec.EllipticCurvePublicKey):
-        known = key.curve.name in CURVES
-        return None if known else f"Envoy takes {', '.join(CURVES.values())}, not {key.curve.name}"
+        accepted = key.curve.name in CURVES
+        return None if accepted else f"Envoy takes {', '.join(CURVES.values())}, not {key.curve.name}"
     if isinstance(key, ed25519.Ed25519PublicKey):
         return None
     kind = type(key).__name__.lstrip("_").removesuffix("PublicKey")
@@ -34,13 +34,13 @@ def key_refusal(certificate: x509.Certificate) -> str | None:
 
 
 def time_refusal(valid_from: float | None, valid_until: float | None, now: float) -> str | None:
-    """Why a certificate with these bounds (Unix time, None: no certificate) does not hold now."""
+    """Return why a certificate with these bounds (Unix time; None: no certificate) is not valid at `now`."""
     if valid_until is not None and now > valid_until:
-        return f"it ended at {_told(valid_until)}"
+        return f"it ended at {_date(valid_until)}"
     if valid_from is not None and now < valid_from:
-        return f"it holds only from {_told(valid_from)}"
+        return f"it holds only from {_date(valid_from)}"
     return None
 
 
-def _told(at: float) -> str:
+def _date(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

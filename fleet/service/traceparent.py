@@ -13,13 +13,13 @@ _MAX_CHARS: Final = 512
 
 
 def parse(text: str) -> SpanContext | None:
-    """Read a traceparent; None for what is none. Of later versions the parts of version 00 count."""
+    """Read a traceparent; None if it is invalid. Of later versions, the fields of version 00 are read."""
     if not text or len(text) > _MAX_CHARS:
         return None
-    found = _TRACEPARENT.fullmatch(text)
-    if found is None:
+    match = _TRACEPARENT.fullmatch(text)
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
+    version, trace_id, span_id, flags, more = match.groups()
     if version == _INVALID_VERSION or (version == "00" and more is not None):
         return None
     context = SpanContext(
@@ -29,5 +29,5 @@ def parse(text: str) -> SpanContext | None:
 
 
 def text_of(context: SpanContext) -> str:
-    """Spell a span context."""
+    """Write a traceparent."""
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags) & 1:02x}"

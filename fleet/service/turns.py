@@ -1,4 +1,4 @@
-"""Work in slices: what peers of one kind cause together gets a part of each pass of the loop, and no more."""
+"""Work in slices: the work of all peers of one kind gets a bounded part of each pass of the loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SLICE_SECONDS: Final = 0.002
 
 
 class Turns:
-    """One peer works at a time, in the order in which they ask; all for a slice in a pass of the loop.
+    """A lock in the order of arrival; its holders together get one slice in a pass of the loop.
 
-    A piece of work runs to its end: the loop waits for a slice and the longest piece.
+    A piece of work runs to its end, so the loop waits for at most a slice plus the longest piece.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""Taking over changed settings without a restart: file watch and SIGHUP; a broken file changes nothing."""
+"""Reload of changed settings without a restart: file watch and SIGHUP; a broken file changes nothing."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ RESTART_ONLY = (
     ("telemetry", "metrics_interval_seconds"),
     ("telemetry", "service_name"),
 )
-"""Settings that are bound at start-up; a change is noted and waits for the next start. Until then the old
-values are in force everywhere: Envoys must not be sent to an address where nobody listens yet."""
+"""Settings that are bound at start-up; a change is logged and waits for the next start. Until then the old
+values are in force everywhere: Envoys must not be sent to an address where nothing listens yet."""
 
 _LOOK_SECONDS: Final = 2.0
-"""The file is looked at this often whatever the kernel tells: it tells nothing of files on a network, of
-one in another directory that a link leads to, or where its watches are used up."""
+"""Interval of polling the file, in addition to notifications of the kernel, which has none for files on a
+network, for targets of links in other directories, and beyond its limit of watches."""
 
 
 class SettingsWatch:
@@ -66,13 +66,13 @@ class SettingsWatch:
         registry: CollectorRegistry,
         place: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> None:
-        """`place` makes of a file's settings those of this process."""
+        """`place` turns the file's settings into those of this process."""
         self._path = path
         self._place = place
         self._settings = settings
         self._apply = apply
         self._refused = False
-        """Whether the file as it was read last is not in force."""
+        """Whether the file was refused when it was read last."""
         self._wake = asyncio.Event()
         self._signature = _signature(path)
         self._reloads = Counter(
@@ -93,12 +93,12 @@ class SettingsWatch:
 
     async def _watch_file(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._be_told())
+            tasks.create_task(self._notified())
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
                 await self._look()
 
-    async def _be_told(self) -> None:
+    async def _notified(self) -> None:
         # The directory, not the file: editors and Kubernetes replace the file or a link to it.
         directory = self._path.absolute().parent
         try:
@@ -113,8 +113,8 @@ class SettingsWatch:
             )
 
     async def _look(self) -> None:
-        # Other files change in the directory too, our own log perhaps among them. On a thread, because a
-        # file system on a network may let one wait.
+        # Other files change in the directory too, perhaps our own log. On a thread, because a file system on
+        # a network may block.
         signature = await asyncio.to_thread(_signature, self._path)
         if signature != self._signature:
             self._signature = signature
@@ -127,7 +127,7 @@ class SettingsWatch:
             await self.reload()
 
     async def reload(self) -> None:
-        """Read the file once and take it over if it is valid and differs."""
+        """Read the file once, and apply it if it is valid and differs."""
         try:
             settings = await asyncio.to_thread(load_settings, self._path)
         except SettingsError as error:
@@ -164,11 +164,11 @@ class SettingsWatch:
         self._refused = True
         self._reloads.labels("refused").inc()
         # In one line: YAML's errors have several.
-        told = "; ".join(" ".join(problem.split()) for problem in error.problems)
-        logger.error("%s is refused, the settings in force are kept: %s", self._path, told)
+        problems = "; ".join(" ".join(problem.split()) for problem in error.problems)
+        logger.error("%s is refused, the settings in force are kept: %s", self._path, problems)
 
     def _as_bound(self, settings: Settings) -> Settings:
-        """Return the settings with what waits for the next start as it is now."""
+        """Return the settings with the values now in force of those that wait for the next start."""
         waiting: dict[str, dict[str, Any]] = {}
         for section, field in RESTART_ONLY:
             bound = getattr(getattr(self._settings, section), field)
@@ -182,9 +182,9 @@ class SettingsWatch:
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
-    """What differs when a file, or the link that leads to it, is another one; None without a file."""
+    """Return a value that differs once the file, or a link's target, is another one; None without a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

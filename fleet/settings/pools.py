@@ -178,7 +178,7 @@ class PoolSettings(Strict):
     @model_validator(mode="after")
     def _template_needs_tokenizer(self) -> Self:
         if self.chat_template is not None and self.tokenizer is None:
-            raise ValueError("allowed: chat_template only beside a tokenizer")
+            raise ValueError("allowed: chat_template only with a tokenizer")
         return self
 
     @model_validator(mode="after")

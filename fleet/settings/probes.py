@@ -1,12 +1,12 @@
-"""From what engines were measured to take to Envoy's active health checks. Pure.
+"""From measured times of engines to Envoy's active health checks. Pure.
 
 What Envoy 1.40 does with them (tests/envoy/test_sla_probes.py shows it on the binary):
 
-- without `retriable_statuses` a single answer other than 200 takes an engine out, whatever
-  `unhealthy_threshold` says;
+- without `retriable_statuses`, a single answer other than 200 makes an engine unhealthy, whatever
+  `unhealthy_threshold` is;
 - a host that leaves EDS stays while its probes succeed, unless `ignore_health_on_host_removal`;
 - a good probe ends an ejection early, unless `successful_active_health_check_uneject_host` is false;
-- a pick (override_host) does not look at any of it: health checks decide about what goes by weights.
+- a pick (override_host) ignores health checks: they affect only requests that go by weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INTERVAL_SHARE: Final = 0.5
 
 
 class ImpossibleError(ValueError):
-    """Something promised that no numbers can keep. `field` is what to change first."""
+    """An SLA or health check that no numbers can meet. `field` is the first field to change."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
@@ -39,63 +39,63 @@ class Probe:
     path: str
     timeout_seconds: float
     interval_seconds: float
-    """From one probe's end to the next one's begin."""
+    """From the end of one probe to the start of the next."""
     failures: int
     successes: int
     panic_percent: float
-    """Below this percentage of healthy engines Envoy uses everybody."""
+    """Below this percentage of healthy engines, Envoy uses all of them."""
 
     @property
     def silence_seconds(self) -> float:
-        """An engine that accepts and does not answer is out after this, and no sooner."""
+        """Time after which an engine that accepts and does not answer is unhealthy."""
         return self.failures * self.timeout_seconds + (self.failures - 1) * self.interval_seconds
 
     @property
     def refusal_seconds(self) -> float:
-        """One that refuses connections is out this long after the first probe that it refuses."""
+        """Time from the first refused probe until an engine that refuses connections is unhealthy."""
         return (self.failures - 1) * self.interval_seconds
 
 
 def probe(pool: PoolSettings) -> Probe | None:
     """Derive a pool's active health check; None without one.
 
-    Time limit. An engine that computes answers its probes late: its web server shares a process, often a
-    thread, with tokenisation and scheduling. A limit of a second takes engines out exactly when they are
-    full, their load falls on the next ones, and those follow. So: three times what was measured under load;
-    without a measurement ten first tokens of the SLA; never below 5 s.
+    Time limit. A busy engine answers its probes late: its web server shares a process, often a thread, with
+    tokenisation and scheduling. A limit of a second removes engines exactly when they are full; their load
+    moves to the next ones, and those fail too. The limit is three times the time measured under load. Without
+    a measurement it is ten first tokens of the SLA. It is never below 5 s.
 
-    Interval. Half the limit after each probe's end: an engine that refuses connections is out after
+    Interval. Half the limit after each probe's end: an engine that refuses connections is unhealthy after
     (failures - 1) intervals, one that hangs only after `failures` whole limits.
 
     Raises:
-        ImpossibleError: the limit is not longer than what a working engine takes.
+        ImpossibleError: the limit is not above the usual time of a working engine.
     """
-    held = pool.health_check
-    if held is None:
+    check = pool.health_check
+    if check is None:
         return None
-    usual, name = usual_seconds(pool, held)
-    timeout = held.timeout_seconds
+    usual, name = usual_seconds(pool, check)
+    timeout = check.timeout_seconds
     if timeout is None:
-        timeout = max(LEAST_SECONDS, usual * (FIRST_TOKENS if held.measured_p99_seconds is None else P99S))
+        timeout = max(LEAST_SECONDS, usual * (FIRST_TOKENS if check.measured_p99_seconds is None else P99S))
     elif timeout <= usual:
         raise ImpossibleError(
             "timeout_seconds",
             f"{timeout:g}; allowed: more than the {usual:g} s of {name}, or engines that work are taken out",
         )
     return Probe(
-        held.path,
+        check.path,
         timeout,
-        held.interval_seconds or timeout * _INTERVAL_SHARE,
-        held.failures,
-        held.successes,
-        round(100 * (1 - held.most_out_ratio), 3),
+        check.interval_seconds or timeout * _INTERVAL_SHARE,
+        check.failures,
+        check.successes,
+        round(100 * (1 - check.most_out_ratio), 3),
     )
 
 
-def usual_seconds(pool: PoolSettings, held: HealthCheckSettings) -> tuple[float, str]:
-    """Return what a working engine takes, and the setting that says so; 0 and nothing where none does."""
-    if held.measured_p99_seconds is not None:
-        return held.measured_p99_seconds, "measured_p99_seconds"
+def usual_seconds(pool: PoolSettings, check: HealthCheckSettings) -> tuple[float, str]:
+    """Return the usual time of a working engine and its setting; 0 and empty if no setting has it."""
+    if check.measured_p99_seconds is not None:
+        return check.measured_p99_seconds, "measured_p99_seconds"
     if pool.sla is not None:
         return pool.sla.first_token_p95_seconds, "sla.first_token_p95_seconds"
     return 0.0, ""

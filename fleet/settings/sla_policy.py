@@ -1,13 +1,13 @@
-"""From an SLA to Envoy's numbers, each with its reason. Pure: the settings say all that is needed.
+"""From an SLA to Envoy's numbers, each with its reason. Pure: the settings are the only input.
 
-What Envoy 1.40 really bounds, which decides what is derived (tests/envoy/test_sla.py shows each):
+The limits of Envoy 1.40 decide what is derived (tests/envoy/test_sla.py shows each):
 
 - `per_try_timeout` runs until the *response headers*. It never cuts a token stream, however long, and it
-  does not see the silence between headers and the first token. An answer that is not streamed has its headers
+  does not cover the time between headers and the first token. A response that is not streamed has its headers
   at its end, so the limit would cut it: only requests for streams can have one.
-- When it runs out and nothing may be repeated, the client gets a 504 that Envoy without it would not have
-  sent. With `hedge_on_per_try_timeout` the slow attempt goes on beside the next one, and the first good
-  answer wins: the limit fails nobody.
+- When it expires and the request may not be repeated, the client gets a 504 that Envoy without the limit
+  would not have sent. With `hedge_on_per_try_timeout` the slow attempt goes on in parallel with the next one,
+  and the first good response wins: the limit fails no request.
 - The time to connect, TLS handshake included, is the same for all attempts: a short one fails requests where
   all engines are late. So it is Envoy's own 5 s unless the operator sets it.
 - The back-off before retry k is drawn from [0, min(base * 2^(k-1), most)).
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from fleet.settings.strict import FieldPath
 
 UNSENT: Final = "connect-failure,refused-stream,reset-before-request"
-"""What no engine has begun: repeating it is always safe."""
+"""Requests that no engine has begun: repeating them is always safe."""
 KEYED: Final = "reset,retriable-status-codes"
-"""What Envoy is told beside `UNSENT`, request by request, of those with a key."""
+"""Added to `UNSENT` for each request with a key."""
 KEYED_STATUS_CODES: Final = (503,)
-"""An engine's own word that it takes no work now."""
+"""The status by which an engine refuses work for now."""
 HEDGED_STATUS_CODES: Final = (409, 429, 500, 502, 503, 504)
-"""Answers of a second engine that must not win over a first one that still works: 409 is said by those that
-know the key of the first attempt."""
+"""Responses of a second engine that must not win over a first one that still works. 409 comes from an engine
+that knows the key of the first attempt."""
 
 _MISSED_SHARE: Final = 0.05
-"""P95: so many requests may miss the limit."""
+"""The share of requests that may miss a P95."""
 _LEAST_CONNECT_MS: Final = 50
 _CONNECT_ROUND_TRIPS: Final = 4
 _LEAST_RETRY_PERCENT: Final = 20
@@ -63,28 +63,29 @@ class Derived:
     connect_ms: int
     """For connecting, in each attempt."""
     connect_bounded: bool
-    """Whether Envoy is told `connect_ms`, because the operator set it; else it is what is planned."""
+    """Whether `connect_ms` is Envoy's limit, because the operator set it. Otherwise it is only planned."""
     answer_ms: int
-    """What is left of each attempt for the engine to begin its answer."""
+    """The rest of each attempt, for the engine to begin its response."""
     hedged: bool
-    """Whether Envoy is told `answer_ms`, for requests for streams that have a key."""
+    """Whether `answer_ms` is Envoy's limit, for requests for streams that have a key."""
     repeats_keyed: bool
     back_off_ms: int
     most_back_off_ms: int
     within_ms: int
     """The SLA without the base round trip."""
     retry_percent: int
-    """Of the requests in flight, so many may be in a retry."""
+    """The percentage of requests in flight that may be retries."""
     retry_concurrency: int
-    """So many may always."""
+    """The number of retries that is always allowed."""
     most_requests: int
-    """In flight, waiting for a connection, and connections; above it Envoy answers 503."""
+    """Limit of requests in flight, of requests that wait for a connection, and of connections; above it:
+    503."""
     consecutive_errors: int
-    """So many 5xx answers in a row eject an engine."""
+    """The run of 5xx responses that ejects an engine."""
     error_percent: int
-    """A larger percentage of 5xx answers within a window ejects it too."""
+    """A larger percentage of 5xx responses within a window ejects it too, ..."""
     error_requests: int
-    """In windows of so many requests to it, at least."""
+    """... if it had at least this many requests in the window."""
     error_window_seconds: float
 
     @property
@@ -94,13 +95,13 @@ class Derived:
 
     @property
     def worst_ms(self) -> int:
-        """All attempts and pauses, at their limits or as planned: to the last attempt's end."""
+        """The longest time to the end of the last attempt: all attempts and pauses, limited or planned."""
         answers = self.attempts if self.hedged else 1
         return self.attempts * self.connect_ms + answers * self.answer_ms + sum(self.back_offs_ms)
 
     @property
     def retriable_status_codes(self) -> tuple[int, ...]:
-        """What `KEYED` means by its codes."""
+        """The codes of `retriable-status-codes` in `KEYED`."""
         if not self.repeats_keyed:
             return ()
         return HEDGED_STATUS_CODES if self.hedged else KEYED_STATUS_CODES
@@ -116,11 +117,11 @@ def back_offs(attempts: int, base_ms: int, most_ms: int) -> tuple[int, ...]:
 
 
 def attempts_for(error_ratio: float) -> int:
-    """Return the fewest attempts, at least two, of which all fail in at most 5 % of the requests.
+    """Return the fewest attempts, at least two, that all fail in at most 5 % of the requests.
 
     Attempts go to different engines and are taken to fail independently: e^n <= 1 - 0.95, because a request
-    whose every attempt fails has no first token within any limit. Two also where nothing is tolerated: an
-    engine that is restarted refuses connections, and that needs one retry.
+    whose attempts all fail has no first token within any limit. Two even without tolerated errors: an engine
+    that restarts refuses connections, which needs one retry.
     """
     attempts = 2
     while error_ratio**attempts > _MISSED_SHARE:
@@ -131,10 +132,10 @@ def attempts_for(error_ratio: float) -> int:
 def derive(pool: PoolSettings, *, streaming_keys: bool = False) -> Derived | None:
     """Derive a pool's numbers; None without an SLA.
 
-    Time. Whatever happens, attempts and pauses fit into the SLA without the base round trip:
+    Time. Attempts and pauses always fit into the SLA without the base round trip:
     n * connect + pauses + (n or 1) * answer <= first_token_p95 - base_round_trip. n times `answer` where
-    Envoy is told to ask the next engine when one is late (`hedged`); once where it is not: then only
-    connecting is tried again, and `answer` is what is left for the engine that accepts.
+    Envoy tries the next engine when one is late (`hedged`). Otherwise once: only connecting is retried, and
+    `answer` is the rest for the engine that accepts.
 
     `streaming_keys` is whether requests for streams get idempotency keys.
 
@@ -177,9 +178,9 @@ def derive(pool: PoolSettings, *, streaming_keys: bool = False) -> Derived | Non
 def retry_percent(error_ratio: float, endpoints: int | None) -> int:
     """Return the percentage of requests in flight that may be in a retry.
 
-    Enough for what is tolerated to go on (e + e^2 + ... = e / (1 - e) retries a request), and for one engine
-    that is gone: it had 1/k of the requests, half of them where k is two or not known. At least 20, Envoy's
-    own default; beyond that retries would only add to an overload.
+    Enough for the tolerated errors (e + e^2 + ... = e / (1 - e) retries a request), and for the loss of one
+    engine: it had 1/k of the requests, half of them where k is two or unknown (None). At least 20, Envoy's
+    own default; more retries would only add to an overload.
     """
     lost = 0.5 if endpoints is None else 1 / max(2, endpoints)
     return min(100, max(_LEAST_RETRY_PERCENT, _percent(error_ratio / (1 - error_ratio)), _percent(lost)))
@@ -188,8 +189,8 @@ def retry_percent(error_ratio: float, endpoints: int | None) -> int:
 def most_requests(requests_per_endpoint: int | None, endpoints: int) -> int:
     """Return how many requests a pool may have in flight before Envoy answers 503 by itself.
 
-    What the engines take within the SLA, and half as many again, because an engine's own queue is better than
-    a refusal; never less than Envoy's default of 1,024, which it would have alone. Not known: no limit.
+    1.5 times the capacity of the engines within the SLA, because an engine's own queue is better than a
+    refusal; never less than Envoy's default of 1,024. None (unknown): no limit.
     """
     if requests_per_endpoint is None:
         return UNLIMITED_REQUESTS
@@ -197,7 +198,7 @@ def most_requests(requests_per_endpoint: int | None, endpoints: int) -> int:
 
 
 def consecutive_errors(error_ratio: float) -> int:
-    """Return the run of 5xx answers that ejects an engine.
+    """Return the run of 5xx responses that ejects an engine.
 
     An engine at the tolerated ratio e has k errors in a row with probability e^k: the smallest k, at least 5
     (Envoy's default), for which that is below one in a million. It works at any rate of requests.
@@ -208,17 +209,17 @@ def consecutive_errors(error_ratio: float) -> int:
 
 
 def error_percent(error_ratio: float) -> int:
-    """Return the percentage of 5xx answers in a window that ejects an engine: the tolerance and a margin.
+    """Return the percentage of 5xx responses in a window that ejects an engine: tolerance plus margin.
 
     A window of v requests at the true ratio e shows e with a deviation of sqrt(e (1 - e) / v). Three of them,
-    and at least ten points, so that an engine exactly at the tolerance is hardly ever ejected.
+    and at least ten points: an engine exactly at the tolerance is hardly ever ejected.
     """
     deviation = math.sqrt(error_ratio * (1 - error_ratio) / _ERROR_REQUESTS)
     return _percent(error_ratio + max(_LEAST_MARGIN, _SIGMAS * deviation))
 
 
 def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
-    """Return path and text of each thing in the settings' SLAs that cannot be kept."""
+    """Return path and text of each SLA or health check that no numbers can meet."""
     idempotency = settings.ext_proc.idempotency
     for i, pool in enumerate(settings.pools):
         try:
@@ -227,7 +228,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
             yield ("pools", i, "health_check", error.field), str(error)
         if pool.sla is None:
             continue
-        yield from ((("pools", i, *path), text) for path, text in _beside(pool, pool.sla))
+        yield from ((("pools", i, *path), text) for path, text in _excluded(pool, pool.sla))
         if pool.sla.repeats == "keyed" and not idempotency.enabled:
             yield (
                 ("pools", i, "sla", "repeats"),
@@ -239,7 +240,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
             yield ("pools", i, "sla", error.field), str(error)
 
 
-def _beside(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[FieldPath, str]]:
+def _excluded(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[FieldPath, str]]:
     for name in ("retries", "retry_on"):
         if name in pool.model_fields_set:
             yield (name,), f"{getattr(pool, name)!r}; allowed: this or an sla, from which it follows"
@@ -251,12 +252,12 @@ def _beside(pool: PoolSettings, sla: SlaSettings) -> Iterator[tuple[FieldPath, s
 
 
 def _connect_ms(pool: PoolSettings, sla: SlaSettings, *, bounded: bool) -> int:
-    """Return the time to connect: the limit that the operator has set, else a plan that is no limit.
+    """Return the time to connect: the operator's limit, otherwise a plan that is no limit.
 
     The plan is four round trips, at least 50 ms: connecting takes one, three with TLS; the fourth is a
-    margin. It holds for idle engines. Kernels answer for them only while their queues of connections have
-    room, a lost packet is sent again after a second, and handshakes are made by the engines' own processes:
-    none of that may fail a request that waiting would have served.
+    margin. It suits idle engines. A kernel accepts for its engine only while the queue of connections has
+    room, a lost packet is sent again after a second, and the engine's own process makes TLS handshakes. None
+    of that may fail a request that waiting would have served.
     """
     if bounded:
         return max(1, _up(pool.connect_timeout_seconds))

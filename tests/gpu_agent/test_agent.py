@@ -26,7 +26,7 @@ from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
 from testing.signals import load_of
 from warmroute.gpu_agent.page import AgentServer, GpuCollector
-from warmroute.gpu_agent.reporter import TRIES_IN_VAIN, Reporter
+from warmroute.gpu_agent.reporter import FAILURES_BEFORE_LOG, Reporter
 from warmroute.gpu_agent.sampler import Sampler
 from xds_server.signals.gpu.report_service import GpuReportService
 from xds_server.signals.gpu.reports import GpuBoard
@@ -96,10 +96,10 @@ async def test_a_hanging_nvml_is_called_once_and_recovers(bench: Any) -> None:
 async def test_a_fault_of_ours_ends_one_sample_and_not_the_thread(bench: Any) -> None:
     async with sampling(bench) as sampler:
         await sampler.newer(None)
-        broken, bench.reader._known = bench.reader._known, None
+        broken, bench.reader._gpus = bench.reader._gpus, None
         fault = "warmroute_gpu_agent_faults_total"
         await until(lambda: bench.registry.get_sample_value(fault) >= 1, "the fault counts")
-        held, bench.reader._known = sampler.newest, broken
+        held, bench.reader._gpus = sampler.newest, broken
         assert await sampler.newer(held) is not held
 
 
@@ -265,7 +265,7 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
                     bench.nvml.xid(bench.nvml.gpus[1], 79)
                     await until(lambda h=held: score(h) == 0.0, "the fault is told")
                 await until(lambda: bench.registry.get_sample_value(connected) == 0, "the break is noticed")
-                bench.reader._known["GPU-b"].log.clear()
+                bench.reader._gpus["GPU-b"].log.clear()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -300,7 +300,9 @@ async def test_an_xds_server_that_never_answers_is_told_once(
         address = f"unix:{tmp_path}/nowhere.sock"
         task = asyncio.create_task(Reporter(address, "n", sampler, bench.metrics, lambda: bench.now).run())
         breaks = "warmroute_gpu_agent_report_breaks_total"
-        await until(lambda: bench.registry.get_sample_value(breaks) > TRIES_IN_VAIN, "it is tried again")
+        await until(
+            lambda: bench.registry.get_sample_value(breaks) > FAILURES_BEFORE_LOG, "it is tried again"
+        )
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     (told,) = [record.message for record in caplog.records if record.name == "warmroute.gpu_agent.reporter"]

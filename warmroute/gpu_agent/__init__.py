@@ -1,1 +1,1 @@
-"""The agent beside the engines: what NVML knows of a node's GPUs, as Prometheus text and as reports."""
+"""The agent next to the engines: NVML's readings of a node's GPUs, as Prometheus text and as reports."""

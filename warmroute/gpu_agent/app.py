@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FRESH_INTERVALS: Final = 3
-"""The agent is ready while its newest sample is younger than so many intervals."""
+"""The agent is ready while its newest sample is younger than this many intervals."""
 NEW_PROCESS_STATUS: Final = 75
-"""EX_TEMPFAIL of sysexits.h: start me again."""
+"""EX_TEMPFAIL of sysexits.h: the process is to be restarted."""
 LOOK_SECONDS: Final = 1.0
 
 
@@ -42,10 +42,10 @@ class AgentConfig:
     node: str
     listen: str = "127.0.0.1:19100"
     control: str = ""
-    """Empty: nobody is told."""
+    """Address of xds_server; empty: no reports."""
     interval_seconds: float = 1.0
     tls: PeerTlsSettings | None = None
-    """What is shown to `control`; None: plaintext."""
+    """Certificate for `control`; None: plaintext."""
 
 
 def load_pynvml() -> Any:
@@ -96,7 +96,7 @@ async def serve(
 
 
 async def _until_stopped(stop: StopSignals, reader: NvmlReader, tasks: list[asyncio.Task[None]]) -> int:
-    """Wait for SIGTERM, for a reason to be started anew, or for a task that ended by our fault."""
+    """Wait for SIGTERM, for a reason to restart the process, or for a task that has failed."""
     waiting = asyncio.create_task(stop.wait())
     try:
         while not stop.requested:
@@ -104,7 +104,7 @@ async def _until_stopped(stop: StopSignals, reader: NvmlReader, tasks: list[asyn
                 (waiting, *tasks), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done - {waiting}:
-                await task  # It never ends by itself: this raises what ended it.
+                await task  # It never ends by itself: this raises its error.
             if reader.needs_restart:
                 logger.error("the driver was replaced: only a new process can load the library that fits it")
                 return NEW_PROCESS_STATUS

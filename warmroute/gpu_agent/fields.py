@@ -21,7 +21,7 @@ LINK_OF_LEVEL: Final = ((10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU as a session of NVML knows it."""
+    """A GPU in a session of NVML."""
 
     handle: Any
     uuid: str
@@ -31,7 +31,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What hardly ever changes, and takes many calls."""
+    """Fields that hardly ever change and take many calls."""
 
     name: str | None
     nvlinks: tuple[NvLink, ...] | None
@@ -39,7 +39,7 @@ class Surroundings:
 
 
 class Fields:
-    """Reads fields of GPUs and counts what cannot be read."""
+    """Reads fields of GPUs and counts those that cannot be read."""
 
     def __init__(self, nvml: Any, count: Callable[[str, str], None]) -> None:
         self._nvml = nvml
@@ -65,7 +65,7 @@ class Fields:
         self.reset_required = False
 
     def read(self, field: str, call: Callable[[], Value]) -> Value | None:
-        """Read one field; None when NVML does not tell it.
+        """Read one field; None if NVML does not return it.
 
         Raises:
             NVMLError: the GPU or the driver is gone.
@@ -87,17 +87,17 @@ class Fields:
         return value
 
     def scaled(self, field: str, call: Callable[[], int], unit: float) -> float | None:
-        """A number in units of `unit`."""
+        """Return a number in units of `unit`."""
         value = self.read(field, call)
         return None if value is None else value * unit
 
     def memory(self, handle: Any) -> tuple[int | None, int | None]:
-        """Bytes used and in all; what the driver reserves counts as used."""
-        found = self.read("memory", lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
-        return (None, None) if found is None or not found.total else (int(found.used), int(found.total))
+        """Return bytes used and in total; memory that the driver reserves counts as used."""
+        memory = self.read("memory", lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
+        return (None, None) if memory is None or not memory.total else (int(memory.used), int(memory.total))
 
     def temperature(self, handle: Any) -> float | None:
-        """Of the chip, in degrees Celsius."""
+        """Return the temperature of the chip in degrees Celsius."""
         nvml = self._nvml
 
         def call() -> int:
@@ -111,7 +111,7 @@ class Fields:
         return self.scaled("temperature", call, 1.0)
 
     def clocks(self, handle: Any) -> frozenset[str] | None:
-        """Why the clocks are what they are."""
+        """Return the reasons of the current clocks."""
         nvml = self._nvml
 
         def call() -> int:
@@ -121,33 +121,33 @@ class Fields:
                 mask = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
             return mask
 
-        found = self.read("clocks_event_reasons", call)
-        return None if found is None else clocks_reasons(found)
+        mask = self.read("clocks_event_reasons", call)
+        return None if mask is None else clocks_reasons(mask)
 
     def ecc(self, handle: Any, kind: int, field: str) -> int | None:
-        """Memory errors of a kind since the driver was loaded."""
+        """Return the memory errors of a kind since the driver was loaded."""
         nvml = self._nvml
         return self.read(
             field, lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
         )
 
     def remapped_rows(self, handle: Any) -> RemappedRows | None:
-        """Rows put aside for spare ones."""
-        found = self.read("remapped_rows", lambda: self._nvml.nvmlDeviceGetRemappedRows(handle))
-        if found is None:
+        """Return the counts of remapped rows."""
+        rows = self.read("remapped_rows", lambda: self._nvml.nvmlDeviceGetRemappedRows(handle))
+        if rows is None:
             return None
-        correctable, uncorrectable, pending, failed = found
+        correctable, uncorrectable, pending, failed = rows
         return RemappedRows(correctable, uncorrectable, bool(pending), bool(failed))
 
     def retirement_pending(self, handle: Any) -> bool | None:
         """Whether a page waits for a reset to be retired (GPUs before Ampere)."""
-        found = self.read(
+        status = self.read(
             "retirement_pending", lambda: self._nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)
         )
-        return None if found is None else found == self._nvml.NVML_FEATURE_ENABLED
+        return None if status is None else status == self._nvml.NVML_FEATURE_ENABLED
 
     def recovery_action(self, handle: Any) -> str | None:
-        """What the driver wants done about the GPU."""
+        """Return the action that the driver requests for the GPU."""
         nvml = self._nvml
 
         def call() -> int:
@@ -156,13 +156,13 @@ class Fields:
                 raise nvml.NVMLError(field.nvmlReturn)
             return int(field.value.uiVal)
 
-        found = self.read("recovery_action", call)
+        action = self.read("recovery_action", call)
         if self.reset_required:
             return "gpu_reset"
-        return None if found is None else RECOVERY_ACTIONS.get(found, f"action_{found}")
+        return None if action is None else RECOVERY_ACTIONS.get(action, f"action_{action}")
 
     def mig(self, handle: Any) -> tuple[bool | None, tuple[MigSlice, ...]]:
-        """Whether the GPU is cut into slices, and these."""
+        """Return whether MIG is enabled, and the slices."""
         nvml = self._nvml
         mode = self.read("mig_mode", lambda: nvml.nvmlDeviceGetMigMode(handle))
         if mode is None:
@@ -170,9 +170,7 @@ class Fields:
         if mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return False, ()
         most = self.read("mig_devices", lambda: int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0
-        return True, tuple(
-            found for number in range(most) if (found := self._slice(handle, number)) is not None
-        )
+        return True, tuple(mig for number in range(most) if (mig := self._slice(handle, number)) is not None)
 
     def _slice(self, handle: Any, number: int) -> MigSlice | None:
         nvml = self._nvml
@@ -199,7 +197,7 @@ class Fields:
         )
 
     def surroundings(self, device: Device, others: Mapping[str, Device]) -> Surroundings:
-        """Name, NVLinks, and the way to each other GPU (`others`: by UUID)."""
+        """Read name, NVLinks, and the link to each other GPU (`others`: by UUID)."""
         return Surroundings(
             self.read("name", lambda: text(self._nvml.nvmlDeviceGetName(device.handle))),
             self._nvlinks(device, {other.bus_id: uuid for uuid, other in others.items()}),
@@ -226,15 +224,15 @@ class Fields:
         kind = self.read("nvlink_peer", lambda: nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link))
         if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             return "switch"
-        found = self.read("nvlink_peer", lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link))
-        return None if found is None else by_bus.get(bus_id(found))
+        pci = self.read("nvlink_peer", lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link))
+        return None if pci is None else by_bus.get(bus_id(pci))
 
     def _peers(self, device: Device, others: Mapping[str, Device]) -> tuple[PeerLink, ...] | None:
-        found = []
+        peers = []
         for uuid, other in others.items():
             if uuid != device.uuid and (link := self._link(device.handle, other.handle)) is not None:
-                found.append(PeerLink(uuid, link))
-        return tuple(found)
+                peers.append(PeerLink(uuid, link))
+        return tuple(peers)
 
     def _link(self, one: Any, other: Any) -> str | None:
         nvml = self._nvml
@@ -250,17 +248,17 @@ class Fields:
 
 
 def bus_id(info: Any) -> str:
-    """The PCI address out of NVML's structure, spelt alike for a GPU and for a link's other end."""
+    """Return the PCI address of NVML's structure, spelt alike for a GPU and for the peer of a link."""
     return text(info.busId).lower()
 
 
-def text(told: Any) -> str:
-    """What NVML tells as text: some versions of its module return bytes."""
-    return told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+def text(value: Any) -> str:
+    """Return a text of NVML as str: some versions of its module return bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def raising(error: Exception) -> Callable[[], None]:
-    """A call that fails with an error that has come already, for `Fields.read`."""
+    """Return a call that raises an earlier error, for `Fields.read`."""
 
     def call() -> None:
         raise error

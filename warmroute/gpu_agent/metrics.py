@@ -1,4 +1,4 @@
-"""What the agent counts about itself."""
+"""The agent's own metrics."""
 
 from __future__ import annotations
 

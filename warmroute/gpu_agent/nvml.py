@@ -1,4 +1,4 @@
-"""NVML's life: start it, read every GPU, notice a lost GPU or driver, start it anew.
+"""NVML's life cycle: start it, read every GPU, detect a lost GPU or driver, start it again.
 
 Every call into NVML happens in `NvmlReader.sample` or `close`, which one thread runs. Nothing here is async.
 """
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
 SURROUNDINGS_EVERY: Final = 30
-"""Samples between two readings of what hardly ever changes."""
+"""Samples between two readings of `Surroundings`."""
 MISMATCHES_BEFORE_RESTART: Final = 4
 _NOTHING_AROUND: Final = Surroundings(None, None, None)
 
 
 @dataclass
-class _Known:
-    """What is remembered of a GPU beyond one session of NVML."""
+class _GpuState:
+    """State of a GPU that outlives a session of NVML."""
 
     index: int
     log: FaultLog = field(default_factory=FaultLog)
@@ -42,12 +42,12 @@ class _Known:
     lost: bool = False
 
     def forget_faults(self) -> None:
-        """It, or its driver, was away: what it did before is past."""
+        """Forget the faults: the GPU, or its driver, was away."""
         self.log.clear()
         self.ecc_uncorrected = self.recovery_action = None
 
     def notice(self, reading: GpuReading, now: float) -> GpuReading:
-        """Make faults of what is worse than in the last reading; returns the reading with all faults."""
+        """Add faults for values worse than in the last reading; return the reading with all faults."""
         if self.lost:
             self.lost = False
             self.forget_faults()
@@ -64,16 +64,16 @@ class _Known:
 
 
 class NvmlReader:
-    """Reads all GPUs. Whatever goes wrong is a reading with less in it, never an exception."""
+    """Reads all GPUs. An error makes a reading with fewer values, never an exception."""
 
     def __init__(self, load: Callable[[], Any], clock: Callable[[], float], metrics: AgentMetrics) -> None:
-        """`load` imports pynvml, or what stands in for it."""
+        """`load` imports pynvml, or a double."""
         self._load = load
         self._clock = clock
         self._metrics = metrics
         self._session: Session | None = None
         self._samples = 0
-        self._known: dict[str, _Known] = {}
+        self._gpus: dict[str, _GpuState] = {}
         self._cuda_errors: SimpleQueue[tuple[str, int]] = SimpleQueue()
         self._reason = ""
         self._retry_at = float("-inf")
@@ -84,14 +84,14 @@ class NvmlReader:
     @property
     def needs_restart(self) -> bool:
         """Whether only a new process can load the library that fits the driver, which was replaced."""
-        return bool(self._known) and self._mismatches >= MISMATCHES_BEFORE_RESTART
+        return bool(self._gpus) and self._mismatches >= MISMATCHES_BEFORE_RESTART
 
     def note_cuda_error(self, uuid: str, code: int) -> None:
-        """Take a CUDA error that an engine told of; from any thread."""
+        """Queue a CUDA error that an engine has reported; from any thread."""
         self._cuda_errors.put((uuid, code))
 
     def sample(self) -> NodeReading:
-        """Read everything; takes as long as NVML takes."""
+        """Read all GPUs; blocks for as long as NVML does."""
         now = self._clock()
         self._take_cuda_errors(now)
         if self._session is not None and self._any_lost() and now >= self._retry_at:
@@ -112,7 +112,7 @@ class NvmlReader:
         self._stop("the agent ends")
 
     def _start(self, now: float) -> None:
-        """Begin a session, or note why there is none to be had and when to try again."""
+        """Begin a session, or set the reason and the time of the next try."""
         try:
             nvml = self._load()
         except ImportError as error:
@@ -131,57 +131,57 @@ class NvmlReader:
         except nvml.NVMLError as error:
             self._driver_gone(nvml, error, now)
             return
-        if not session.devices and not self._known:
+        if not session.devices and not self._gpus:
             self._stop("")
             self._fails("the driver shows no GPU", now)
             return
         self._begun(session, now)
 
     def _begun(self, session: Session, now: float) -> None:
-        if self._reason or not self._known:
+        if self._reason or not self._gpus:
             logger.info("NVML runs: driver %s, %d GPUs", session.driver_version, len(session.devices))
         for uuid, device in session.devices.items():
-            known = self._known.setdefault(uuid, _Known(device.index))
-            known.index = device.index
+            state = self._gpus.setdefault(uuid, _GpuState(device.index))
+            state.index = device.index
             if self._driver_was_gone:
-                known.forget_faults()
-        for uuid in self._known.keys() - session.devices.keys():
-            self._known[uuid].lost = True
+                state.forget_faults()
+        for uuid in self._gpus.keys() - session.devices.keys():
+            self._gpus[uuid].lost = True
         self._reason, self._mismatches, self._samples, self._driver_was_gone = "", 0, 0, False
         if self._any_lost():
-            self._delay(now)  # Starting anew is tried again, now and then.
+            self._delay(now)  # A lost GPU may return: NVML is restarted from time to time.
         else:
             self._backoff = FIRST_BACKOFF_SECONDS
 
     def _read(self, session: Session, now: float) -> NodeReading:
         for uuid, code in session.xids():
-            if uuid in self._known:
-                logger.warning("GPU %d: XID %d", self._known[uuid].index, code)
-                self._known[uuid].log.note("xid", str(code), now)
+            if uuid in self._gpus:
+                logger.warning("GPU %d: XID %d", self._gpus[uuid].index, code)
+                self._gpus[uuid].log.note("xid", str(code), now)
         around = self._samples % SURROUNDINGS_EVERY == 0
         self._samples += 1
-        gpus = tuple(self._gpu(session, uuid, now, around=around) for uuid in self._known)
+        gpus = tuple(self._gpu(session, uuid, now, around=around) for uuid in self._gpus)
         return NodeReading(now, gpus, "", session.driver_version)
 
     def _gpu(self, session: Session, uuid: str, now: float, *, around: bool) -> GpuReading:
-        known, device = self._known[uuid], session.devices.get(uuid)
+        state, device = self._gpus[uuid], session.devices.get(uuid)
         if device is None:
-            return _lost(uuid, known)
+            return _lost(uuid, state)
         try:
             if around:
-                known.surroundings = session.fields.surroundings(device, session.devices)
-            return known.notice(session.gpu(device, known.surroundings), now)
+                state.surroundings = session.fields.surroundings(device, session.devices)
+            return state.notice(session.gpu(device, state.surroundings), now)
         except session.nvml.NVMLError as error:
             if not about_one_gpu(session.nvml, error):
                 raise
-            if not known.lost:
-                logger.warning("GPU %d is lost: %s", known.index, error)
-                known.lost = True
+            if not state.lost:
+                logger.warning("GPU %d is lost: %s", state.index, error)
+                state.lost = True
                 self._delay(now)
-            return _lost(uuid, known)
+            return _lost(uuid, state)
 
     def _any_lost(self) -> bool:
-        return any(known.lost for known in self._known.values())
+        return any(state.lost for state in self._gpus.values())
 
     def _take_cuda_errors(self, now: float) -> None:
         for _ in range(MAX_REMEMBERED):
@@ -189,14 +189,14 @@ class NvmlReader:
                 uuid, code = self._cuda_errors.get_nowait()
             except Empty:
                 return
-            if uuid in self._known:
-                self._known[uuid].log.note("cuda", str(code), now)
+            if uuid in self._gpus:
+                self._gpus[uuid].log.note("cuda", str(code), now)
 
     def _driver_gone(self, nvml: Any, error: Any, now: float) -> None:
         self._driver_was_gone = True
         if error.value == nvml.NVML_ERROR_DRIVER_NOT_LOADED:
-            for known in self._known.values():
-                known.lost = True
+            for state in self._gpus.values():
+                state.lost = True
         self._stop(str(error))
         self._fails(f"NVML fails: {error}", now)
 
@@ -219,11 +219,11 @@ class NvmlReader:
         self._backoff = min(2 * self._backoff, MAX_BACKOFF_SECONDS)
 
     def _without(self, now: float) -> NodeReading:
-        """Without a session: GPUs that are known to be lost, and why nothing else is known."""
-        gpus = tuple(_lost(uuid, known) for uuid, known in self._known.items() if known.lost)
+        """Return a reading without a session: the lost GPUs, and the reason."""
+        gpus = tuple(_lost(uuid, state) for uuid, state in self._gpus.items() if state.lost)
         return NodeReading(now, gpus, self._reason)
 
 
-def _lost(uuid: str, known: _Known) -> GpuReading:
-    name = known.surroundings.name
-    return GpuReading(uuid, index=known.index, name=name, faults=known.log.events(), lost=True)
+def _lost(uuid: str, state: _GpuState) -> GpuReading:
+    name = state.surroundings.name
+    return GpuReading(uuid, index=state.index, name=name, faults=state.log.events(), lost=True)

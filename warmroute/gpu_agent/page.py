@@ -1,4 +1,4 @@
-"""The agent's HTTP server: a Prometheus page, health, and a door for CUDA errors on loopback."""
+"""The agent's HTTP server: metrics, health, and reports of CUDA errors on loopback."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class GpuCollector(Collector):
         self._clock = clock
 
     def describe(self) -> list[Metric]:
-        """Nothing, so that registering needs no reading."""
+        """Return nothing, so that registering needs no reading."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric of the newest reading."""
+        """Yield every metric of the newest reading."""
         reading = self._newest()
         gpus = () if reading is None else reading.gpus
         yield GaugeMetricFamily("warmroute_gpus", "GPUs known, lost ones included", value=len(gpus))
@@ -147,7 +147,7 @@ class AgentServer:
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
-        # Who may tell of faults may take a GPU out of service: that is for this host only.
+        # A reported fault may take a GPU out of service, so only this host may report.
         if is_local(address):
             application.router.add_post("/faults", self._faults)
         self._server = HttpServer(address, application, field="--listen")
@@ -183,15 +183,15 @@ class AgentServer:
         if refused is not None:
             return web.Response(text=f"{refused[1]}\n", status=refused[0])
         try:
-            told = json.loads(await body_of(request))
-            gpu, error = str(told["gpu"]), cuda_code(str(told["cuda_error"]))
+            report = json.loads(await body_of(request))
+            gpu, error = str(report["gpu"]), cuda_code(str(report["cuda_error"]))
         except (ValueError, KeyError, TypeError, RecursionError) as fault:
             return web.Response(text=f"not a fault: {type(fault).__name__}\n", status=400)
         if error is None:
             return web.Response(text="no CUDA error of that name\n", status=400)
         reading = self._newest()
-        known = () if reading is None else reading.gpus
-        uuid = next((held.uuid for held in known if gpu in {held.uuid, str(held.index)}), None)
+        gpus = () if reading is None else reading.gpus
+        uuid = next((entry.uuid for entry in gpus if gpu in {entry.uuid, str(entry.index)}), None)
         if uuid is None:
             return web.Response(text="no such GPU here\n", status=404)
         self._note(uuid, error)

@@ -1,4 +1,4 @@
-"""Streams readings to xds_server: the newest one, after each answer. A broken stream is tried again."""
+"""Streams readings to xds_server: the newest one after each response. A broken stream is opened again."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _TLS: Final = {
     "authority": "--control-ca",
     "name": "--control-name",
 }
-TRIES_IN_VAIN: Final = 5
-"""After so many in a row, some seconds, xds_server is missed."""
+FAILURES_BEFORE_LOG: Final = 5
+"""Failed streams in a row, some seconds, until the log reports it."""
 ANSWER_SECONDS: Final = 10.0
-"""An xds_server that has not answered a report for so long is taken as gone."""
+"""Limit for the response to a report."""
 
 
 class Reporter:
-    """Keeps one xds_server told, for ever. At most one report is on its way."""
+    """Reports to one xds_server. At most one report is in flight."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Reporter:
         self._sampler = sampler
         self._metrics = metrics
         self._clock = clock
-        self._in_vain = 0
-        """Streams in a row that took nothing."""
+        self._failures = 0
+        """Streams in a row without an accepted report."""
         self._answer_seconds = answer_seconds
 
     async def run(self) -> None:
@@ -65,15 +65,15 @@ class Reporter:
             async with self._dialler.open() as channel:
                 stub = gpu_pb2_grpc.GpuReportsStub(channel)
                 while not self._dialler.stale:
-                    heard = await self._stream(stub)
+                    accepted = await self._stream(stub)
                     self._metrics.connected.set(0)
                     self._metrics.breaks.inc()
-                    backoff = FIRST_BACKOFF_SECONDS if heard else min(2 * backoff, MAX_BACKOFF_SECONDS)
+                    backoff = FIRST_BACKOFF_SECONDS if accepted else min(2 * backoff, MAX_BACKOFF_SECONDS)
                     await asyncio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
 
     async def _stream(self, stub: gpu_pb2_grpc.GpuReportsStub) -> bool:
-        """Report on one stream to its end; returns whether any report was taken."""
-        heard, newest = False, None
+        """Report on one stream until its end; return whether any report was accepted."""
+        accepted, newest = False, None
         call = stub.Report()
         try:
             while True:
@@ -81,26 +81,26 @@ class Reporter:
                 async with asyncio.timeout(self._answer_seconds):
                     await call.write(encode_report(self._node, newest, self._clock()))
                     if await call.read() is grpc.aio.EOF:
-                        return heard
-                if not heard:
+                        return accepted
+                if not accepted:
                     logger.info("xds_server at %s takes reports of %s", self._address, self._node)
                     self._metrics.connected.set(1)
-                heard = True
+                accepted = True
                 self._metrics.reports.inc()
         except grpc.aio.AioRpcError as error:
-            self._broken(error, heard=heard)
+            self._broken(error, accepted=accepted)
         except (asyncio.InvalidStateError, TimeoutError) as error:
-            # The first: the call ended between two of its operations.
-            self._broken(error, heard=heard)
+            # InvalidStateError: the call ended between two of its operations.
+            self._broken(error, accepted=accepted)
         finally:
             call.cancel()
-        return heard
+        return accepted
 
-    def _broken(self, error: BaseException, *, heard: bool) -> None:
-        """Log the end of a stream; of those that took nothing, once when there were several in a row."""
-        self._in_vain = 0 if heard else self._in_vain + 1
-        if heard:
+    def _broken(self, error: BaseException, *, accepted: bool) -> None:
+        """Log the end of a stream; of failed ones, only the `FAILURES_BEFORE_LOG`th in a row."""
+        self._failures = 0 if accepted else self._failures + 1
+        if accepted:
             logger.warning("reports to xds_server at %s broke (%s)", self._address, describe(error))
-        elif self._in_vain == TRIES_IN_VAIN:
+        elif self._failures == FAILURES_BEFORE_LOG:
             at = f"--control {self._address}"
             logger.warning("%s", explain(error, at, tls=self._dialler.speaks_tls, **_TLS))

@@ -1,7 +1,7 @@
 """NVML off the event loop: one thread, one call at a time, a deadline for each sample.
 
-NVML may hang in the driver. The thread hangs with it, the last reading ages, and no second call is made until
-the first one has come back.
+NVML may hang in the driver. Then the thread hangs too, the last reading ages, and no second call is made
+until the first one has returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 2.0
-"""NVML gets this long to end; the process does not wait for it longer."""
+"""The longest wait for the end of NVML."""
 
 
 class Sampler:
@@ -42,7 +42,7 @@ class Sampler:
         self._changed = asyncio.Event()
         self._newest: NodeReading | None = None
         self._hanging = False
-        # A daemon, because a process that ends waits for every other thread, and NVML may never come back.
+        # A daemon, because the exit waits for all other threads, and NVML may never return.
         self._thread = threading.Thread(target=self._work, name="NVML", daemon=True)
 
     @property
@@ -52,11 +52,11 @@ class Sampler:
 
     @property
     def hanging(self) -> bool:
-        """Whether a sample is past its deadline and has not come back."""
+        """Whether a sample is past its deadline and has not returned."""
         return self._hanging
 
     async def newer(self, than: NodeReading | None) -> NodeReading:
-        """Wait for a reading that is another one than `than`."""
+        """Wait for a reading that is not `than`."""
         while (newest := self._newest) is None or newest is than:
             await self._changed.wait()
         return newest
@@ -91,7 +91,7 @@ class Sampler:
                 self._metrics.faults.inc()
                 logger.exception("a sample of the GPUs failed by our fault")
             finally:
-                with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+                with contextlib.suppress(RuntimeError):  # The loop is closed.
                     loop.call_soon_threadsafe(self._take, reading)
 
         return job

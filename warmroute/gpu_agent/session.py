@@ -1,4 +1,4 @@
-"""One life of NVML, from its start to its shutdown: the GPUs found, their XID events, their readings."""
+"""A session of NVML, from its start to its shutdown: the GPUs, their XID events, their readings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 EVENT_WAIT_MS: Final = 1
 MAX_EVENTS: Final = 64
-"""Events taken in one sample; the others wait in NVML for the next."""
+"""Events read in one sample; NVML keeps the others for the next."""
 
 
 class Session:
-    """NVML while it runs. Every method may raise the module's `NVMLError` when the driver is gone."""
+    """A running NVML. Every method may raise the module's `NVMLError` when the driver is gone."""
 
     def __init__(self, nvml: Any, metrics: AgentMetrics) -> None:
-        """`nvml` is initialised already."""
+        """`nvml` must be initialised."""
         self.nvml = nvml
         self.fields = Fields(nvml, metrics.field_error)
         self.devices: dict[str, Device] = {}
@@ -57,11 +57,11 @@ class Session:
         return self.fields.read("pci", lambda: bus_id(self.nvml.nvmlDeviceGetPciInfo(handle))) or ""
 
     def _watch(self, device: Device) -> None:
-        nvml, wanted = self.nvml, self.nvml.nvmlEventTypeXidCriticalError
+        nvml, xid = self.nvml, self.nvml.nvmlEventTypeXidCriticalError
 
         def call() -> None:
-            if nvml.nvmlDeviceGetSupportedEventTypes(device.handle) & wanted:
-                nvml.nvmlDeviceRegisterEvents(device.handle, wanted, self._events)
+            if nvml.nvmlDeviceGetSupportedEventTypes(device.handle) & xid:
+                nvml.nvmlDeviceRegisterEvents(device.handle, xid, self._events)
 
         if self._events is None:
             return
@@ -72,23 +72,23 @@ class Session:
                 raise
 
     def xids(self) -> list[tuple[str, int]]:
-        """UUID and code of each XID that came since the last call."""
+        """Return UUID and code of each XID since the last call."""
         nvml = self.nvml
-        found: list[tuple[str, int]] = []
-        while self._events is not None and len(found) < MAX_EVENTS:
+        events: list[tuple[str, int]] = []
+        while self._events is not None and len(events) < MAX_EVENTS:
             try:
                 data = nvml.nvmlEventSetWait_v2(self._events, EVENT_WAIT_MS)
             except nvml.NVMLError_Timeout:
                 break
             except nvml.NVMLError as error:
-                if not about_one_gpu(nvml, error):  # Reading the GPUs tells which one is gone.
+                if not about_one_gpu(nvml, error):  # Reading the GPUs shows which one is gone.
                     self.fields.read("xid", raising(error))
                 break
-            found.append((self._by_handle.get(_key(data.device), ""), int(data.eventData)))
-        return found
+            events.append((self._by_handle.get(_key(data.device), ""), int(data.eventData)))
+        return events
 
     def gpu(self, device: Device, around: Surroundings) -> GpuReading:
-        """Read one GPU; its faults are not in it."""
+        """Read one GPU, without its faults."""
         nvml, fields, handle = self.nvml, self.fields, device.handle
         fields.begin()
         used, total = fields.memory(handle)
@@ -122,11 +122,11 @@ class Session:
             recovery_action=fields.recovery_action(handle),
         )
         if not fields.answered and fields.failed:
-            raise nvml.NVMLError(nvml.NVML_ERROR_UNKNOWN)  # Not a word: the session is broken.
+            raise nvml.NVMLError(nvml.NVML_ERROR_UNKNOWN)  # No field can be read: the session is broken.
         return reading
 
     def close(self) -> None:
-        """Shut NVML down; where the driver is gone there is nothing left to free."""
+        """Shut NVML down; without a driver there is nothing left to free."""
         steps = [("shutdown", self.nvml.nvmlShutdown)]
         if self._events is not None:
             steps.insert(0, ("event_set", lambda: self.nvml.nvmlEventSetFree(self._events)))
@@ -138,7 +138,7 @@ class Session:
 
 
 def about_one_gpu(nvml: Any, error: Any) -> bool:
-    """Whether an error says that one GPU is gone, and nothing of the others."""
+    """Whether an error means the loss of one GPU, not of the driver."""
     return error.value in {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_GPU_NOT_FOUND}
 
 
@@ -148,5 +148,5 @@ def error_name(error: Any) -> str:
 
 
 def _key(handle: Any) -> Any:
-    """What makes two handles the same GPU: where the opaque pointer points to."""
+    """Return the identity of a handle's GPU: the value of the opaque pointer."""
     return ctypes.cast(handle, ctypes.c_void_p).value
