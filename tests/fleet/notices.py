@@ -1,4 +1,4 @@
-"""When the kernel has begun to tell of a directory's changes: whoever watches it sets that up on a thread."""
+"""Waiting until a directory is watched: a watcher registers with the kernel on a thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FDINFO: Final = Path("/proc/self/fdinfo")
 
 
 async def noticed(directory: Path) -> None:
-    """Return when this process is told of changes in a directory (Linux; elsewhere after a moment)."""
+    """Return once the kernel reports changes in a directory (Linux; elsewhere after a moment)."""
     if not _FDINFO.is_dir():
         await asyncio.sleep(0.3)
         return
@@ -21,12 +21,12 @@ async def noticed(directory: Path) -> None:
 
 def _is_watched(directory: Path) -> bool:
     """`man 5 proc_pid_fdinfo`: a line for each of an inotify's watches names the inode."""
-    wanted = f" ino:{directory.stat().st_ino:x} "
+    inode = f" ino:{directory.stat().st_ino:x} "
     for descriptor in _FDINFO.iterdir():
         try:
             lines = descriptor.read_text().splitlines()
         except OSError:  # closed meanwhile
             continue
-        if any(line.startswith("inotify ") and wanted in line for line in lines):
+        if any(line.startswith("inotify ") and inode in line for line in lines):
             return True
     return False

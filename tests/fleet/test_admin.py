@@ -26,7 +26,7 @@ class Served:
 
     def __init__(self, port: int) -> None:
         self.registry = CollectorRegistry()
-        self.asked: list[Query] = []
+        self.queries: list[Query] = []
         self.given: list[Any] = []
         address = f"127.0.0.1:{port}"
         self.server = AdminServer(
@@ -43,7 +43,7 @@ class Served:
         raise RuntimeError("secret")
 
     def first(self, query: Query) -> dict[str, Any]:
-        self.asked.append(query)
+        self.queries.append(query)
         return {"first": 1}
 
     async def change(self, body: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ async def test_a_question_of_several_parts_gets_one_answer(served: Served) -> No
     answer = await call(served, "GET", PATH + "?endpoint=10.0.0.1:80&limit=3")
     assert answer == (200, {"first": 1, "second": 2})
     assert (await call(served, "GET", PATH + "?request=a%20b"))[0] == 200
-    assert served.asked == [Query("10.0.0.1:80", "", 3), Query("", "a b")]
+    assert served.queries == [Query("10.0.0.1:80", "", 3), Query("", "a b")]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ async def test_a_question_of_several_parts_gets_one_answer(served: Served) -> No
     ],
 )
 async def test_a_wrong_parameter_is_named(served: Served, params: str, path: str) -> None:
-    status, told = await call(served, "GET", f"{PATH}?{params}")
-    assert (status, told["path"]) == (400, path)
-    assert served.asked == []
+    status, answer = await call(served, "GET", f"{PATH}?{params}")
+    assert (status, answer["path"]) == (400, path)
+    assert served.queries == []
 
 
 async def test_a_change_gets_the_json_that_was_sent(served: Served) -> None:
@@ -102,10 +102,12 @@ async def test_a_change_gets_the_json_that_was_sent(served: Served) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 100_000])
-async def test_what_is_no_json_is_refused(served: Served, data: bytes) -> None:
-    status, told = await call(served, "POST", CHANGE, data=data, headers={"content-type": "application/json"})
+async def test_invalid_json_is_refused(served: Served, data: bytes) -> None:
+    status, answer = await call(
+        served, "POST", CHANGE, data=data, headers={"content-type": "application/json"}
+    )
     assert status == 400
-    assert "JSON" in told["error"]
+    assert "JSON" in answer["error"]
     assert served.given == []
 
 
@@ -144,9 +146,9 @@ async def test_long_views_are_written_some_entries_at_a_time() -> None:
     task = asyncio.create_task(counting())
     response = await _long_json(view)
     task.cancel()
-    told = {"made": entries, "list": entries, "none": [], "nobody": [], "some": {"x": [1]}, "text": "a"}
+    view = {"made": entries, "list": entries, "none": [], "nobody": [], "some": {"x": [1]}, "text": "a"}
     assert isinstance(response.body, bytes)
-    assert json.loads(response.body) == told
+    assert json.loads(response.body) == view
     assert (await _long_json({})).body == b"{}"
     assert (await _long_json([1])).body == b"[1]"
     assert max(map(at.count, set(at))) <= 200

@@ -23,8 +23,8 @@ TOKEN = "s3cret"
 
 
 def status(access: Access, method: str = "GET", path: str = "/api/v1/weights", **headers: str) -> int:
-    told = {"host": LOOPBACK} | {name.replace("_", "-"): value for name, value in headers.items()}
-    refused = access.refusal(method, path, CIMultiDict(told))
+    sent = {"host": LOOPBACK} | {name.replace("_", "-"): value for name, value in headers.items()}
+    refused = access.refusal(method, path, CIMultiDict(sent))
     return 200 if refused is None else refused[0]
 
 
@@ -88,7 +88,7 @@ def test_changes_must_be_json(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("authorization", "wanted"),
+    ("authorization", "expected"),
     [
         (f"Bearer {TOKEN}", 200),
         (f"bearer {TOKEN} ", 200),
@@ -101,20 +101,20 @@ def test_changes_must_be_json(kind: str) -> None:
 )
 @pytest.mark.parametrize("address", [LOOPBACK, EXPOSED])
 def test_a_token_is_needed_where_there_is_one(
-    guarded: TokenFile, address: str, authorization: str, wanted: int
+    guarded: TokenFile, address: str, authorization: str, expected: int
 ) -> None:
     access = Access(address, guarded)
-    assert status(access, authorization=authorization, host="warmroute.example") == wanted
-    assert status(access, "POST", **JSON, authorization=authorization) == wanted
+    assert status(access, authorization=authorization, host="warmroute.example") == expected
+    assert status(access, "POST", **JSON, authorization=authorization) == expected
 
 
-def test_health_is_open_and_all_else_beyond_loopback_needs_a_token(guarded: TokenFile) -> None:
+def test_health_is_open_and_the_rest_needs_a_token(guarded: TokenFile) -> None:
     for access in (Access(EXPOSED), Access(EXPOSED, guarded)):
         assert status(access, path="/healthz") == status(access, path="/readyz") == 200
         assert status(access, path="/metrics") in (401, 403)
 
 
-def test_a_changed_token_counts_at_once_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+def test_changed_token_applies_and_broken_file_does_not(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     file = TokenFile(path)

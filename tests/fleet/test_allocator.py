@@ -52,14 +52,14 @@ def test_holes_go_back_when_a_peak_is_over() -> None:
     assert ends(HOLES, "service") == 0
 
 
-def test_what_becomes_free_is_given_back_once() -> None:
+def test_free_memory_is_returned_once() -> None:
     free = FreeBytes(10 * MEBI)
     assert not free.is_worth(10 * MEBI + WORTH_BYTES)
     assert free.is_worth(11 * MEBI + WORTH_BYTES)
     assert not FreeBytes(11 * MEBI + WORTH_BYTES).is_worth(11 * MEBI + WORTH_BYTES)
 
 
-def test_what_is_used_again_and_freed_again_is_given_back_again() -> None:
+def test_memory_freed_again_is_returned_again() -> None:
     free = FreeBytes(100 * MEBI)
     assert not free.is_worth(10 * MEBI)
     assert free.is_worth(11 * MEBI + WORTH_BYTES)

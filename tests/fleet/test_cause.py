@@ -21,7 +21,7 @@ CERTIFICATE = ssl.SSLCertVerificationError(1, "certificate verify failed")
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
         (PermissionError(errno.EACCES, "Permission denied", "/run/x"), "/run/x: permission denied"),
@@ -43,9 +43,9 @@ CERTIFICATE = ssl.SSLCertVerificationError(1, "certificate verify failed")
         (aiohttp.ClientConnectorCertificateError(KEY, CERTIFICATE), "TLS: "),
     ],
 )
-def test_a_cause_is_told_in_the_systems_words(error: BaseException, told: str) -> None:
+def test_cause_has_the_systems_words(error: BaseException, expected: str) -> None:
     text = cause_of(error)
-    assert text.startswith(told) if told == "TLS: " else text == told
+    assert text.startswith(expected) if expected == "TLS: " else text == expected
     assert "Errno" not in text
     assert "ssl:" not in text
 

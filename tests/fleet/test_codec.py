@@ -32,12 +32,12 @@ QUEUE = Load(queue_depth=Signal(1.0, 0.0, "x"))
 
 
 def test_membership_survives_without_the_metrics_url() -> None:
-    told = decode_membership(encode_membership(MEMBERSHIP).membership)
-    assert [pool.name for pool in told.pools] == ["chat", "empty"]
-    assert told.endpoints[0].locality == A.locality
-    assert told.endpoints[0].models == ("m",)
-    assert told.endpoints[0].metrics_url == ""
-    assert told.endpoints[1] == B
+    decoded = decode_membership(encode_membership(MEMBERSHIP).membership)
+    assert [pool.name for pool in decoded.pools] == ["chat", "empty"]
+    assert decoded.endpoints[0].locality == A.locality
+    assert decoded.endpoints[0].models == ("m",)
+    assert decoded.endpoints[0].metrics_url == ""
+    assert decoded.endpoints[1] == B
 
 
 def test_loads_keep_their_age_and_unknown_stays_unknown() -> None:
@@ -49,26 +49,26 @@ def test_loads_keep_their_age_and_unknown_stays_unknown() -> None:
         sampling_ratio_floor=0.25,
         overridden=frozenset({B.address}),
     )
-    told = decode_loads(encode_loads(view, now=100.0).loads, MEMBERSHIP, now=5.0)
-    assert told.weights == {A.address: 7}
-    assert told.sampling_ratio_floor == 0.25
-    assert told.overridden == {B.address}
-    held = load_of(told.signals, A.address)
-    assert held.queue_depth is not None
-    assert held.queue_depth[:2] == (0.0, -5.0)
-    assert held.memory_used_ratio is not None
-    assert held.memory_used_ratio[:2] == (0.5, 4.5)
-    assert held.latency_p99_seconds is None
-    assert load_of(told.signals, B.address) == Load()
-    assert told.signals.addresses == (A.address, B.address)
-    assert held.queue_depth.source == "control"
+    decoded = decode_loads(encode_loads(view, now=100.0).loads, MEMBERSHIP, now=5.0)
+    assert decoded.weights == {A.address: 7}
+    assert decoded.sampling_ratio_floor == 0.25
+    assert decoded.overridden == {B.address}
+    load = load_of(decoded.signals, A.address)
+    assert load.queue_depth is not None
+    assert load.queue_depth[:2] == (0.0, -5.0)
+    assert load.memory_used_ratio is not None
+    assert load.memory_used_ratio[:2] == (0.5, 4.5)
+    assert load.latency_p99_seconds is None
+    assert load_of(decoded.signals, B.address) == Load()
+    assert decoded.signals.addresses == (A.address, B.address)
+    assert load.queue_depth.source == "control"
 
 
 def test_every_signal_that_picks_look_at_arrives() -> None:
     load = Load(**{name: Signal(float(n), 10.0, "x") for n, name in enumerate(PICK_SIGNALS)})
     view = view_with(MEMBERSHIP, {}, {B.address: load})
-    told = load_of(decode_loads(encode_loads(view, 11.0).loads, MEMBERSHIP, 11.0).signals, B.address)
-    assert {name: getattr(told, name)[:2] for name in PICK_SIGNALS} == {
+    decoded = load_of(decode_loads(encode_loads(view, 11.0).loads, MEMBERSHIP, 11.0).signals, B.address)
+    assert {name: getattr(decoded, name)[:2] for name in PICK_SIGNALS} == {
         name: (float(n), 10.0) for n, name in enumerate(PICK_SIGNALS)
     }
 
@@ -78,14 +78,14 @@ def test_a_signal_that_nobody_tells_has_no_column() -> None:
     assert [column.name for column in encode_loads(view, 0.0).loads.signals] == ["queue_depth"]
 
 
-def test_what_comes_as_columns_goes_on_as_columns() -> None:
-    """A view that was told, told on: nothing is lost on the way."""
+def test_columns_are_forwarded_as_columns() -> None:
+    """A view that is encoded again loses nothing."""
     view = view_with(MEMBERSHIP, {}, {A.address: Load(queue_depth=Signal(3.0, 8.0, "x"))})
     once = decode_loads(encode_loads(view, 10.0).loads, MEMBERSHIP, 20.0)
     twice = decode_loads(encode_loads(once, 21.0).loads, MEMBERSHIP, 30.0)
-    held = load_of(twice.signals, A.address).queue_depth
-    assert held is not None
-    assert held[:2] == (3.0, 27.0)
+    load = load_of(twice.signals, A.address).queue_depth
+    assert load is not None
+    assert load[:2] == (3.0, 27.0)
 
 
 def test_requests_in_flight_elsewhere_arrive_by_address() -> None:
@@ -116,17 +116,17 @@ def test_a_number_that_is_none_does_not_cross_the_border(value: float) -> None:
     view = view_with(MEMBERSHIP, {}, dict.fromkeys((A.address, B.address), QUEUE))
     update = encode_loads(view, 0.0)
     update.loads.signals[0].values = struct.pack("<2d", value, 2.0)
-    told = decode_loads(update.loads, MEMBERSHIP, now=0.0)
-    assert load_of(told.signals, A.address) == Load()
-    assert load_of(told.signals, B.address).queue_depth is not None
+    decoded = decode_loads(update.loads, MEMBERSHIP, now=0.0)
+    assert load_of(decoded.signals, A.address) == Load()
+    assert load_of(decoded.signals, B.address).queue_depth is not None
 
 
-@pytest.mark.parametrize(("age", "known"), [(math.nan, False), (math.inf, False), (-5.0, True)])
-def test_an_age_that_is_none_makes_the_number_unknown_and_none_lies_ahead(age: float, known: bool) -> None:
+@pytest.mark.parametrize(("age", "valid"), [(math.nan, False), (math.inf, False), (-5.0, True)])
+def test_invalid_age_makes_number_unknown(age: float, valid: bool) -> None:
     update = encode_loads(view_with(MEMBERSHIP, {}, {A.address: QUEUE}), 0.0)
     update.loads.signals[0].ages_seconds = struct.pack("<2d", age, 0.0)
-    held = load_of(decode_loads(update.loads, MEMBERSHIP, now=7.0).signals, A.address).queue_depth
-    assert (held is not None and held.observed_at == 7.0) is known
+    load = load_of(decode_loads(update.loads, MEMBERSHIP, now=7.0).signals, A.address).queue_depth
+    assert (load is not None and load.observed_at == 7.0) is valid
 
 
 def test_signals_of_a_newer_server_are_passed_over() -> None:
@@ -143,7 +143,7 @@ def test_the_floor_of_sampling_is_a_share(sent: float, kept: float) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_bytes_a_peer_sends_nothing_but_its_own_fault_comes_of_it(sent: bytes) -> None:
+def test_any_bytes_raise_only_peer_errors(sent: bytes) -> None:
     update = control_pb2.FleetUpdate()
     try:
         update.ParseFromString(sent)
@@ -154,14 +154,14 @@ def test_whatever_bytes_a_peer_sends_nothing_but_its_own_fault_comes_of_it(sent:
 
 
 def test_traffic_survives_and_unknown_latency_stays_unknown() -> None:
-    seen = [Traffic("a:1", 2, 10, 8, 1.5, 0.25), Traffic("b:1", 0, 0, 0)]
+    traffic = [Traffic("a:1", 2, 10, 8, 1.5, 0.25), Traffic("b:1", 0, 0, 0)]
     pools = Membership((Pool("p", (Endpoint("a:1", pool="p"), Endpoint("b:1", pool="p"))),))
-    assert decode_traffic(encode_traffic(seen).report, pools) == seen
+    assert decode_traffic(encode_traffic(traffic).report, pools) == traffic
     odd = encode_traffic([Traffic("a:1", 0, 1, 1, math.inf, math.nan)])
     assert decode_traffic(odd.report, pools) == [Traffic("a:1", 0, 1, 1)]
 
 
-def test_overridden_endpoints_that_are_not_there_are_the_peers_fault() -> None:
+def test_overridden_endpoint_must_exist() -> None:
     update = encode_loads(FleetView(MEMBERSHIP), 0.0)
     update.loads.overridden.append(2)
     with pytest.raises(PeerError):

@@ -46,9 +46,7 @@ def parsed(**connections: Any) -> ConnectionSettings:
         ("ext_proc_streams", {"ext_proc_streams": MOST_STREAMS + 1}),
     ],
 )
-def test_what_the_other_side_would_punish_is_refused_at_the_start(
-    field: str, connections: dict[str, Any]
-) -> None:
+def test_pings_that_peers_punish_are_refused(field: str, connections: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=rf"connections\.{field}: .*allowed: "):
         parsed(**connections)
 
@@ -82,14 +80,14 @@ def test_every_stream_may_end_at_once_and_a_ping_still_fits() -> None:
         ((), None),
     ],
 )
-def test_what_a_server_permits_is_read_or_not_known(metadata: Any, seconds: float | None) -> None:
+def test_permitted_ping_is_read_or_none(metadata: Any, seconds: float | None) -> None:
     assert permitted_ping_seconds(metadata) == seconds
 
 
-async def test_a_peer_that_answers_no_ping_is_let_go(tmp_path: Path) -> None:
+async def test_peer_without_ping_answers_is_disconnected(tmp_path: Path) -> None:
     """Half-dead: its connection stands, and nobody is there."""
-    held = ConnectionSettings(ping_seconds=1, ping_timeout_seconds=0.5)
-    server = GrpcServer("quiet", f"unix:{tmp_path}/a.sock", held)
+    connections = ConnectionSettings(ping_seconds=1, ping_timeout_seconds=0.5)
+    server = GrpcServer("quiet", f"unix:{tmp_path}/a.sock", connections)
     await server.start()
     reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
     # RFC 9113, sections 3.4 and 6.5: preface and empty SETTINGS, and no word after that.

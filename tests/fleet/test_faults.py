@@ -28,9 +28,9 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "faults.md").read_text()
 
 def rows(heading: str) -> list[tuple[str, str, str]]:
     section = DOCUMENT[DOCUMENT.index(f"## {heading}\n") :].partition("\n## ")[0]
-    found = re.findall(r"^\| (.+) \| `(\w+)` \| (.+) \|$", section, flags=re.MULTILINE)
-    assert found
-    return [(codes, name, meaning) for codes, name, meaning in found]
+    rows = re.findall(r"^\| (.+) \| `(\w+)` \| (.+) \|$", section, flags=re.MULTILINE)
+    assert rows
+    return [(codes, name, meaning) for codes, name, meaning in rows]
 
 
 def test_the_document_holds_exactly_the_table() -> None:
@@ -41,7 +41,9 @@ def test_the_document_holds_exactly_the_table() -> None:
         for r in CUDA_RULES
     ]
     assert rows("CUDA errors") == cuda
-    states = [(f"`{name}`", found.name.lower(), text) for name, (found, text) in STATE_RULES.items()]
+    states = [
+        (f"`{name}`", fault_class.name.lower(), text) for name, (fault_class, text) in STATE_RULES.items()
+    ]
     assert rows("States of a GPU") == states
 
 
@@ -77,7 +79,7 @@ def test_each_code_stands_in_one_row_and_has_a_name() -> None:
         ("state", "recovery_of_tomorrow", 0.4),
     ],
 )
-def test_what_the_vendor_calls_it_decides_the_class(kind: str, code: str, score: float) -> None:
+def test_codes_have_the_vendors_class(kind: str, code: str, score: float) -> None:
     assert classify(kind, code).value == score  # type: ignore[arg-type]
 
 
@@ -101,9 +103,7 @@ def test_the_worst_fault_that_still_counts_is_the_cause() -> None:
     st.lists(st.tuples(st.sampled_from(["13", "94", "79", "63", "7"]), st.floats(0, 1000))),
     st.floats(0, 2000),
 )
-def test_a_score_changes_by_itself_only_at_the_time_that_is_told(
-    faults: list[tuple[str, float]], now: float
-) -> None:
+def test_score_changes_by_itself_only_at_until(faults: list[tuple[str, float]], now: float) -> None:
     events = [FaultEvent("xid", code, at) for code, at in faults]
     rated = health(events, now, SETTINGS)
     until = now + 1e6 if rated.until is None else rated.until

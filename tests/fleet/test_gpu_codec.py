@@ -65,7 +65,7 @@ def test_a_host_without_gpus_says_why() -> None:
     assert decoded(encode_report("n", sent, 0.0), 0.0) == sent
 
 
-def test_what_is_not_finite_is_unknown() -> None:
+def test_not_finite_is_unknown() -> None:
     report = gpu_pb2.GpuReport(node="n")
     report.gpus.add(uuid="GPU-1", power_watts=math.nan, utilisation_ratio=math.inf)
     gpu = decoded(report, 0.0).gpus[0]

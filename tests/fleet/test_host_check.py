@@ -1,4 +1,4 @@
-"""Certificates and tokens on this host that cannot do what the settings want are told before a start."""
+"""Certificates and tokens on this host that do not fit the settings are reported before a start."""
 
 from __future__ import annotations
 
@@ -77,21 +77,21 @@ def reissue(at: Path, authority: str, name: str, *names: str, **more: Any) -> No
         made.issue("warmroute", "warmroute", side="server")
 
 
-def told(at: Path, **changed: str) -> list[tuple[bool, str]]:
+def host_problems(at: Path, **changed: str) -> list[tuple[bool, str]]:
     return [(finding.grave, finding.text) for finding in host_findings(parse_settings(text(at, **changed)))]
 
 
-def test_a_site_as_the_page_makes_it_has_nothing_to_tell(at: Path) -> None:
-    assert told(at) == []
+def test_documented_site_has_no_findings(at: Path) -> None:
+    assert host_problems(at) == []
     assert findings(parse_settings(text(at))) == ()
 
 
 def test_files_that_are_not_here_are_not_judged(tmp_path: Path) -> None:
-    assert told(tmp_path) == []
+    assert host_problems(tmp_path) == []
 
 
 def test_a_name_that_the_services_certificate_lacks(at: Path) -> None:
-    (grave, text), (_, other) = told(at, envoy="server_name: other.example")
+    (grave, text), (_, other) = host_problems(at, envoy="server_name: other.example")
     assert grave
     assert text == (
         "tls.envoy.server_name: 'other.example' is not in the certificate of tls.xds, which shows"
@@ -112,32 +112,32 @@ def test_a_certificate_of_the_other_side(
     at: Path, authority: str, name: str, names: list[str], side: str, field: str, usage: str
 ) -> None:
     reissue(at, authority, name, *names, side=side)
-    ((grave, text),) = told(at)
+    ((grave, text),) = host_problems(at)
     assert grave
     assert text.startswith(f"{field}: ")
     assert text.endswith(f"allowed: the extended key usage {usage}")
 
 
 def test_a_worker_whose_name_is_not_that_of_its_role(at: Path) -> None:
-    ((grave, text),) = told(at, workers="[wrker]")
+    ((grave, text),) = host_problems(at, workers="[wrker]")
     assert grave
     assert text.startswith("tls.workers.certificate_file: ")
     assert "shows 'worker', so its holder is refused; allowed: a name in tls.roles.workers" in text
-    ((grave, text),) = told(at, envoys="[envy]")
+    ((grave, text),) = host_problems(at, envoys="[envy]")
     assert not grave, "the file may be another one at Envoy's host"
     assert text.startswith("tls.envoy.certificate_file: ")
 
 
 def test_authorities_that_have_not_signed_the_other_side(at: Path) -> None:
-    ((grave, text),) = told(at, trusted="clients")
+    ((grave, text),) = host_problems(at, trusted="clients")
     assert grave
     assert text.startswith("tls.workers.ca_file: ")
     Authority(at, "services").issue("worker", "worker", side="client")
-    assert any("tls.control.client_ca_file" in text for _, text in told(at))
+    assert any("tls.control.client_ca_file" in text for _, text in host_problems(at))
 
 
 def test_an_authority_of_services_for_clients(at: Path) -> None:
-    ((grave, text),) = told(at, clients="services")
+    ((grave, text),) = host_problems(at, clients="services")
     assert not grave
     assert text.startswith("tls.xds.client_ca_file: ")
     assert "allowed: an authority that signs clients only" in text
@@ -146,17 +146,17 @@ def test_an_authority_of_services_for_clients(at: Path) -> None:
 def test_a_certificate_that_envoys_names_match_by_chance(at: Path) -> None:
     """No two names in the settings are alike, but the listener's own certificate would fetch keys."""
     reissue(at, "clients", "front", "llm.example.com")
-    ((grave, text),) = told(at, envoys="[envoy, '*.example.com']")
+    ((grave, text),) = host_problems(at, envoys="[envoy, '*.example.com']")
     assert grave
     assert text.startswith("listeners[0].tls.certificate_file: ")
     assert "may fetch the keys" in text
     reissue(at, "clients", "front", "llm.example.com", side="server")
-    assert told(at, envoys="[envoy, '*.example.com']") == []
+    assert host_problems(at, envoys="[envoy, '*.example.com']") == []
 
 
 def test_a_token_that_can_be_guessed(at: Path) -> None:
     (at / "token").write_text("abc\n")
-    ((grave, text),) = told(at)
+    ((grave, text),) = host_problems(at)
     assert grave
     assert text.startswith("admin.token_file: a token of 3 characters can be guessed; allowed: 16 or more")
 

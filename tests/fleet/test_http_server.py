@@ -70,7 +70,7 @@ async def healthy(address: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "half_body"])
-async def test_health_is_answered_beside_many_connections(door: str, kind: str) -> None:
+async def test_health_answers_despite_many_connections(door: str, kind: str) -> None:
     quiet = descriptors_now()
     attacking = asyncio.create_task(
         attack(door, kind, connections=8 * MOST, most_bytes=8 << 20, seconds=60.0)
@@ -88,7 +88,7 @@ async def test_health_is_answered_beside_many_connections(door: str, kind: str) 
             await attacking
 
 
-async def test_connections_have_a_limit_and_the_one_that_waits_longest_makes_room(door: str) -> None:
+async def test_longest_idle_connection_is_replaced_at_limit(door: str) -> None:
     host, _, port = door.rpartition(":")
     opened = [await asyncio.open_connection(host, int(port)) for _ in range(MOST)]
     await until(lambda: len([reader for reader, _ in opened if not reader.at_eof()]) == MOST)
@@ -102,19 +102,19 @@ async def test_connections_have_a_limit_and_the_one_that_waits_longest_makes_roo
 
 
 @pytest.mark.parametrize(
-    "told", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"]
+    "sent", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"]
 )
 async def test_a_connection_has_a_time_for_its_next_request(
-    door: str, told: bytes, monkeypatch: pytest.MonkeyPatch
+    door: str, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.05)
     monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.05)
     host, _, port = door.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(told)
+    writer.write(sent)
     async with asyncio.timeout(60):
         answer = await reader.read()
-    assert (b"200 OK" in answer) == told.endswith(b"\r\n\r\n")
+    assert (b"200 OK" in answer) == sent.endswith(b"\r\n\r\n")
     writer.close()
 
 
@@ -139,10 +139,10 @@ async def test_a_handler_at_work_is_not_ended_for_its_silence(
     unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.05)
-    let_go = asyncio.Event()
+    released = asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:
-        await let_go.wait()
+        await released.wait()
         return web.Response(text="done")
 
     application = web.Application()
@@ -150,14 +150,14 @@ async def test_a_handler_at_work_is_not_ended_for_its_silence(
     server = HttpServer(f"127.0.0.1:{unused_tcp_port}", application, field="admin.address")
     await server.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{unused_tcp_port}") as client:
-        asked = [asyncio.create_task(client.get("/slow")) for _ in range(MOST)]
+        requests = [asyncio.create_task(client.get("/slow")) for _ in range(MOST)]
         await until(lambda: len(server._working) == MOST)
         await asyncio.sleep(0.1)
         # All are at work: a newcomer is refused, and nobody ended.
         with pytest.raises(aiohttp.ClientError):
             await client.get("/slow")
-        let_go.set()
-        for each in asked:
+        released.set()
+        for each in requests:
             assert await (await each).text() == "done"
     await server.stop()
     assert not server._waiting
@@ -222,9 +222,9 @@ async def test_no_head_comes_around_the_limit_behind_another_request(
 async def test_requests_on_one_connection_are_answered_in_turn(door: str) -> None:
     host, _, port = door.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    asked = b"\r\n" + FIRST + b"\r\n"
-    for at in range(0, len(asked) * 20, 7):
-        writer.write((asked * 20)[at : at + 7])
+    stream = b"\r\n" + FIRST + b"\r\n"
+    for at in range(0, len(stream) * 20, 7):
+        writer.write((stream * 20)[at : at + 7])
     writer.write(FIRST + b"connection: close\r\n\r\n")
     async with asyncio.timeout(60):
         assert (await reader.read()).count(b"200 OK") == 21
@@ -240,22 +240,22 @@ async def test_a_body_may_come_in_pieces_and_after_its_head(unused_tcp_port: int
         body = b"[" + b",".join([b"1"] * 300_000) + b"]"
         async with aiohttp.ClientSession(f"http://{address}") as client:
             for _ in range(2):
-                told = await client.post(
+                response = await client.post(
                     "/api/v1/update_weights", data=body, headers={"content-type": "application/json"}
                 )
-                assert (await told.json())["done"] == [1] * 300_000
+                assert (await response.json())["done"] == [1] * 300_000
 
             async def chunks() -> AsyncIterator[bytes]:
                 yield b"[1]"
 
-            told = await client.post("/api/v1/update_weights", data=chunks())
-            assert told.status == 411
+            response = await client.post("/api/v1/update_weights", data=chunks())
+            assert response.status == 411
     finally:
         await admin.stop()
 
 
 @pytest.mark.parametrize("kind", ["malformed", "broken_off"])
-async def test_what_peers_send_wrong_floods_no_log(
+async def test_malformed_requests_do_not_flood_the_log(
     unused_tcp_port: int, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
@@ -277,7 +277,7 @@ async def test_what_peers_send_wrong_floods_no_log(
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_connections_that_come_all_at_once_leave_no_more_than_may_stay(
+def test_burst_of_connections_stays_within_limit(
     new_loop: Callable[[], asyncio.AbstractEventLoop], unused_tcp_port: int
 ) -> None:
     """Services run on uvloop, whose transports are classes of its own."""

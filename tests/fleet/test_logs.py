@@ -1,4 +1,4 @@
-"""No text from outside makes a line of the log, whoever logs it and however."""
+"""No text of a peer makes a line of the log, in any logger."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_record_is_one_printable_line(text: str) -> None:
     assert len(line.encode()) >= len(text)
 
 
-def test_what_is_printable_stays_as_it_is() -> None:
+def test_printable_text_is_unchanged() -> None:
     assert escaped("Grüße an 10.0.0.1:80, 東京 🚀") == "Grüße an 10.0.0.1:80, 東京 🚀"
     assert formatted("a\nb\tc\x1b") == r"INFO n: Envoy a\nb\tc\x1b refuses"
 
@@ -115,10 +115,10 @@ def client_hello(name: bytes) -> bytes:
     """What a client of TLS sends first, with any bytes as the name that it asks for."""
     context = ssl.create_default_context()
     outgoing = ssl.MemoryBIO()
-    stand_in = "q" * len(name)
+    placeholder = "q" * len(name)
     with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=stand_in).do_handshake()
-    return outgoing.read().replace(stand_in.encode(), name)
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=placeholder).do_handshake()
+    return outgoing.read().replace(placeholder.encode(), name)
 
 
 def test_peers_write_no_line_through_grpcs_core(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_peers_write_no_line_through_grpcs_core(tmp_path: Path) -> None:
     _, log = server.communicate(b"\n", timeout=30)
     lines = log.decode().splitlines()
     assert lines.pop() == "still here", "what Python writes itself is not delayed"
-    # Two by each connection, of which only so many are logged, with a last word.
+    # Two for each connection. Only `LINES` are logged, then one about the rest.
     assert len(lines) == native_log.LINES + 1
     assert all(line.isprintable() and " WARNING fleet.service.native_log: " in line for line in lines)
     assert "a library says: E" in lines[0]
@@ -156,9 +156,9 @@ def test_lines_of_libraries_are_rationed_and_the_rest_counted() -> None:
     ration = native_log.Ration(lambda: now)
     assert list(ration.feed(b"half a ")) == []
     assert list(ration.feed(b"line\n\n")) == ["a library says: half a line"]
-    told = [text for _ in range(100) for text in ration.feed(b"\xff\n")]
-    assert told[0] == r"a library says: \xff"
-    assert len(told) == native_log.LINES
+    logged = [text for _ in range(100) for text in ration.feed(b"\xff\n")]
+    assert logged[0] == r"a library says: \xff"
+    assert len(logged) == native_log.LINES
     now = native_log.SECONDS
     more = list(ration.feed(b"a" * 100_000))
     assert more[0] == f"libraries have written {101 - native_log.LINES} lines more, which are left out"

@@ -165,7 +165,7 @@ async def test_watches_are_bounded_and_so_are_names(
         assert await long.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_what_nobody_reads_is_not_taken(server: GrpcServer, peer: calls.Peer) -> None:
+async def test_unread_call_accepts_little(server: GrpcServer, peer: calls.Peer) -> None:
     """Without the next read a peer may send little: gRPC's own window is 4 MiB a call."""
     stream = peer.call(calls.WATCH)
     await peer.send(stream, calls.message(b""))

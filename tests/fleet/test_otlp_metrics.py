@@ -125,7 +125,7 @@ async def test_while_an_export_is_under_way_later_ones_are_left_out() -> None:
     exporter.free.set()
 
 
-async def test_a_failed_export_is_counted_and_the_last_state_is_pushed_at_the_end() -> None:
+async def test_failed_export_is_counted_and_last_state_pushed() -> None:
     registry, exporter = CollectorRegistry(), Exporter(MetricExportResult.FAILURE)
     exporter.free.set()
     push = MetricPush(ON, "test", registry, exporter=lambda: exporter)
@@ -135,7 +135,7 @@ async def test_a_failed_export_is_counted_and_the_last_state_is_pushed_at_the_en
     assert lost(registry, "export_failed") == 1
 
 
-async def test_metrics_are_pushed_only_if_asked_for() -> None:
+async def test_metrics_are_pushed_only_if_enabled() -> None:
     def refuse() -> Exporter:
         raise AssertionError
 

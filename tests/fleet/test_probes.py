@@ -19,18 +19,18 @@ def pool(check: dict[str, Any] | None, first_token: float | None = None) -> Pool
         "tolerated_error_ratio": 0.15,
         "base_round_trip_seconds": 0.02,
     }
-    held = {"name": "p", "health_check": check, "sla": sla if first_token is not None else None}
-    made: PoolSettings = PoolSettings.model_validate_json(json.dumps(held))
+    document = {"name": "p", "health_check": check, "sla": sla if first_token is not None else None}
+    made: PoolSettings = PoolSettings.model_validate_json(json.dumps(document))
     return made
 
 
 def made(check: dict[str, Any], first_token: float | None = None) -> Probe:
-    held = probe(pool(check, first_token))
-    assert held is not None
-    return held
+    derived = probe(pool(check, first_token))
+    assert derived is not None
+    return derived
 
 
-def test_nobody_is_probed_unless_asked_for() -> None:
+def test_no_probe_without_health_check() -> None:
     assert probe(pool(None, 0.8)) is None
 
 
@@ -47,17 +47,17 @@ def test_nobody_is_probed_unless_asked_for() -> None:
     ],
 )
 def test_limits(check: dict[str, Any], first_token: float | None, timeout: float, interval: float) -> None:
-    held = made(check, first_token)
-    assert (held.timeout_seconds, held.interval_seconds) == (timeout, interval)
+    derived = made(check, first_token)
+    assert (derived.timeout_seconds, derived.interval_seconds) == (timeout, interval)
 
 
 @given(st.floats(0.001, 1000), st.integers(2, 10))
-def test_a_slow_engine_is_never_out_for_what_it_was_measured_to_take(p99: float, failures: int) -> None:
-    held = made({"measured_p99_seconds": p99, "failures": failures})
-    assert held.timeout_seconds >= 3 * p99
-    assert held.timeout_seconds >= 5.0
-    assert held.silence_seconds >= failures * held.timeout_seconds
-    assert held.refusal_seconds < held.silence_seconds
+def test_measured_time_never_makes_engine_unhealthy(p99: float, failures: int) -> None:
+    derived = made({"measured_p99_seconds": p99, "failures": failures})
+    assert derived.timeout_seconds >= 3 * p99
+    assert derived.timeout_seconds >= 5.0
+    assert derived.silence_seconds >= failures * derived.timeout_seconds
+    assert derived.refusal_seconds < derived.silence_seconds
 
 
 def test_one_failure_is_never_enough() -> None:

@@ -1,4 +1,4 @@
-"""Who a peer is by the names in its certificate, and which settings can tell peers apart."""
+"""Roles of a peer by the names in its certificate, and settings that separate roles."""
 
 from __future__ import annotations
 
@@ -63,21 +63,21 @@ def test_a_name_counts_as_the_kind_that_it_is_and_as_a_whole(
     assert has_role(names, ("agents", "envoys"), roles(pattern)) is fits
 
 
-def test_without_roles_everybody_has_all_and_with_them_nobody_has_what_is_not_named() -> None:
+def test_no_roles_allow_all_and_roles_only_their_names() -> None:
     assert has_role(PeerNames(), ("envoys",), None)
     assert not has_role(PeerNames(dns=("x",)), ("envoys",), RoleSettings())
     assert not has_role(PeerNames(dns=("x",)), (), roles("x"))
 
 
-def test_a_refusal_names_what_was_shown_and_the_settings_and_is_bounded_and_escaped() -> None:
+def test_refusal_is_bounded_and_escaped() -> None:
     names = PeerNames(dns=("a\nERROR forged\x1b[2J", "é", "x" * 5000, "d", "e", "f"))
-    told = refusal(names, ("envoys", "gateways"), roles("envoy"))
-    assert told is not None
-    assert told.isascii()
-    assert told.isprintable()
-    assert len(told) < 500
-    assert r"'a\nERROR forged\x1b[2J'" in told
-    assert told.endswith("and 2 more; allowed: a name in tls.roles.envoys or tls.roles.gateways")
+    reason = refusal(names, ("envoys", "gateways"), roles("envoy"))
+    assert reason is not None
+    assert reason.isascii()
+    assert reason.isprintable()
+    assert len(reason) < 500
+    assert r"'a\nERROR forged\x1b[2J'" in reason
+    assert reason.endswith("and 2 more; allowed: a name in tls.roles.envoys or tls.roles.gateways")
     assert "no DNS name or URI" in str(refusal(PeerNames(), ("agents",), roles("envoy")))
 
 
@@ -122,10 +122,10 @@ def text(more: str = "", control_ca: str = "/clients.crt") -> str:
 
 
 def test_settings_say_what_to_write_where_no_names_are_set() -> None:
-    """With keys at stake, whoever the authorities have signed: agents come to `xds.address` under `serve`."""
-    (found,) = findings(parse_settings(text()))
-    assert found.grave
-    assert found.text == (
+    """With keys at stake, every signed certificate counts: agents use `xds.address` under `serve`."""
+    (finding,) = findings(parse_settings(text()))
+    assert finding.grave
+    assert finding.text == (
         "tls.roles: not set, so every certificate that /clients.crt has signed may fetch the keys of"
         " listeners and pools, report GPUs, ask for picks, follow the fleet; allowed: the names in"
         " certificates, by role, as in `roles: {envoys: [NAME], workers: [NAME], agents: []}`"
@@ -163,12 +163,12 @@ def test_settings_say_what_to_write_where_no_names_are_set() -> None:
         ("[envoy]", "agents: ['*.gpu.example'], operators: ['spiffe://envoy/*']", None),
     ],
 )
-def test_names_that_one_certificate_may_match_are_told(envoys: str, others: str, grave: bool | None) -> None:
+def test_ambiguous_names_are_findings(envoys: str, others: str, grave: bool | None) -> None:
     """Those of Envoys with keys at stake are grave; None: the roles can be told apart."""
-    found = findings(parse_settings(text(f"roles: {{envoys: {envoys}, workers: [worker], {others}}}")))
-    assert [finding.grave for finding in found] == ([] if grave is None else [grave])
-    assert all(finding.text.startswith("tls.roles.") for finding in found)
-    assert ("may fetch the keys" in str(found)) is bool(grave)
+    problems = findings(parse_settings(text(f"roles: {{envoys: {envoys}, workers: [worker], {others}}}")))
+    assert [finding.grave for finding in problems] == ([] if grave is None else [grave])
+    assert all(finding.text.startswith("tls.roles.") for finding in problems)
+    assert ("may fetch the keys" in str(problems)) is bool(grave)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_thousands_of_names_are_compared_at_once(one: str, other: str) -> None:
     listed = (
         f"roles: {{envoys: {many}, workers: [worker], agents: {[f'n{i}' for i in range(999)] + [other]}}}"
     )
-    (found,) = findings(parse_settings(text(listed)))
-    assert other in found.text
+    (finding,) = findings(parse_settings(text(listed)))
+    assert other in finding.text
 
 
-def test_what_opens_doors_is_told_of_a_reload() -> None:
+def test_reload_that_widens_access_is_reported() -> None:
     named = parse_settings(text("roles: {envoys: [envoy], workers: [worker]}"))
     unnamed = parse_settings(text())
     assert "tls.roles: deleted" in opened(named, unnamed)[0]
@@ -218,19 +218,19 @@ def test_what_opens_doors_is_told_of_a_reload() -> None:
         ),
     ],
 )
-def test_roles_that_shut_everybody_out_or_say_nothing_are_refused(more: str, problem: str) -> None:
+def test_roles_that_exclude_all_or_do_nothing_are_refused(more: str, problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         parse_settings(text(more))
 
 
-def test_roles_where_nobody_is_asked_for_a_certificate_are_refused() -> None:
+def test_roles_without_client_certificates_are_refused() -> None:
     alone = "pools: [{name: p, endpoints: [{address: '10.0.0.1:1'}]}]\n"
     alone += "listeners: [{name: l, address: '127.0.0.1:2', pool: p}]\ntls: {roles: {envoys: [envoy]}}\n"
     with pytest.raises(SettingsError, match=r"tls\.roles: nobody is asked for a certificate"):
         parse_settings(alone)
 
 
-def test_names_for_an_address_that_asks_for_no_certificate_are_refused() -> None:
+def test_names_for_address_without_client_ca_are_refused() -> None:
     """They would look as if they kept somebody out."""
     named = text("roles: {envoys: [envoy], workers: [worker]}")
     unasked = named.replace(", client_ca_file: /clients.crt}\n  roles", "}\n  roles")
@@ -240,8 +240,8 @@ def test_names_for_an_address_that_asks_for_no_certificate_are_refused() -> None
     ):
         parse_settings(unasked)
     agents = unasked.replace("workers: [worker]", "agents: [agent]")
-    (found,) = findings(parse_settings(agents))
-    assert "tls.control: without client_ca_file, so tls.roles.agents count for nothing there" in found.text
+    (finding,) = findings(parse_settings(agents))
+    assert "tls.control: without client_ca_file, so tls.roles.agents count for nothing there" in finding.text
 
 
 def test_keys_go_to_nobody_who_shows_no_certificate() -> None:
@@ -252,7 +252,7 @@ def test_keys_go_to_nobody_who_shows_no_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "control_ca", "status", "told"),
+    ("more", "control_ca", "status", "message"),
     [
         ("", "/clients.crt", 2, "fetch the keys"),
         ("", "/others.crt", 2, "fetch the keys"),
@@ -261,14 +261,14 @@ def test_keys_go_to_nobody_who_shows_no_certificate() -> None:
         ("roles: {envoys: [envoy], workers: [worker]}", "/clients.crt", 0, ""),
     ],
 )
-def test_check_refuses_where_others_than_envoys_could_fetch_keys_and_else_warns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, control_ca: str, status: int, told: str
+def test_check_refuses_key_access_and_warns_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, control_ca: str, status: int, message: str
 ) -> None:
     file = tmp_path / "warmroute.yaml"
     file.write_text(text(more, control_ca))
     assert main(["check", str(file)]) == status
     shown = capsys.readouterr()
     # That the files are not here is told as well.
-    assert told in shown.err
-    assert ("tls.roles" in shown.err) is bool(told)
+    assert message in shown.err
+    assert ("tls.roles" in shown.err) is bool(message)
     assert ("good" in shown.out) is (status == 0)

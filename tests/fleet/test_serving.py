@@ -84,7 +84,7 @@ async def test_a_socket_is_for_its_owner_and_group_whatever_the_umask(tmp_path: 
     await server.stop(0)
 
 
-async def test_silent_connections_to_a_grpc_server_have_a_limit_and_a_time(
+async def test_silent_grpc_connections_are_limited(
     unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever opens connections and says nothing keeps nobody out for longer than a handshake takes."""
@@ -136,7 +136,7 @@ async def test_admin_shows_health_readiness_metrics_and_views(unused_tcp_port: i
     await admin.stop()
 
 
-async def test_a_client_that_does_not_read_does_not_hold_up_the_admin_servers_end(
+async def test_unread_response_does_not_delay_admin_stop(
     unused_tcp_port: int,
 ) -> None:
     """Aiohttp's own patience is a minute."""
@@ -161,7 +161,7 @@ async def test_a_dead_collector_does_not_hold_up_the_exit(monkeypatch: pytest.Mo
         await shut_down(provider)
 
 
-def test_a_silent_collector_with_a_full_queue_does_not_hold_up_the_exit(unused_tcp_port: int) -> None:
+def test_silent_collector_does_not_delay_exit(unused_tcp_port: int) -> None:
     """It takes connections and answers nothing, so each of several batches runs into its timeout."""
     patience = {"OTEL_EXPORTER_OTLP_TIMEOUT": "300"}
     code = """
@@ -248,28 +248,28 @@ sys.exit(run(main()))
         assert process.wait(30) == (7 if count == 1 else 128 + signal.SIGTERM)
 
 
-async def test_pings_on_a_quiet_connection_are_answered_however_many_they_are(tmp_path: Path) -> None:
+async def test_all_pings_on_a_quiet_connection_are_answered(tmp_path: Path) -> None:
     """By gRPC's default two pings too many within minutes end a connection: Envoys ping every few seconds."""
     address = f"unix:{tmp_path / 'a.sock'}"
     server = GrpcServer("quiet", address)
     await server.start()
     reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
     settings, ping, go_away = 4, 6, 7
-    wanted = [number.to_bytes(8, "big") for number in range(20)]
+    payloads = [number.to_bytes(8, "big") for number in range(20)]
     # RFC 9113, sections 3.4, 4.1 and 6.7: preface, empty SETTINGS, then PING frames.
     writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, settings, 0, 0, 0, 0, 0)))
     answered: list[bytes] = []
     try:
         async with asyncio.timeout(60):
-            for payload in wanted:
+            for payload in payloads:
                 writer.write(bytes((0, 0, 8, ping, 0, 0, 0, 0, 0)) + payload)
                 while payload not in answered:
                     header = await reader.readexactly(9)
-                    held = await reader.readexactly(int.from_bytes(header[:3], "big"))
-                    assert header[3] != go_away, held
+                    frame = await reader.readexactly(int.from_bytes(header[:3], "big"))
+                    assert header[3] != go_away, frame
                     if header[3] == ping and header[4] == 1:
-                        answered.append(held)
+                        answered.append(frame)
     finally:
         writer.close()
         await server.stop(0)
-    assert answered == wanted
+    assert answered == payloads

@@ -99,8 +99,8 @@ def test_defaults_come_from_the_pool_and_the_address() -> None:
     ],
 )
 def test_each_problem_names_path_value_and_what_is_allowed(change: tuple[str, str], line: str) -> None:
-    found = problems(GOOD.replace(*change))
-    assert any(line in text for text in found), found
+    errors = problems(GOOD.replace(*change))
+    assert any(line in text for text in errors), errors
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,18 @@ def test_each_problem_names_path_value_and_what_is_allowed(change: tuple[str, st
         "pools: {2020-01-01: 1}",
     ],
 )
-def test_what_is_no_mapping_of_settings_is_refused_with_its_origin(text: str) -> None:
+def test_settings_that_are_no_mapping_are_refused(text: str) -> None:
     assert problems(text)[0].startswith("f.yaml")
 
 
-def test_what_only_follows_from_a_problem_is_not_told() -> None:
+def test_consequences_of_a_problem_are_left_out() -> None:
     assert len(problems(GOOD.replace(":8002", ":0"))) == 1
 
 
-def test_every_problem_is_told_at_once() -> None:
-    found = problems(GOOD.replace(":8002", ":0").replace("pool: chat", "pool: chat\n    x: 1"))
-    assert len([line for line in found if "address" in line]) >= 1
-    assert any("listeners[0].x" in line for line in found)
+def test_all_problems_are_reported_together() -> None:
+    errors = problems(GOOD.replace(":8002", ":0").replace("pool: chat", "pool: chat\n    x: 1"))
+    assert len([line for line in errors if "address" in line]) >= 1
+    assert any("listeners[0].x" in line for line in errors)
 
 
 @pytest.mark.parametrize(
@@ -155,17 +155,17 @@ def test_a_listener_on_a_port_of_ours_is_refused(listener: str, more: str, field
         ("127.0.0.1:19002", ""),
     ],
 )
-def test_a_listener_beside_the_ports_of_ours_is_good(listener: str, more: str) -> None:
+def test_listener_on_another_port_is_accepted(listener: str, more: str) -> None:
     parse_settings(GOOD.replace("127.0.0.1:10000", listener) + more)
 
 
-def test_two_services_on_one_port_are_refused_whatever_they_call_the_host() -> None:
+def test_two_services_on_one_port_are_refused() -> None:
     text = GOOD + "xds: {address: 'localhost:5000'}\ncontrol: {address: '127.0.0.1:5000'}\n"
     (problem,) = problems(text)
     assert "control.address: '127.0.0.1:5000'; allowed: an address of its own for each service" in problem
 
 
-def test_an_empty_file_is_told_as_such() -> None:
+def test_empty_file_is_named_as_such() -> None:
     assert problems("# nothing yet\n") == ["f.yaml: it is empty; allowed: a mapping with pools and listeners"]
 
 
@@ -176,7 +176,7 @@ def test_an_engine_may_be_written_in_capitals() -> None:
         parse_settings(GOOD.replace("name: chat", "name: chat\n    engine: vLM", 1))
 
 
-def test_an_exposed_admin_server_is_told_all_that_it_lacks_at_once() -> None:
+def test_exposed_admin_server_error_names_all_it_lacks() -> None:
     (problem,) = problems(GOOD + "admin: {address: '0.0.0.0:1'}\n")
     assert "tls.admin" in problem
     assert "admin.token_file" in problem

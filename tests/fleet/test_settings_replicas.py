@@ -20,7 +20,7 @@ def refused(text: str, environ: dict[str, str] | None = None) -> str:
     return str(error.value)
 
 
-def test_the_first_worker_keeps_the_address_so_that_an_older_configuration_still_finds_it() -> None:
+def test_first_worker_keeps_the_address() -> None:
     for address in ("unix:/run/w/ext_proc.sock", "127.0.0.1:7000", "[::1]:7000", "ext-proc:7000"):
         assert worker_address(address, 0) == address
     assert worker_address("unix:/run/w/ext_proc.sock", 2) == "unix:/run/w/ext_proc.sock.2"
@@ -37,7 +37,7 @@ def test_admin_addresses_follow_the_parents_and_none_stays_none() -> None:
     assert worker_admin_address("", 3) == ""
 
 
-def test_one_worker_is_the_default_and_the_environment_may_say_more() -> None:
+def test_default_is_one_worker_and_environment_overrides() -> None:
     assert parse_settings(BASE).ext_proc.workers == 1
     several = parse_settings(BASE, environ={"WARMROUTE_EXT_PROC_WORKERS": "4"})
     assert len(several.ext_proc.worker_addresses) == 4
@@ -62,7 +62,7 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(workers: str) -> Non
         "ext_proc: {workers: 2}\ncontrol: {address: 'unix:/run/warmroute/ext_proc.sock.1'}",
     ],
 )
-def test_workers_addresses_that_do_not_exist_or_are_others_are_refused(text: str) -> None:
+def test_invalid_or_used_worker_addresses_are_refused(text: str) -> None:
     assert "ext_proc.workers" in refused(text)
 
 
@@ -78,31 +78,31 @@ def test_workers_addresses_that_do_not_exist_or_are_others_are_refused(text: str
     ],
 )
 def test_a_server_on_this_host_or_behind_tls_is_allowed(url: str) -> None:
-    held = parse_settings(BASE + f"ext_proc: {{shared: {{url: '{url}'}}}}")
-    assert held.ext_proc.shared.url.get_secret_value() == url
-    assert url not in repr(held)
+    parsed = parse_settings(BASE + f"ext_proc: {{shared: {{url: '{url}'}}}}")
+    assert parsed.ext_proc.shared.url.get_secret_value() == url
+    assert url not in repr(parsed)
 
 
 @pytest.mark.parametrize(
     "url",
     ["store:6379", "http://store", "redis://", "unix://", "redis://store:0", "redis://store:x", "redis"],
 )
-def test_what_is_no_servers_url_is_refused(url: str) -> None:
+def test_invalid_store_url_is_refused(url: str) -> None:
     assert "ext_proc.shared.url" in refused(f"ext_proc: {{shared: {{url: '{url}'}}}}")
 
 
 @pytest.mark.parametrize("section", ["shared", "idempotency"])
-def test_a_password_crosses_no_network_readably_unless_that_is_allowed(section: str) -> None:
+def test_password_in_plaintext_needs_allow_plaintext(section: str) -> None:
     text = f"ext_proc: {{{section}: {{url: 'redis://:opensesame@store.example:6379'}}}}"
-    told = refused(text)
-    assert "allow_plaintext" in told
-    assert "opensesame" not in told
-    held = parse_settings(BASE + text + "\nallow_plaintext: true")
-    assert getattr(held.ext_proc, section).url.get_secret_value()
+    error = refused(text)
+    assert "allow_plaintext" in error
+    assert "opensesame" not in error
+    parsed = parse_settings(BASE + text + "\nallow_plaintext: true")
+    assert getattr(parsed.ext_proc, section).url.get_secret_value()
 
 
 @pytest.mark.parametrize("url", ["http://:opensesame@store", "'[opensesame'", "5opensesame://x"])
 def test_a_refused_url_is_not_shown(url: str) -> None:
-    told = refused("", {"WARMROUTE_EXT_PROC_SHARED_URL": url})
-    assert "ext_proc.shared.url" in told
-    assert "opensesame" not in told
+    error = refused("", {"WARMROUTE_EXT_PROC_SHARED_URL": url})
+    assert "ext_proc.shared.url" in error
+    assert "opensesame" not in error

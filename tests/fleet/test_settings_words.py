@@ -1,4 +1,4 @@
-"""Problems in settings are told in words, at their place, whenever they are found."""
+"""Problems in settings are described in words, with their place, at any time."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def patterns(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
         if isinstance(schema.get("pattern"), str):
             yield schema["pattern"]
-        for held in schema.values():
-            yield from patterns(held)
+        for part in schema.values():
+            yield from patterns(part)
     elif isinstance(schema, list):
-        for held in schema:
-            yield from patterns(held)
+        for part in schema:
+            yield from patterns(part)
 
 
-def test_each_pattern_of_settings_is_told_in_words() -> None:
+def test_each_pattern_of_settings_has_words() -> None:
     assert set(patterns(Settings.model_json_schema())) == set(PATTERNS)
 
 
@@ -72,7 +72,7 @@ def test_each_pattern_of_settings_is_told_in_words() -> None:
         ),
     ],
 )
-def test_a_value_or_field_that_is_gone_is_told_with_the_next_step(text: str, step: str) -> None:
+def test_removed_value_or_field_has_the_next_step(text: str, step: str) -> None:
     with pytest.raises(SettingsError, match=f"{re.escape(step)}$"):
         parse_settings(f"{TEXT}{text}\n")
 
@@ -106,15 +106,15 @@ def paths(model: type[BaseModel], before: tuple[str | int, ...] = ()) -> Iterato
 
 
 def put(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
-    held: Any = document
+    node: Any = document
     for step, following in pairwise(path):
         if isinstance(step, int):
-            held += [] if held else [None]
-            held[0] = held[0] if held[0] is not None else {}
-        elif step not in held:
-            held[step] = [] if isinstance(following, int) else {}
-        held = held[step]
-    held[path[-1]] = value
+            node += [] if node else [None]
+            node[0] = node[0] if node[0] is not None else {}
+        elif step not in node:
+            node[step] = [] if isinstance(following, int) else {}
+        node = node[step]
+    node[path[-1]] = value
     return document
 
 
@@ -126,12 +126,12 @@ def no_librarys_words(document: dict[str, Any], value: Any) -> None:
     try:
         parse_settings(yaml.safe_dump(document, allow_unicode=True), "f.yaml")
     except SettingsError as error:
-        told = "\n".join(error.problems).replace(repr(value)[:70], "")
-        assert not LIBRARYS.search(told), told
+        text = "\n".join(error.problems).replace(repr(value)[:70], "")
+        assert not LIBRARYS.search(text), text
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
-def test_whatever_stands_in_fields_an_operator_reads_no_librarys_words(value: Any) -> None:
+def test_errors_of_fields_have_no_library_terms(value: Any) -> None:
     document: dict[str, Any] = {}
     for path in PATHS:
         if path not in SECTIONS:
@@ -140,14 +140,14 @@ def test_whatever_stands_in_fields_an_operator_reads_no_librarys_words(value: An
 
 
 @pytest.mark.parametrize("value", [None, 1, "", [], {}, [1]], ids=repr)
-def test_whatever_stands_for_a_section_an_operator_reads_no_librarys_words(value: Any) -> None:
+def test_errors_of_sections_have_no_library_terms(value: Any) -> None:
     for path in SECTIONS:
         if path[-1] != 0:
             no_librarys_words(put(yaml.safe_load(TEXT), path, value), value)
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "allowed"),
     [
         (
             "admin: {address: 127.0.0.1:9901x}",
@@ -166,15 +166,15 @@ def test_whatever_stands_for_a_section_an_operator_reads_no_librarys_words(value
         ("upgrades: [", 'in "f.yaml", line 12'),
     ],
 )
-def test_what_no_field_can_hold_is_told_in_words(more: str, told: str) -> None:
+def test_impossible_values_are_refused_in_words(more: str, allowed: str) -> None:
     text = TEXT.replace(TEXT[: TEXT.index("listeners")], f"{more}\n") if more == "pools: []" else TEXT + more
     with pytest.raises(SettingsError) as caught:
         parse_settings(text, "f.yaml")
     (problem,) = caught.value.problems
-    assert told in problem
+    assert allowed in problem
 
 
-def test_a_file_that_is_no_text_is_told_with_line_and_byte(tmp_path: Path) -> None:
+def test_binary_file_is_refused_with_line_and_byte(tmp_path: Path) -> None:
     path = tmp_path / "warmroute.yaml"
     path.write_bytes(b"pools:\n\n\x9e\x00")
     with pytest.raises(SettingsError) as caught:
@@ -187,12 +187,12 @@ def test_an_operator_reads_no_regular_expression() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_settings(text)
     (problem,) = caught.value.problems
-    asked = "a path of a URL: / and then printable ASCII without spaces"
-    assert problem.endswith(f":12: upgrades.paths[0]: 'realtime'; allowed: {asked}")
+    allowed = "a path of a URL: / and then printable ASCII without spaces"
+    assert problem.endswith(f":12: upgrades.paths[0]: 'realtime'; allowed: {allowed}")
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "expected"),
     [
         ("listeners[0].tls.certificate_file: no", "{file}:9: listeners[0].tls.certificate_file: no"),
         ("listeners[0].show_decision: no", "{file}:5: listeners[0].show_decision: no"),
@@ -204,9 +204,9 @@ def test_an_operator_reads_no_regular_expression() -> None:
         ("no path at all", "no path at all"),
     ],
 )
-def test_a_problem_that_comes_later_gets_its_place(file: Path, problem: str, told: str) -> None:
-    found = located(file, SettingsError([problem.replace("{file}", str(file))]))
-    assert found.problems == [told.replace("{file}", str(file))]
+def test_a_problem_that_comes_later_gets_its_place(file: Path, problem: str, expected: str) -> None:
+    error = located(file, SettingsError([problem.replace("{file}", str(file))]))
+    assert error.problems == [expected.replace("{file}", str(file))]
 
 
 def test_without_the_file_problems_stay_as_they_are(tmp_path: Path) -> None:
@@ -219,5 +219,5 @@ def test_a_start_without_certificates_says_where_they_are_named(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["xds", str(file)]) == 2
-    told = capsys.readouterr().err
-    assert f"{file}:9: listeners[0].tls.certificate_file: '/nowhere/tls.crt' cannot be read" in told
+    output = capsys.readouterr().err
+    assert f"{file}:9: listeners[0].tls.certificate_file: '/nowhere/tls.crt' cannot be read" in output

@@ -38,7 +38,7 @@ def test_senseless_number_is_unknown(value: float | None) -> None:
     assert valid_values({"queue_depth": value, "running": 0}) == {"running": 0.0}
 
 
-def test_zero_is_known() -> None:
+def test_zero_is_a_value() -> None:
     assert checked("queue_depth", 0) == 0.0
 
 
@@ -83,7 +83,7 @@ def test_old_signals_become_unknown_one_by_one() -> None:
     assert loads_of(table.fresh(0.0)) == {A: LOADS[A]}
 
 
-def test_arranged_keeps_known_and_adds_unknown() -> None:
+def test_arranged_keeps_values_and_adds_unknown() -> None:
     table = table_of([A, B], LOADS)
     assert loads_of(table.arranged((C, B))) == {C: Load(), B: LOADS[B]}
     assert table.arranged((A, B)) is table
@@ -126,11 +126,11 @@ def test_sources_have_their_labels() -> None:
 
 
 @given(st.lists(st.none() | st.floats(0, 1e9), max_size=9))
-def test_unknown_counts_as_the_mean_of_the_known(values: list[float | None]) -> None:
+def test_unknown_counts_as_the_mean(values: list[float | None]) -> None:
     column = np.array([math.nan if value is None else value for value in values])
-    known = [value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     filled = fill_unknown(column, 5.0)
-    mean = sum(known) / len(known) if known else 5.0
+    mean = sum(numbers) / len(numbers) if numbers else 5.0
     assert filled.tolist() == pytest.approx([mean if value is None else value for value in values])
 
 
@@ -144,5 +144,5 @@ def test_unknown_counts_as_the_mean_of_the_known(values: list[float | None]) -> 
         ([], math.nan),
     ],
 )
-def test_lower_median_is_of_the_known(values: list[float], median: float) -> None:
+def test_lower_median_ignores_unknown(values: list[float], median: float) -> None:
     assert lower_median(np.array(values)) == pytest.approx(median, nan_ok=True)

@@ -50,8 +50,8 @@ def pool(endpoints: int = 3, connect_timeout_seconds: float | None = None, **sla
 
 def settings(pools: list[dict[str, Any]], **more: Any) -> str:
     listeners = [
-        {"name": f"l{i}", "address": f"127.0.0.1:{10_000 + i}", "pool": held["name"]}
-        for i, held in enumerate(pools)
+        {"name": f"l{i}", "address": f"127.0.0.1:{10_000 + i}", "pool": entry["name"]}
+        for i, entry in enumerate(pools)
     ]
     return yaml.safe_dump({"pools": pools, "listeners": listeners, **more})
 
@@ -84,29 +84,29 @@ def test_times(sla: dict[str, Any], streaming: bool, expected: tuple[Any, ...]) 
 
 
 @pytest.mark.parametrize("seconds", [0.03, 0.08, 0.3])
-def test_a_time_to_connect_that_the_operator_sets_counts_in_each_attempt(seconds: float) -> None:
-    """Shorter or longer than the plan: Envoy is told it, so the sum has it."""
-    held = pool(connect_timeout_seconds=seconds)
-    derived = derive(held)
+def test_set_connect_timeout_counts_in_each_attempt(seconds: float) -> None:
+    """Shorter or longer than the plan, it is Envoy's limit, so the sum contains it."""
+    pool_settings = pool(connect_timeout_seconds=seconds)
+    derived = derive(pool_settings)
     assert derived is not None
     assert derived.connect_bounded
     assert derived.connect_ms == 1000 * seconds
     assert derived.answer_ms == 680 - 2 * derived.connect_ms
 
 
-def test_what_is_planned_for_connecting_is_no_limit() -> None:
+def test_planned_connect_time_is_no_limit() -> None:
     """A limit that follows from round trips would fail late handshakes that Envoy's own serves."""
-    held = pool()
-    derived = derive(held)
+    pool_settings = pool()
+    derived = derive(pool_settings)
     assert derived is not None
     assert (derived.connect_bounded, derived.connect_ms) == (False, 80)
-    assert held.connect_timeout_seconds == 5.0
+    assert pool_settings.connect_timeout_seconds == 5.0
     text = settings([{"name": "p", "endpoints": [{"address": "10.0.0.1:8000"}], "sla": SLA}])
     parsed = parse_settings(text)
-    told = {number.name: number for number in numbers(parsed.pools[0], parsed)}
-    assert told["left to connect"].value == "80 ms"
-    assert told["connect_timeout"].value == "5 s"
-    assert "longer than planned" in told["worst case"].why
+    by_name = {number.name: number for number in numbers(parsed.pools[0], parsed)}
+    assert by_name["left to connect"].value == "80 ms"
+    assert by_name["connect_timeout"].value == "5 s"
+    assert "longer than planned" in by_name["worst case"].why
 
 
 @given(
@@ -127,9 +127,9 @@ def test_attempts_and_pauses_never_exceed_the_sla(
     most: float,
     hedged: bool,
 ) -> None:
-    """Whatever is asked: the sum fits into the SLA without the base round trip, or it is refused."""
+    """The sum always fits into the SLA without the base round trip, or the SLA is refused."""
     assume(base <= most)
-    held = pool(
+    pool_settings = pool(
         first_token_p95_seconds=first_token,
         tolerated_error_ratio=ratio,
         base_round_trip_seconds=round_trip,
@@ -139,7 +139,7 @@ def test_attempts_and_pauses_never_exceed_the_sla(
         repeats="keyed",
     )
     try:
-        derived = derive(held, streaming_keys=hedged)
+        derived = derive(pool_settings, streaming_keys=hedged)
     except ImpossibleError:
         return
     assert derived is not None
@@ -160,9 +160,9 @@ def test_more_time_and_fewer_errors_leave_more_for_each_answer(
     less, more = sorted((less, more))
 
     def answer(seconds: float, ratio: float) -> int:
-        held = pool(first_token_p95_seconds=seconds, tolerated_error_ratio=ratio, repeats="keyed")
+        pool_settings = pool(first_token_p95_seconds=seconds, tolerated_error_ratio=ratio, repeats="keyed")
         try:
-            derived = derive(held, streaming_keys=hedged)
+            derived = derive(pool_settings, streaming_keys=hedged)
         except ImpossibleError:
             return 0
         return 0 if derived is None else derived.answer_ms
@@ -249,23 +249,23 @@ def test_circuit_breakers_never_stand_below_envoys_own() -> None:
         ),
     ],
 )
-def test_what_cannot_be_kept_is_refused_with_path_and_reason(
+def test_impossible_sla_is_refused_with_path_and_reason(
     change: dict[str, Any], place: str, reason: str
 ) -> None:
-    held = {"name": "p", "endpoints": [{"address": "10.0.0.1:8000"}], **change}
-    held["sla"] = {**SLA, **change.get("sla", {})}
+    document = {"name": "p", "endpoints": [{"address": "10.0.0.1:8000"}], **change}
+    document["sla"] = {**SLA, **change.get("sla", {})}
     with pytest.raises(SettingsError) as caught:
-        parse_settings(settings([held]))
+        parse_settings(settings([document]))
     (problem,) = caught.value.problems
     assert f": pools[0].{place}: " in problem
     assert reason in problem
 
 
 @given(st.floats(0.001, 5), RATIOS, st.floats(0, 1), st.floats(0.01, 2) | st.none(), st.booleans())
-def test_what_a_refusal_names_as_enough_is_enough(
+def test_limit_that_a_refusal_names_suffices(
     first_token: float, ratio: float, round_trip: float, engine: float | None, hedged: bool
 ) -> None:
-    def held(seconds: float) -> PoolSettings:
+    def with_first_token(seconds: float) -> PoolSettings:
         return pool(
             first_token_p95_seconds=seconds,
             tolerated_error_ratio=ratio,
@@ -275,11 +275,11 @@ def test_what_a_refusal_names_as_enough_is_enough(
         )
 
     try:
-        derive(held(first_token), streaming_keys=hedged)
+        derive(with_first_token(first_token), streaming_keys=hedged)
     except ImpossibleError as error:
         enough = float(str(error).partition("at least ")[2].partition(",")[0])
         assert enough > first_token
-        assert derive(held(enough + 0.002), streaming_keys=hedged) is not None
+        assert derive(with_first_token(enough + 0.002), streaming_keys=hedged) is not None
 
 
 def test_each_number_says_why() -> None:
@@ -295,13 +295,13 @@ def test_each_number_says_why() -> None:
         ],
         ext_proc={"idempotency": {"enabled": True, "streaming": True}},
     )
-    held = parse_settings(text)
-    assert numbers(held.pools[0], held) == ()
-    told = {number.name: number for number in numbers(held.pools[1], held)}
-    assert told["retry_policy.per_try_timeout"].value == "260 ms"
-    assert told["worst case"].value == "780 ms"
-    assert told["health_checks.timeout"].value == "8 s"
-    assert all(number.value and number.why for number in told.values())
+    parsed = parse_settings(text)
+    assert numbers(parsed.pools[0], parsed) == ()
+    by_name = {number.name: number for number in numbers(parsed.pools[1], parsed)}
+    assert by_name["retry_policy.per_try_timeout"].value == "260 ms"
+    assert by_name["worst case"].value == "780 ms"
+    assert by_name["health_checks.timeout"].value == "8 s"
+    assert all(number.value and number.why for number in by_name.values())
 
 
 def test_defaults_are_those_of_the_class() -> None:

@@ -26,11 +26,11 @@ class Collector(SpanExporter):
     def __init__(self, result: SpanExportResult = SpanExportResult.SUCCESS) -> None:
         self.result = result
         self.free = threading.Event()
-        self.held = threading.Event()
+        self.exporting = threading.Event()
         self.got: list[str] = []
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.held.set()
+        self.exporting.set()
         assert self.free.wait(20)
         self.got += [span.name for span in spans]
         return self.result
@@ -56,7 +56,7 @@ def test_over_the_limit_new_spans_are_only_counted() -> None:
     provider, registry = provider_of(collector)
     tracer = provider.get_tracer("x")
     tracer.start_span("0").end()
-    assert collector.held.wait(20), "the first is being exported, and the queue is empty"
+    assert collector.exporting.wait(20), "the first is being exported, and the queue is empty"
     for number in range(1, 8):
         tracer.start_span(str(number)).end()
     assert lost(registry, "queue_full") == 4
@@ -82,7 +82,7 @@ def test_without_traces_no_span_records_anything() -> None:
     assert lost(registry, "queue_full") == 0
 
 
-def test_an_exporters_complaint_is_told_once_in_a_while() -> None:
+def test_exporter_errors_are_logged_once_an_interval() -> None:
     now = [100.0]
     filtered = Seldom(60.0, lambda: now[0])
 

@@ -27,7 +27,7 @@ async def test_the_same_view_is_no_change() -> None:
     assert await asyncio.wait_for(waiting, 60) is store.view
 
 
-async def test_in_flight_is_summed_over_workers_and_forgotten_with_them() -> None:
+async def test_in_flight_is_summed_and_forgotten_with_its_worker() -> None:
     store = FleetStore()
     store.report("one", [Traffic("a:1", 2, 2, 0), Traffic("b:1", 1, 1, 0)])
     store.report("two", [Traffic("a:1", 5, 5, 0)])
@@ -37,19 +37,19 @@ async def test_in_flight_is_summed_over_workers_and_forgotten_with_them() -> Non
     assert store.in_flight() == {"a:1": 5}
 
 
-def test_sums_are_those_of_the_newest_reports_whatever_came_before() -> None:
+def test_sums_are_those_of_the_newest_reports() -> None:
     """They are kept between reports: an endpoint that nobody has anything on is no entry."""
-    rng, store, held = random.Random(1), FleetStore(), {}
+    rng, store, reports = random.Random(1), FleetStore(), {}
     for _ in range(300):
         worker = f"w{rng.randrange(3)}"
         if rng.random() < 0.2:
             store.forget_worker(worker)
-            held.pop(worker, None)
+            reports.pop(worker, None)
         else:
-            held[worker] = {f"h:{n}": rng.randrange(3) for n in range(4) if rng.random() < 0.7}
-            store.report(worker, [Traffic(a, count, 9, 0) for a, count in held[worker].items()])
+            reports[worker] = {f"h:{n}": rng.randrange(3) for n in range(4) if rng.random() < 0.7}
+            store.report(worker, [Traffic(a, count, 9, 0) for a, count in reports[worker].items()])
         for left_out in ("", "w1"):
             sums = Counter[str]()
-            for name, counts in held.items():
+            for name, counts in reports.items():
                 sums.update(counts if name != left_out else {})
             assert store.in_flight(left_out) == {a: count for a, count in sums.items() if count}

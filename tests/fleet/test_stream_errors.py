@@ -34,7 +34,7 @@ async def ended(address: str, credentials: Any, name: str = "warmroute") -> grpc
 
 
 @pytest.mark.parametrize(
-    ("client", "told"),
+    ("client", "start"),
     [
         ("plain", "xds_server at --control {} ends the connection, and may speak TLS (UNAVAILABLE: "),
         ("stranger", "xds_server at --control {} ends the connection, and may not take this certificate ("),
@@ -45,8 +45,8 @@ async def ended(address: str, credentials: Any, name: str = "warmroute") -> grpc
         ("to nobody", "no xds_server answers at --control {} (UNAVAILABLE: "),
     ],
 )
-async def test_what_stands_between_is_told_with_the_next_step(
-    tmp_path: Path, unused_tcp_port: int, client: str, told: str
+async def test_connection_failure_has_the_next_step(
+    tmp_path: Path, unused_tcp_port: int, client: str, start: str
 ) -> None:
     ours, others = Authority(tmp_path), Authority(tmp_path, "other")
     ours.issue("warmroute", "warmroute")
@@ -74,16 +74,16 @@ async def test_what_stands_between_is_told_with_the_next_step(
         await server.stop(None)
         await plain.stop(None)
     text = explain(error, f"--control {address}", tls=shown is not None, **NAMES)
-    assert text.startswith(told.format(address))
+    assert text.startswith(start.format(address))
     assert ": " in text.rpartition(")")[2], "the next step"
 
 
-def test_a_refusal_is_told_with_the_servers_words() -> None:
+def test_refusal_has_the_servers_words() -> None:
     details = "the certificate shows 'worker'; allowed: a name in tls.roles.agents"
     metadata = grpc.aio.Metadata()
     error = grpc.aio.AioRpcError(grpc.StatusCode.PERMISSION_DENIED, metadata, metadata, details)
-    told = explain(error, "--control a:1", tls=True, **NAMES)
-    assert told == (
+    text = explain(error, "--control a:1", tls=True, **NAMES)
+    assert text == (
         f"xds_server at --control a:1 refuses this ({details}): show such a name, or add this one to its"
         " settings"
     )

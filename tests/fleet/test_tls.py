@@ -53,13 +53,13 @@ def test_a_good_set_is_read_whole(authority: Authority, tmp_path: Path) -> None:
     issued = authority.issue("server", "warmroute", days=3)
     staple = tmp_path / "staple"
     staple.write_bytes(authority.staple(issued.certificate))
-    held = load(files(issued, ca_file=str(authority.file), ocsp_file=str(staple)))
-    assert held.certificate == issued.certificate_file.read_bytes()
-    assert held.ocsp == staple.read_bytes()
+    material = load(files(issued, ca_file=str(authority.file), ocsp_file=str(staple)))
+    assert material.certificate == issued.certificate_file.read_bytes()
+    assert material.ocsp == staple.read_bytes()
     # Of a chain the one that ends first counts: the authority lives for 30 days.
-    assert held.expires_at == issued.certificate.not_valid_after_utc.timestamp()
-    assert held.key not in repr(held).encode()
-    assert "PRIVATE" not in repr(held)
+    assert material.expires_at == issued.certificate.not_valid_after_utc.timestamp()
+    assert material.key not in repr(material).encode()
+    assert "PRIVATE" not in repr(material)
 
 
 def damaged(path: Path) -> None:
@@ -86,20 +86,20 @@ def test_a_broken_set_names_the_field_and_nothing_of_its_content(
     issued, other = authority.issue("server"), authority.issue("other")
     staple = tmp_path / "staple"
     staple.write_bytes(authority.staple(issued.certificate))
-    held = Files(
+    paths = Files(
         str(issued.certificate_file),
         str(issued.key_file),
         str(other.certificate_file),
         str(staple),
         ca_field="client_ca_file",
     )
-    load(held)
+    load(paths)
     harm(issued, other)
     with pytest.raises(TlsError) as caught:
-        load(held)
+        load(paths)
     assert [named for named, _ in caught.value.problems] == [field]
     with pytest.raises(SettingsError, match=rf"^tls\.xds\.{field}: "):
-        Certificates().watch("xds", "tls.xds", held)
+        Certificates().watch("xds", "tls.xds", paths)
 
 
 def test_a_staple_of_another_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
@@ -114,23 +114,23 @@ async def test_changed_files_are_taken_over_as_a_whole(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With only one of the two replaced, what was in force stays; it is counted and told, without the key."""
-    registry, told = CollectorRegistry(), []
+    registry, changes = CollectorRegistry(), []
     certificates = Certificates(registry)
     issued = authority.issue("server", days=3)
-    held = certificates.watch("xds", "tls.xds", files(issued))
-    held.on_change.append(lambda: told.append(held.material))
-    first = held.material
+    provider = certificates.watch("xds", "tls.xds", files(issued))
+    provider.on_change.append(lambda: changes.append(provider.material))
+    first = provider.material
     other = authority.issue("next", days=5)
     other.key_file.replace(issued.key_file)
     with caplog.at_level(logging.INFO):
         await certificates.look()
         await certificates.look()
-    assert held.material is first
+    assert provider.material is first
     assert value(registry, "warmroute_certificate_reloads_total", use="xds", outcome="refused") == 1
     assert "key_file" in caplog.text
     other.certificate_file.replace(issued.certificate_file)
     await certificates.look()
-    assert told == [held.material] != [first]
+    assert changes == [provider.material] != [first]
     assert value(registry, "warmroute_certificate_reloads_total", use="xds", outcome="applied") == 1
     ends = other.certificate.not_valid_after_utc.timestamp()
     assert value(registry, "warmroute_certificate_expiry_seconds", use="xds") == ends
@@ -174,7 +174,7 @@ def test_with_mutual_tls_addresses_may_be_anywhere() -> None:
     assert len(settings.exposed()) == 3
 
 
-async def asked(dialler: Dialler) -> str:
+async def status_of(dialler: Dialler) -> str:
     """Ask for health on a new channel; returns the outcome's name."""
     async with dialler.open() as channel:
         try:
@@ -193,40 +193,40 @@ def peer(issued: Issued, authority: Authority, name: str = "warmroute") -> PeerT
     )
 
 
-async def test_grpc_asks_for_certificates_and_takes_new_ones_with_the_next_handshake(
+async def test_grpc_uses_new_certificates_at_next_handshake(
     authority: Authority, tmp_path: Path, unused_tcp_port: int
 ) -> None:
     """Strangers, other names and plaintext are refused; a rotation needs no restart and cuts no channel."""
     issued, client = authority.issue("server", "warmroute"), authority.issue("client")
     stranger = Authority(tmp_path, "strange")
     certificates = Certificates()
-    held = certificates.watch("xds", "tls.xds", files(issued, ca_file=str(authority.file)))
+    provider = certificates.watch("xds", "tls.xds", files(issued, ca_file=str(authority.file)))
     address = f"127.0.0.1:{unused_tcp_port}"
-    server = GrpcServer("x", address, credentials=server_credentials(held))
+    server = GrpcServer("x", address, credentials=server_credentials(provider))
     await server.start()
     own = Certificates()
     good = Dialler.of(address, peer(client, authority), "tls.workers", own)
     try:
-        assert await asked(good) == "OK"
-        assert await asked(Dialler(address)) == "UNAVAILABLE"
+        assert await status_of(good) == "OK"
+        assert await status_of(Dialler(address)) == "UNAVAILABLE"
         for other in (
             peer(stranger.issue("client2"), authority),
             peer(client, stranger),
             peer(client, authority, "another"),
         ):
-            assert await asked(Dialler.of(address, other, "tls.workers", Certificates())) == "UNAVAILABLE"
+            assert await status_of(Dialler.of(address, other, "tls.workers", Certificates())) == "UNAVAILABLE"
         async with good.open() as before:
             stub = health_pb2_grpc.HealthStub(before)
             await stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
             moved = Authority(tmp_path)  # In the same file: all of it is new.
             moved.issue("server", "warmroute")
             await certificates.look()
-            assert await asked(good) == "UNAVAILABLE"
+            assert await status_of(good) == "UNAVAILABLE"
             moved.issue("client")
             before_look = good.stale
             await own.look()
             assert (before_look, good.stale) == (False, True)
-            assert await asked(good) == "OK"
+            assert await status_of(good) == "OK"
             await stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
     finally:
         await server.stop(0)
@@ -249,9 +249,9 @@ async def test_admin_speaks_tls_and_takes_new_certificates(
 ) -> None:
     certificates = Certificates()
     issued = authority.issue("server", "localhost")
-    held = certificates.watch("admin", "tls.admin", files(issued))
+    provider = certificates.watch("admin", "tls.admin", files(issued))
     address = f"127.0.0.1:{unused_tcp_port}"
-    admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=held)
+    admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=provider)
     await admin.start()
     trusting = ssl.create_default_context(cafile=str(authority.file))
     try:
@@ -270,15 +270,13 @@ async def test_admin_speaks_tls_and_takes_new_certificates(
         await admin.stop()
 
 
-def test_what_is_held_is_read_once_for_each_use(authority: Authority) -> None:
+def test_each_use_has_one_provider(authority: Authority) -> None:
     certificates, issued = Certificates(), authority.issue("server")
-    held: CertificateProvider = certificates.watch("admin", "tls.admin", files(issued))
-    assert certificates.watch("admin", "tls.admin", files(issued)) is held
+    provider: CertificateProvider = certificates.watch("admin", "tls.admin", files(issued))
+    assert certificates.watch("admin", "tls.admin", files(issued)) is provider
 
 
-def test_all_files_that_cannot_be_read_are_told_with_path_and_step(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_unreadable_files_are_all_named_with_step(authority: Authority, tmp_path: Path) -> None:
     issued = authority.issue("server")
     files_of_it = files(issued, ca_file=f"{tmp_path}/none.crt", ca_field="client_ca_file")
     issued.key_file.unlink()

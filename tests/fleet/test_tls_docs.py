@@ -27,7 +27,7 @@ CLIENTS: Final[dict[str, Role]] = {
 }
 """Certificates for clients, and what each is for."""
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-TOLD: Final = RoleSettings(
+ROLE_SETTINGS: Final = RoleSettings(
     envoys=("envoy",), workers=("worker",), agents=("gpu-agent",), operators=("operator",)
 )
 """As the page says."""
@@ -49,8 +49,8 @@ async def test_the_commands_make_certificates_that_can_be_used(tmp_path: Path) -
     server.verify_mode = ssl.CERT_REQUIRED
     for name in CLIENTS:
         client = context(ssl.PROTOCOL_TLS_CLIENT, tmp_path, name, "ca")
-        for asked, wanted in (("warmroute", True), ("llm.example.com", False)):
-            assert agree(server, client, asked) is wanted
+        for server_name, agreed in (("warmroute", True), ("llm.example.com", False)):
+            assert agree(server, client, server_name) is agreed
     # A service's certificate lets nobody in: not by its authority, and not by its use either.
     for authority in ("ca", "clients-ca"):
         server = context(ssl.PROTOCOL_TLS_SERVER, tmp_path, "warmroute", authority)
@@ -63,17 +63,17 @@ async def test_the_commands_make_certificates_that_can_be_used(tmp_path: Path) -
     assert not agree(impostor, context(ssl.PROTOCOL_TLS_CLIENT, tmp_path, "worker", "clients-ca"), "envoy")
     for name, role in CLIENTS.items():
         shown = PeerNames.of(x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes()))
-        assert [other for other in ROLES if has_role(shown, (other,), TOLD)] == [role]
+        assert [other for other in ROLES if has_role(shown, (other,), ROLE_SETTINGS)] == [role]
 
 
-def test_the_settings_of_the_page_tell_roles_apart() -> None:
+def test_documented_settings_separate_roles() -> None:
     (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     settings = parse_settings(text)
     assert findings(settings) == ()
     assert settings.tls.roles is not None
-    assert settings.tls.roles.envoys == TOLD.envoys
+    assert settings.tls.roles.envoys == ROLE_SETTINGS.envoys
     for name, role in CLIENTS.items():
-        assert f"`{role}: [{getattr(TOLD, role)[0]}]`" in PAGE.read_text(), name
+        assert f"`{role}: [{getattr(ROLE_SETTINGS, role)[0]}]`" in PAGE.read_text(), name
 
 
 def context(side: int, directory: Path, name: str, authority: str) -> ssl.SSLContext:

@@ -28,12 +28,14 @@ CONNECTIONS = 100
 
 
 @contextlib.asynccontextmanager
-async def door(address: str, held: CertificateProvider, *, http2: bool) -> AsyncIterator[None]:
+async def door(address: str, provider: CertificateProvider, *, http2: bool) -> AsyncIterator[None]:
     server: Any
     if http2:
-        server = GrpcServer("xds", address, credentials=server_credentials(held))
+        server = GrpcServer("xds", address, credentials=server_credentials(provider))
     else:
-        server = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=held)
+        server = AdminServer(
+            address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=provider
+        )
     await server.start()
     try:
         yield
@@ -47,7 +49,7 @@ def descriptors() -> int:
 
 @pytest.mark.parametrize("http2", [True, False], ids=["grpc", "admin"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_others_get_in_meanwhile_and_all_is_given_back(
+async def test_half_open_handshakes_do_not_block_others(
     tmp_path: Path, unused_tcp_port: int, kind: str, *, http2: bool
 ) -> None:
     authority = Authority(tmp_path)
@@ -55,7 +57,7 @@ async def test_others_get_in_meanwhile_and_all_is_given_back(
     issued = authority.issue("client")
     at = tmp_path
     files = Files(f"{at}/own.crt", f"{at}/own.key", f"{at}/test-ca.crt", ca_field="client_ca_file")
-    held = Certificates().watch("admin", "tls.admin", files)
+    provider = Certificates().watch("admin", "tls.admin", files)
     address = f"127.0.0.1:{unused_tcp_port}"
 
     async def honest() -> bool:
@@ -64,17 +66,17 @@ async def test_others_get_in_meanwhile_and_all_is_given_back(
         )
         return await client.gets_in(address, seconds=30)
 
-    async with door(address, held, http2=http2):
+    async with door(address, provider, http2=http2):
         assert await honest()
         before = descriptors()
         attacking = asyncio.create_task(attack(address, kind, connections=CONNECTIONS, seconds=1.0))
-        asked = 0
+        served = 0
         while not attacking.done():
             assert await honest()
-            asked += 1
+            served += 1
             await asyncio.sleep(0.02)
         await attacking
-        assert asked
+        assert served
         async with asyncio.timeout(30):
             while descriptors() > before + 2:
                 await asyncio.sleep(0.02)

@@ -51,38 +51,38 @@ async def test_an_ended_certificate_takes_no_place_of_a_good_one(
 ) -> None:
     registry, issued = CollectorRegistry(), authority.issue("server", days=3)
     certificates = Certificates(registry, wall=Clock(issued))
-    held = certificates.watch("xds", "tls.xds", files(issued))
-    first = held.material
+    provider = certificates.watch("xds", "tls.xds", files(issued))
+    first = provider.material
     authority.issue("server", days=-0.02)
     await certificates.look()
     await certificates.look()
-    assert held.material is first
+    assert provider.material is first
     assert outcomes(registry) == (0, 1)
     assert "certificate_file: it ended at 20" in caplog.text
     third = authority.issue("server", days=5)
     await certificates.look()
-    assert held.material.certificate == third.certificate_file.read_bytes()
+    assert provider.material.certificate == third.certificate_file.read_bytes()
     assert outcomes(registry) == (1, 1)
 
 
-async def test_a_certificate_of_a_later_time_comes_in_force_at_that_time(
+async def test_future_certificate_applies_at_its_time(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without another change of the files."""
     registry, issued = CollectorRegistry(), authority.issue("server", days=3)
     clock = Clock(issued)
     certificates = Certificates(registry, wall=clock)
-    held = certificates.watch("xds", "tls.xds", files(issued))
-    first = held.material
+    provider = certificates.watch("xds", "tls.xds", files(issued))
+    first = provider.material
     later = authority.issue("server", days=9, from_days=2)
     await certificates.look()
     await certificates.look()
-    assert held.material is first
+    assert provider.material is first
     assert outcomes(registry) == (0, 1)
     assert "certificate_file: it holds only from 20" in caplog.text
     clock.now = later.certificate.not_valid_before_utc.timestamp()
     await certificates.look()
-    assert held.material.certificate == later.certificate_file.read_bytes()
+    assert provider.material.certificate == later.certificate_file.read_bytes()
     assert outcomes(registry) == (1, 1)
 
 
@@ -91,17 +91,17 @@ async def test_one_that_cannot_be_used_is_as_good_as_another(authority: Authorit
     issued = authority.issue("server", days=3)
     clock = Clock(issued)
     certificates = Certificates(wall=clock)
-    held = certificates.watch("xds", "tls.xds", files(issued))
+    provider = certificates.watch("xds", "tls.xds", files(issued))
     clock.now = issued.certificate.not_valid_after_utc.timestamp() + 1
     other = authority.issue("server", days=-0.02)
     await certificates.look()
-    assert held.material.certificate == other.certificate_file.read_bytes()
+    assert provider.material.certificate == other.certificate_file.read_bytes()
 
 
-def test_an_ended_certificate_starts_and_is_told(
+def test_expired_certificate_starts_with_an_error(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A start with it may serve whoever does not look; a start that fails serves nobody."""
+    """Peers that do not check validity are still served; a failed start would serve none."""
     issued = authority.issue("server", days=-0.02)
     certificates = Certificates()
     assert certificates.watch("xds", "tls.xds", files(issued)).material.certificate
@@ -114,10 +114,10 @@ def test_an_ended_certificate_starts_and_is_told(
 def test_changed_settings_with_an_ended_certificate_are_refused(authority: Authority) -> None:
     issued, ended = authority.issue("server"), authority.issue("ended", days=-0.02)
     certificates = Certificates()
-    held = certificates.watch("xds", "tls.xds", files(issued))
+    provider = certificates.watch("xds", "tls.xds", files(issued))
     with pytest.raises(SettingsError, match=r"tls\.xds\.certificate_file: it ended at 20"):
         certificates.watch("xds", "tls.xds", files(ended))
-    assert certificates.watch("xds", "tls.xds", files(issued)) is held
+    assert certificates.watch("xds", "tls.xds", files(issued)) is provider
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,7 @@ def test_changed_settings_with_an_ended_certificate_are_refused(authority: Autho
         (ed448.Ed448PrivateKey.generate, "Ed448"),
     ],
 )
-def test_keys_that_envoy_refuses_are_refused_where_envoy_has_them(
-    authority: Authority, make: Any, text: str
-) -> None:
+def test_keys_that_envoy_refuses_are_refused_for_envoy(authority: Authority, make: Any, text: str) -> None:
     """Measured at Envoy 1.40; elsewhere they may do."""
     if isinstance(make, int):
         issued = authority.issue("server", rsa_bits=make)

@@ -37,7 +37,7 @@ class Door:
         self.issue("old")
         at = directory
         files = Files(f"{at}/own.crt", f"{at}/own.key", f"{at}/test-ca.crt", ca_field="client_ca_file")
-        self.held: CertificateProvider = self.certificates.watch("admin", "tls.admin", files)
+        self.provider: CertificateProvider = self.certificates.watch("admin", "tls.admin", files)
 
     def issue(self, client: str) -> None:
         """Make a new authority, which signs the server's certificate and one for a client."""
@@ -69,7 +69,7 @@ class Door:
 @contextlib.asynccontextmanager
 async def admin(door: Door) -> AsyncIterator[None]:
     server = AdminServer(
-        door.address, CollectorRegistry(), lambda: True, {}, access=Access(door.address), tls=door.held
+        door.address, CollectorRegistry(), lambda: True, {}, access=Access(door.address), tls=door.provider
     )
     await server.start()
     try:
@@ -80,7 +80,7 @@ async def admin(door: Door) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def services(door: Door, gate: GrpcGate | None = None) -> AsyncIterator[None]:
-    server = GrpcServer("xds", door.address, credentials=server_credentials(door.held), gate=gate)
+    server = GrpcServer("xds", door.address, credentials=server_credentials(door.provider), gate=gate)
 
     async def echo(_: Any, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
@@ -119,9 +119,7 @@ async def test_a_session_from_before_lets_nobody_in(
         assert await door.resuming("new", version, http2=http2).gets_in(door.address)
 
 
-async def test_connections_to_admin_end_with_the_request_after_a_change(
-    tmp_path: Path, unused_tcp_port: int
-) -> None:
+async def test_admin_connection_ends_after_a_change(tmp_path: Path, unused_tcp_port: int) -> None:
     """The next one is a new handshake. A connection with what is in force is kept."""
     door = Door(tmp_path, unused_tcp_port)
     head = HTTP1.replace(b"connection: close\r\n", b"")
@@ -134,8 +132,8 @@ async def test_connections_to_admin_end_with_the_request_after_a_change(
 
         async def ask() -> bytes:
             writer.write(head)
-            told = await reader.readuntil(b"\r\n\r\n")
-            return told + await reader.readexactly(len(b"ok\n"))
+            response_head = await reader.readuntil(b"\r\n\r\n")
+            return response_head + await reader.readexactly(len(b"ok\n"))
 
         for _ in range(3):
             assert b"connection: close" not in (await ask()).lower()

@@ -19,7 +19,7 @@ def test_it_is_read_and_written(flags: str) -> None:
     assert traceparent.text_of(context) == text
 
 
-def test_a_later_version_counts_by_its_known_parts() -> None:
+def test_later_version_is_read_by_version_00_fields() -> None:
     context = traceparent.parse("cc" + GOOD[2:] + "-what-the-future-will-bring")
     assert context is not None
     assert traceparent.text_of(context) == GOOD
@@ -42,5 +42,5 @@ def test_a_later_version_counts_by_its_known_parts() -> None:
         "cc" + GOOD[2:] + "-" + "x" * 1000,
     ],
 )
-def test_what_is_none_is_none(text: str) -> None:
+def test_invalid_traceparent_is_none(text: str) -> None:
     assert traceparent.parse(text) is None

@@ -49,20 +49,18 @@ class Watched:
 
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
-    held = Watched(tmp_path / "warmroute.yaml")
-    task = asyncio.create_task(held.watch.run())
+    watched = Watched(tmp_path / "warmroute.yaml")
+    task = asyncio.create_task(watched.watch.run())
     await noticed(tmp_path)
-    yield held
+    yield watched
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
     asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
 
-async def test_what_is_refused_when_it_is_applied_has_its_place_too(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A certificate that is not there is found only then."""
+async def test_error_while_applying_has_its_place(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A missing certificate fails only then."""
     watched.fault = SettingsError(["listeners[0].tls.certificate_file: '/x' cannot be read"])
     watched.path.write_text(GOOD.replace(':1"', ':2"'))
     await watched.until(lambda: "is refused" in caplog.text)
@@ -80,7 +78,7 @@ async def test_a_changed_file_is_applied_and_a_replaced_one_too(watched: Watched
     assert watched.count("applied") == 2
 
 
-async def test_a_broken_file_is_refused_counted_and_told(
+async def test_broken_file_is_refused_counted_and_logged(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.path.write_text(GOOD + "nonsense: 1\n")
@@ -92,7 +90,7 @@ async def test_a_broken_file_is_refused_counted_and_told(
 async def test_other_files_in_the_directory_do_not_wake_it(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A log beside a broken settings file must not repeat the refusal, which is logged, for ever."""
+    """A log next to a broken settings file must not repeat the refusal, which is logged, for ever."""
     watched.path.write_text(GOOD + "nonsense: 1\n")
     await watched.until(lambda: watched.count("refused") == 1)
     for number in range(3):
@@ -101,7 +99,7 @@ async def test_other_files_in_the_directory_do_not_wake_it(
     assert watched.count("refused") == 1
 
 
-async def test_a_file_that_is_good_again_is_told(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+async def test_file_that_is_valid_again_is_logged(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """With the content that is in force there is nothing to take over."""
     caplog.set_level(logging.INFO)
     watched.path.write_text(GOOD + "nonsense: 1\n")
@@ -130,31 +128,31 @@ async def test_a_fault_while_applying_keeps_the_watch_alive(watched: Watched) ->
     await watched.until(lambda: len(watched.applied) == 1)
 
 
-async def test_what_needs_a_restart_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_restart_settings_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    held = Watched(tmp_path / "warmroute.yaml")
-    held.path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
-    await held.watch.reload()
+    watched = Watched(tmp_path / "warmroute.yaml")
+    watched.path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
+    await watched.watch.reload()
     assert "xds.address has changed and waits for the next start" in caplog.text
     assert "all else that it says is in force" in caplog.text
     assert "unchanged" not in caplog.text
-    assert held.applied == []
+    assert watched.applied == []
 
 
-async def test_what_needs_a_restart_keeps_its_value_while_the_rest_is_applied(tmp_path: Path) -> None:
-    """Envoys would be told to find ext_proc where it does not listen yet."""
-    held = Watched(tmp_path / "warmroute.yaml")
-    bound = load_settings(held.path)
+async def test_restart_settings_wait_while_others_apply(tmp_path: Path) -> None:
+    """Otherwise Envoys would connect to an address where ext_proc does not listen yet."""
+    watched = Watched(tmp_path / "warmroute.yaml")
+    bound = load_settings(watched.path)
     changed = GOOD.replace(':1"', ':2"')
-    held.path.write_text(changed + 'ext_proc: {address: "127.0.0.1:7", message_timeout_seconds: 1.5}\n')
-    await held.watch.reload()
-    (applied,) = held.applied
+    watched.path.write_text(changed + 'ext_proc: {address: "127.0.0.1:7", message_timeout_seconds: 1.5}\n')
+    await watched.watch.reload()
+    (applied,) = watched.applied
     assert applied.ext_proc.address == bound.ext_proc.address
     assert applied.ext_proc.message_timeout_seconds == 1.5
     assert applied.pools[0].endpoints[0].address == "127.0.0.1:2"
 
 
-async def test_a_change_of_which_the_kernel_tells_nothing_is_seen(
+async def test_change_without_notification_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without watches (all used up, or a file system that has none) the file is looked at now and then."""
@@ -165,26 +163,24 @@ async def test_a_change_of_which_the_kernel_tells_nothing_is_seen(
 
     monkeypatch.setattr("fleet.service.watch.watchfiles.awatch", no_watch)
     monkeypatch.setattr("fleet.service.watch._LOOK_SECONDS", 0.02)
-    held = Watched(tmp_path / "warmroute.yaml")
-    task = asyncio.create_task(held.watch.run())
-    await held.until(lambda: "cannot be watched" in caplog.text)
-    held.path.write_text(GOOD.replace(':1"', ':2"'))
-    await held.until(lambda: len(held.applied) == 1)
+    watched = Watched(tmp_path / "warmroute.yaml")
+    task = asyncio.create_task(watched.watch.run())
+    await watched.until(lambda: "cannot be watched" in caplog.text)
+    watched.path.write_text(GOOD.replace(':1"', ':2"'))
+    await watched.until(lambda: len(watched.applied) == 1)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
     asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
 
-async def test_where_state_is_kept_waits_for_the_next_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_state_path_waits_for_the_next_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The last good state and overrides are read there at start-up only; they must not part."""
-    held = Watched(tmp_path / "warmroute.yaml")
-    held.path.write_text(GOOD + "xds: {state_path: /elsewhere/state}\n")
-    await held.watch.reload()
+    watched = Watched(tmp_path / "warmroute.yaml")
+    watched.path.write_text(GOOD + "xds: {state_path: /elsewhere/state}\n")
+    await watched.watch.reload()
     assert "xds.state_path has changed and waits for the next start" in caplog.text
-    assert held.applied == []
+    assert watched.applied == []
 
 
 WITH_ROLES = (
@@ -206,23 +202,23 @@ async def test_a_reload_that_opens_doors_is_refused_in_one_line(
     """The names in force stay: a mistake in a file must not give each certificate every role."""
     front = "pool: chat, tls: {certificate_file: /f.crt, key_file: /f.key}}]"
     with_key = WITH_ROLES.replace("pool: chat}]", front)
-    held = Watched(tmp_path / "warmroute.yaml", with_key)
+    watched = Watched(tmp_path / "warmroute.yaml", with_key)
     changed = {
         "roles": with_key.replace("  roles: {envoys: [envoy]}\n", ""),
         "tls": GOOD,
         "doubled": with_key.replace("[envoy]", "[envoy], agents: [envoy]"),
     }
-    held.path.write_text(changed[change])
-    await held.watch.reload()
-    assert held.applied == []
-    assert held.count("refused") == 1
-    (told,) = (record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
-    assert "\n" not in told
-    assert "are kept: " in told
-    assert ("the keys" if change == "doubled" else "tls.roles: deleted") in told
-    held.path.write_text(with_key.replace("[envoy]", "[envoy, other]"))
-    await held.watch.reload()
-    assert len(held.applied) == 1
+    watched.path.write_text(changed[change])
+    await watched.watch.reload()
+    assert watched.applied == []
+    assert watched.count("refused") == 1
+    (message,) = (record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+    assert "\n" not in message
+    assert "are kept: " in message
+    assert ("the keys" if change == "doubled" else "tls.roles: deleted") in message
+    watched.path.write_text(with_key.replace("[envoy]", "[envoy, other]"))
+    await watched.watch.reload()
+    assert len(watched.applied) == 1
 
 
 async def test_a_broken_file_is_refused_in_one_line(
@@ -230,5 +226,5 @@ async def test_a_broken_file_is_refused_in_one_line(
 ) -> None:
     watched.path.write_text("a: [\n  b: {\n")
     await watched.until(lambda: "is refused" in caplog.text)
-    (told,) = (record.getMessage() for record in caplog.records if "is refused" in record.getMessage())
-    assert "\n" not in told
+    (message,) = (record.getMessage() for record in caplog.records if "is refused" in record.getMessage())
+    assert "\n" not in message

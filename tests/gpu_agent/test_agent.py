@@ -80,15 +80,15 @@ async def test_a_hanging_nvml_is_called_once_and_recovers(bench: Any) -> None:
         await sampler.newer(None)
         bench.nvml.hanging.clear()
         await until(lambda: sampler.hanging, "the sampler notices")
-        held = sampler.newest
+        newest = sampler.newest
         calls = bench.nvml.calls
         overruns = bench.registry.get_sample_value("warmroute_gpu_agent_overruns_total")
         more = "warmroute_gpu_agent_overruns_total"
         await until(lambda: bench.registry.get_sample_value(more) >= overruns + 3, "it goes on counting")
         assert bench.nvml.calls == calls
-        assert sampler.newest is held
+        assert sampler.newest is newest
         bench.nvml.hanging.set()
-        assert await sampler.newer(held) is not held
+        assert await sampler.newer(newest) is not newest
         assert not sampler.hanging
         assert bench.nvml.most_inside == 1
 
@@ -99,8 +99,8 @@ async def test_a_fault_of_ours_ends_one_sample_and_not_the_thread(bench: Any) ->
         broken, bench.reader._gpus = bench.reader._gpus, None
         fault = "warmroute_gpu_agent_faults_total"
         await until(lambda: bench.registry.get_sample_value(fault) >= 1, "the fault counts")
-        held, bench.reader._gpus = sampler.newest, broken
-        assert await sampler.newer(held) is not held
+        newest, bench.reader._gpus = sampler.newest, broken
+        assert await sampler.newer(newest) is not newest
 
 
 async def test_closing_ends_nvml_unless_it_hangs(bench: Any) -> None:
@@ -121,7 +121,7 @@ def page(bench: Any, reading: Any) -> str:
     return generate_latest(registry).decode()
 
 
-def test_the_page_tells_every_field_and_leaves_out_what_is_unknown(bench: Any, mig_class: Any) -> None:
+def test_page_has_every_field_except_unknown(bench: Any, mig_class: Any) -> None:
     bench.nvml.gpus[0].migs = [mig_class("MIG-1", 7, 9, 10)]
     bench.nvml.gpus[0].nvlinks = ["switch", ""]
     bench.sample()
@@ -168,7 +168,7 @@ async def served(bench: Any, reading: Any, host: str = "127.0.0.1") -> AsyncIter
         await server.stop()
 
 
-async def test_wrappers_of_engines_tell_of_cuda_errors_on_loopback(bench: Any) -> None:
+async def test_cuda_errors_are_accepted_on_loopback(bench: Any) -> None:
     reading = bench.sample()
     async with served(bench, reading) as url, aiohttp.ClientSession() as session:
 
@@ -210,7 +210,7 @@ async def test_nested_without_end_is_no_fault(bench: Any) -> None:
         assert answer.status == 400
 
 
-async def test_nobody_from_elsewhere_tells_of_faults(bench: Any) -> None:
+async def test_page_beyond_loopback_takes_no_faults(bench: Any) -> None:
     async with (
         served(bench, bench.sample(), "0.0.0.0") as url,
         aiohttp.ClientSession() as session,
@@ -224,9 +224,9 @@ def board() -> GpuBoard:
 
 
 @asynccontextmanager
-async def xds_server(path: Path, held: GpuBoard) -> AsyncIterator[str]:
+async def xds_server(path: Path, gpu_board: GpuBoard) -> AsyncIterator[str]:
     server = GrpcServer("control", f"unix:{path}/control.sock")
-    GpuReportService(held).register(server.server)
+    GpuReportService(gpu_board).register(server.server)
     await server.start()
     try:
         yield server.address
@@ -234,14 +234,14 @@ async def xds_server(path: Path, held: GpuBoard) -> AsyncIterator[str]:
         await server.stop(0)
 
 
-async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench: Any, tmp_path: Path) -> None:
-    """The agent's fault is in the endpoint's signals; a server that is away and back is told again."""
+async def test_reports_reach_the_board_after_a_broken_stream(bench: Any, tmp_path: Path) -> None:
+    """A reported fault is in the endpoint's signals; a server that returns gets a report again."""
     here = Endpoint("127.0.0.1:8000", "p", node="host-1", gpus=("1",))
     membership = Membership((Pool("p", (here,)),))
     connected = "warmroute_gpu_agent_connected"
 
-    def score(held: GpuBoard) -> float:
-        return float(held.signals(membership, 0.0)["gpu_health_score"][0])
+    def score(gpu_board: GpuBoard) -> float:
+        return float(gpu_board.signals(membership, 0.0)["gpu_health_score"][0])
 
     async with sampling(bench) as sampler:
         reporter = Reporter(
@@ -250,20 +250,20 @@ async def test_reports_reach_the_board_and_a_broken_stream_is_tried_again(bench:
         task = asyncio.create_task(reporter.run())
         try:
             for _ in range(2):
-                held = board()
-                async with xds_server(tmp_path, held):
+                gpu_board = board()
+                async with xds_server(tmp_path, gpu_board):
                     await until(
-                        lambda h=held: h.signals(membership, 0.0).endpoint_values(0), "the board is told"
+                        lambda h=gpu_board: h.signals(membership, 0.0).endpoint_values(0), "the board is told"
                     )
                     await until(
                         lambda: bench.registry.get_sample_value(connected) == 1, "and the agent hears so"
                     )
-                    load = load_of(held.signals(membership, 0.0), here.address)
+                    load = load_of(gpu_board.signals(membership, 0.0), here.address)
                     assert load.gpu_memory_used_ratio.value == 0.75
                     assert load.gpu_memory_used_ratio.source == "nvml"
                     assert load.gpu_health_score.value == 1.0
                     bench.nvml.xid(bench.nvml.gpus[1], 79)
-                    await until(lambda h=held: score(h) == 0.0, "the fault is told")
+                    await until(lambda h=gpu_board: score(h) == 0.0, "the fault is told")
                 await until(lambda: bench.registry.get_sample_value(connected) == 0, "the break is noticed")
                 bench.reader._gpus["GPU-b"].log.clear()
         finally:
@@ -292,7 +292,7 @@ async def test_a_server_that_does_not_answer_is_left(bench: Any, tmp_path: Path)
     await server.stop(0)
 
 
-async def test_an_xds_server_that_never_answers_is_told_once(
+async def test_missing_xds_server_is_logged_once(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("warmroute.gpu_agent.reporter.MAX_BACKOFF_SECONDS", 0.1)
@@ -305,16 +305,18 @@ async def test_an_xds_server_that_never_answers_is_told_once(
         )
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    (told,) = [record.message for record in caplog.records if record.name == "warmroute.gpu_agent.reporter"]
-    assert told.startswith(f"no xds_server answers at --control {address} (UNAVAILABLE: ")
+    (message,) = [
+        record.message for record in caplog.records if record.name == "warmroute.gpu_agent.reporter"
+    ]
+    assert message.startswith(f"no xds_server answers at --control {address} (UNAVAILABLE: ")
 
 
-async def test_a_report_that_breaks_the_protocol_ends_the_stream_and_counts(tmp_path: Path) -> None:
+async def test_invalid_report_ends_the_stream_and_counts(tmp_path: Path) -> None:
     from fleet.wire import gpu_pb2, gpu_pb2_grpc  # noqa: PLC0415
 
     registry = CollectorRegistry()
-    held = GpuBoard(SignalSettings(), FaultSettings(), registry)
-    async with xds_server(tmp_path, held) as address, grpc.aio.insecure_channel(address) as channel:
+    gpu_board = GpuBoard(SignalSettings(), FaultSettings(), registry)
+    async with xds_server(tmp_path, gpu_board) as address, grpc.aio.insecure_channel(address) as channel:
         stub = gpu_pb2_grpc.GpuReportsStub(channel)
         for reports in (
             [gpu_pb2.GpuReport()],
@@ -339,14 +341,14 @@ def fetch(url: str) -> tuple[int, str]:
         return 0, ""
 
 
-async def test_the_verb_runs_on_a_machine_without_gpus_and_ends_on_sigterm(tmp_path: Path) -> None:
+async def test_verb_runs_without_gpus_until_sigterm(tmp_path: Path) -> None:
     """No library, no GPU, no xds_server: it serves a page with 0 GPUs all the same."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "warmroute.cli.main", "gpu-agent", "--listen", f"127.0.0.1:{port}"),
         *("--control", f"unix:{tmp_path}/nobody.sock", "--interval", "0.1"),
         stderr=asyncio.subprocess.PIPE,
-        # Nothing of a driver is found, also where these tests run beside one.
+        # Hides a driver, in case the tests run on a machine with one.
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""},
     )
     url = f"http://127.0.0.1:{port}"
@@ -370,8 +372,8 @@ async def test_the_verb_runs_on_a_machine_without_gpus_and_ends_on_sigterm(tmp_p
 
 def test_the_document_tells_every_metric_of_the_page(bench: Any, mig_class: Any) -> None:
     text = (Path(__file__).parents[2] / "docs" / "gpu-agent.md").read_text()
-    told = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", text, flags=re.MULTILINE))
+    documented = set(re.findall(r"^\| `(warmroute_\w+)(?:\{[\w,]+\})?` \|", text, flags=re.MULTILINE))
     reading = bench.sample()
     bench.registry.register(GpuCollector(lambda: reading, lambda: bench.now))
     exposed = {f"{m.name}_total" if m.type == "counter" else m.name for m in bench.registry.collect()}
-    assert told == exposed
+    assert documented == exposed

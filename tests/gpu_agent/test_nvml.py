@@ -66,8 +66,8 @@ def test_an_error_makes_its_own_field_unknown_and_is_counted(bench: Any, functio
     gpu = bench.sample(40).gpus[0]
     counted, name = FIELDS[function]
     assert getattr(gpu, name) is None
-    known = [f for f in gpu.__slots__ if getattr(whole, f) is not None]
-    assert len([f for f in known if getattr(gpu, f) is None]) <= 2  # memory and ECC are two fields a call
+    names = [f for f in gpu.__slots__ if getattr(whole, f) is not None]
+    assert len([f for f in names if getattr(gpu, f) is None]) <= 2  # memory and ECC are two fields a call
     error = type(pynvml.NVMLError(code)).__name__.removeprefix("NVMLError_")
     assert bench.errors(counted, error) > 0
 
@@ -82,7 +82,7 @@ def test_a_field_that_is_not_supported_is_unknown_and_not_zero(bench: Any) -> No
     assert not gpu.lost
 
 
-def test_an_older_driver_is_asked_by_the_older_names(bench: Any) -> None:
+def test_older_driver_uses_older_functions(bench: Any) -> None:
     for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"):
         bench.nvml.failing[function] = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
     gpu = bench.sample().gpus[0]
@@ -118,7 +118,7 @@ def test_a_driver_without_gpus_is_looked_at_again(bench: Any) -> None:
     assert len(bench.sample(30).gpus) == 2
 
 
-def test_a_lost_gpu_is_told_as_lost_and_the_others_are_still_read(bench: Any) -> None:
+def test_lost_gpu_is_marked_and_others_are_read(bench: Any) -> None:
     bench.sample()
     bench.nvml.gpus[0].lost = True
     for after in (1, 1, 5, 60, 60):
@@ -126,7 +126,7 @@ def test_a_lost_gpu_is_told_as_lost_and_the_others_are_still_read(bench: Any) ->
         assert (lost.uuid, lost.lost, lost.memory_used_bytes) == ("GPU-a", True, None)
         assert score(lost, bench.now) == 0.0
         assert (well.lost, well.utilisation_ratio) == (False, 0.75)
-    assert 2 <= bench.nvml.starts <= 5  # started anew, with growing pauses
+    assert 2 <= bench.nvml.starts <= 5  # restarted, with growing pauses
 
 
 def test_a_lost_gpu_that_is_back_begins_clean(bench: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_lost_gpu_that_is_back_begins_clean(bench: Any) -> None:
     assert score(gpu, bench.now) == 1.0
 
 
-def test_a_driver_that_is_unloaded_loses_its_gpus_until_it_is_back(bench: Any) -> None:
+def test_unloaded_driver_loses_gpus_until_it_returns(bench: Any) -> None:
     bench.sample()
     bench.nvml.xid(bench.nvml.gpus[1], 119)
     bench.sample()
@@ -156,7 +156,7 @@ def test_a_driver_that_is_unloaded_loses_its_gpus_until_it_is_back(bench: Any) -
     assert [(gpu.lost, gpu.faults) for gpu in reading.gpus] == [(False, ()), (False, ())]
 
 
-def test_a_session_that_the_driver_forgot_is_begun_anew(bench: Any) -> None:
+def test_session_lost_by_the_driver_is_restarted(bench: Any) -> None:
     """As after a restart of the driver between two samples: unknown, not lost."""
     bench.sample()
     bench.nvml._initialised = False
@@ -165,7 +165,7 @@ def test_a_session_that_the_driver_forgot_is_begun_anew(bench: Any) -> None:
     assert len(bench.sample(2).gpus) == 2
 
 
-def test_a_replaced_driver_asks_for_a_new_process_only_where_the_old_one_worked(bench: Any) -> None:
+def test_replaced_driver_needs_restart_if_it_worked_before(bench: Any) -> None:
     """The old library stays in this process, however often it is started."""
     bench.nvml.init_error = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
     for _ in range(6):
@@ -270,7 +270,7 @@ def test_mig_slices_have_memory_of_their_own(bench: Any, mig_class: Any) -> None
     assert bench.errors("utilisation", "NotSupported") == 1
 
 
-def test_a_gpu_that_is_cut_tells_no_utilisation_even_if_nvml_does(bench: Any, mig_class: Any) -> None:
+def test_mig_gpu_has_no_utilisation(bench: Any, mig_class: Any) -> None:
     bench.nvml.gpus[0].migs = [mig_class("MIG-1", 7, 9, 10)]
     bench.nvml.nvmlDeviceGetUtilizationRates = lambda _handle: pynvml.c_nvmlUtilization_t(gpu=0)
     assert [gpu.utilisation_ratio for gpu in bench.sample().gpus] == [None, 0.0]
@@ -280,8 +280,8 @@ def test_text_that_comes_as_bytes_is_text(bench: Any, mig_class: Any) -> None:
     """Some versions of NVML's module return bytes; UUIDs have to match what the settings name."""
     bench.nvml.gpus[0].migs = [mig_class("MIG-1", 7, 9, 10)]
     for name in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlSystemGetDriverVersion"):
-        told = getattr(bench.nvml, name)
-        setattr(bench.nvml, name, lambda *given, told=told: told(*given).encode())
+        original = getattr(bench.nvml, name)
+        setattr(bench.nvml, name, lambda *given, original=original: original(*given).encode())
     one, other = bench.sample().gpus
     assert (one.uuid, other.uuid, other.name) == ("GPU-a", "GPU-b", "NVIDIA H100 80GB HBM3")
     assert (one.mig_slices[0].uuid, one.mig_slices[0].name) == ("MIG-1", "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
@@ -298,14 +298,12 @@ def test_nvlinks_lead_to_gpus_and_switches(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("level", "link"), [("internal", "PIX"), ("multiple", "PXB"), ("hostbridge", "PHB"), ("system", "SYS")]
 )
-def test_the_way_to_another_gpu_has_the_name_that_nvidia_smi_gives_it(
-    bench: Any, level: str, link: str
-) -> None:
+def test_peer_link_has_the_name_of_nvidia_smi(bench: Any, level: str, link: str) -> None:
     bench.nvml.level = level
     assert bench.sample().gpus[0].peers == (PeerLink("GPU-b", link),)
 
 
-def test_cuda_errors_that_engines_tell_of_are_faults_of_their_gpu(bench: Any) -> None:
+def test_reported_cuda_errors_are_faults_of_their_gpu(bench: Any) -> None:
     bench.sample()
     bench.reader.note_cuda_error("GPU-b", 2)
     bench.reader.note_cuda_error("GPU-nobody", 2)
@@ -314,7 +312,7 @@ def test_cuda_errors_that_engines_tell_of_are_faults_of_their_gpu(bench: Any) ->
     assert score(other, bench.now) == 0.4
 
 
-def test_every_function_of_the_stand_in_is_one_of_the_real_module(bench: Any) -> None:
+def test_every_function_of_the_double_is_pynvmls(bench: Any) -> None:
     names = [name for name in dir(type(bench.nvml)) if name.startswith("nvml")]
     assert len(names) > 30
     assert [name for name in names if not callable(getattr(pynvml, name, None))] == []
