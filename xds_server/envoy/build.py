@@ -11,10 +11,10 @@ from xds_server.envoy.clusters import clusters
 from xds_server.envoy.listeners import listeners
 from xds_server.envoy.proxyless import api_listeners
 from xds_server.envoy.routes import NOBODY_MOVED, routes
-from xds_server.envoy.tls import secret_names
 from xds_server.snapshot.consistency import check
 from xds_server.snapshot.endpoints import load_assignments
 from xds_server.snapshot.snapshot import Snapshot
+from xds_server.tls.secret_names import secret_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""TLS in Envoy's configuration: of listeners, of pools, and of Envoy's own way to xds_server and ext_proc."""
+"""TLS in Envoy's configuration: listeners, pools, and Envoy's own connections to xds_server and ext_proc."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import (
 )
 
 from xds_server.envoy.extension import over_ads, packed
+from xds_server.tls.secret_names import (
+    listener_certificate,
+    listener_tickets,
+    pool_authorities,
+    pool_certificate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,26 +34,6 @@ _SECRET: Final = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.
 
 SDS_FILES: Final = ("warmroute-client", "warmroute-authorities")
 """Names of the secrets on Envoys' own hosts; those that we send have a slash."""
-
-
-def listener_certificate(listener: str) -> str:
-    """Name of the secret with a listener's certificate."""
-    return f"listener/{listener}"
-
-
-def listener_tickets(listener: str) -> str:
-    """Name of the secret with the keys of a listener's session tickets."""
-    return f"listener/{listener}/tickets"
-
-
-def pool_certificate(pool: str) -> str:
-    """Name of the secret that is shown to a pool's engines."""
-    return f"pool/{pool}/certificate"
-
-
-def pool_authorities(pool: str) -> str:
-    """Name of the secret with those who sign for a pool's engines."""
-    return f"pool/{pool}/authorities"
 
 
 def downstream(listener: ListenerSettings) -> TransportSocket | None:
@@ -88,20 +74,6 @@ def upstream(pool: PoolSettings, alpn_protocols: Sequence[str] = ("http/1.1",)) 
             common_tls_context=context, sni=pool.tls.sni, max_session_keys=pool.tls.session_keys
         )
     )
-
-
-def secret_names(settings: Settings) -> set[str]:
-    """The secrets that listeners and pools of these settings refer to."""
-    names = {listener_certificate(entry.name) for entry in settings.listeners if entry.tls is not None}
-    names |= {
-        listener_tickets(entry.name) for entry in settings.listeners if entry.tls and entry.tls.shared_tickets
-    }
-    for pool in settings.pools:
-        if pool.tls is not None:
-            names.add(pool_authorities(pool.name))
-            if pool.tls.certificate_file is not None:
-                names.add(pool_certificate(pool.name))
-    return names
 
 
 def ext_proc_socket(settings: Settings) -> TransportSocket | None:
@@ -150,9 +122,9 @@ def _client_certificate(tls: EnvoyTlsSettings) -> dict[str, Any]:
 
 
 def _name_check(tls: EnvoyTlsSettings) -> dict[str, Any]:
-    # Without it whoever holds any certificate of the same authorities could stand in for us.
-    wanted = {"san_type": "DNS", "matcher": {"exact": tls.server_name}}
-    return {"match_typed_subject_alt_names": [wanted]}
+    # Without it, the owner of any certificate of the same authorities could impersonate xds_server.
+    name = {"san_type": "DNS", "matcher": {"exact": tls.server_name}}
+    return {"match_typed_subject_alt_names": [name]}
 
 
 def _by_file(name: str, directory: str) -> dict[str, Any]:

@@ -28,12 +28,18 @@ from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
 from fleet.service.tls import Files
 from fleet.settings.tls_check import SAFE_FOR_KEYS, keys_are_safe
-from xds_server.envoy import tls
 from xds_server.snapshot.snapshot import Resource
 from xds_server.tls.engine_tls import Dials
 from xds_server.tls.ocsp.response import must_staple
 from xds_server.tls.ocsp.staples import Staples, Wanted
 from xds_server.tls.ocsp.store import staple_path
+from xds_server.tls.secret_names import (
+    listener_certificate,
+    listener_tickets,
+    pool_authorities,
+    pool_certificate,
+    secret_names,
+)
 from xds_server.tls.tickets import Tickets
 
 if TYPE_CHECKING:
@@ -131,7 +137,7 @@ class Secrets:
         Raises:
             SettingsError: files cannot be used, or keys would be sent where others can read them.
         """
-        if tls.secret_names(settings) and not keys_are_safe(settings):
+        if secret_names(settings) and not keys_are_safe(settings):
             # The addresses of the file may be other ones than those that are bound since the start.
             told = "xds.address: whoever can connect could fetch keys"
             raise SettingsError([f"{told}; allowed: {SAFE_FOR_KEYS}"])
@@ -145,7 +151,9 @@ class Secrets:
             self._certificates.drop(use)
         self._held = held
         own = {entry.name: entry.tls for entry in settings.listeners if entry.tls is not None}
-        self._responders = {_use(name): entry.ocsp_url for name, entry in own.items() if entry.ocsp_fetch}
+        self._responders = {
+            listener_certificate(name): entry.ocsp_url for name, entry in own.items() if entry.ocsp_fetch
+        }
         self._engine_names = {pool.name: pool.tls.sni for pool in settings.pools if pool.tls is not None}
         sharing = [name for name, entry in own.items() if entry.shared_tickets]
         self._tickets.keep_only(sharing)
@@ -153,7 +161,7 @@ class Secrets:
         self._want_staples()
         for name, entry in own.items():
             alone = not entry.ocsp_fetch and entry.ocsp_file is None
-            if alone and must_staple(held[_use(name)].material.certificate):
+            if alone and must_staple(held[listener_certificate(name)].material.certificate):
                 logger.warning(
                     "clients refuse the certificate of listener %s without a staple: %s", name, _HINT
                 )
@@ -163,7 +171,7 @@ class Secrets:
         made: list[Resource] = []
         for listener in settings.listeners:
             if listener.tls is not None:
-                made += self._resources(_use(listener.name), None)
+                made += self._resources(listener_certificate(listener.name), None)
                 if listener.tls.shared_tickets:
                     made.append(self._ticket_keys(listener.name))
         for pool in settings.pools:
@@ -237,7 +245,7 @@ class Secrets:
         known = self._keys.get(listener)
         if known is None or known[0] is not keys:
             sources = [DataSource(inline_bytes=key) for key in keys]
-            name = tls.listener_tickets(listener)
+            name = listener_tickets(listener)
             secret = Secret(name=name, session_ticket_keys=TlsSessionTicketKeys(keys=sources))
             known = self._keys[listener] = (keys, _resource(secret))
         return known[1]
@@ -248,17 +256,13 @@ def _lacks_staple(material: Material, staple: Staple | None) -> bool:
     return staple is None and not material.ocsp and must_staple(material.certificate)
 
 
-def _use(listener: str) -> str:
-    return tls.listener_certificate(listener)
-
-
 def _wanted(settings: Settings) -> list[tuple[str, str, Files]]:
     """Use, place in the settings and files of each set."""
     wanted = []
     for i, listener in enumerate(settings.listeners):
         if (own := listener.tls) is not None:
             files = Files(own.certificate_file, own.key_file, ocsp_file=own.ocsp_file, for_envoy=True)
-            wanted.append((_use(listener.name), f"listeners[{i}].tls", files))
+            wanted.append((listener_certificate(listener.name), f"listeners[{i}].tls", files))
     for i, pool in enumerate(settings.pools):
         if (their := pool.tls) is not None:
             files = Files(their.certificate_file, their.key_file, their.ca_file, for_envoy=True)
@@ -272,10 +276,10 @@ def _resources(
     if pool is None:
         told = material.ocsp if staple is None else staple.der
         return (_resource(Secret(name=use, tls_certificate=_certificate(material, told))),)
-    authorities = Secret(name=tls.pool_authorities(pool.name), validation_context=_validation(material, pool))
+    authorities = Secret(name=pool_authorities(pool.name), validation_context=_validation(material, pool))
     if not material.certificate:
         return (_resource(authorities),)
-    shown = Secret(name=tls.pool_certificate(pool.name), tls_certificate=_certificate(material))
+    shown = Secret(name=pool_certificate(pool.name), tls_certificate=_certificate(material))
     return (_resource(authorities), _resource(shown))
 
 
