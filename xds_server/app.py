@@ -34,7 +34,7 @@ from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.state.last_good import LastGood
 from xds_server.state.saver import Saver
-from xds_server.state.serving import Standing
+from xds_server.state.serving import ServingStatus
 from xds_server.telemetry.exposition import ClientExposition, EndpointExposition
 from xds_server.telemetry.tick_metrics import TickMetrics
 from xds_server.ticker import Staged, Ticker, idle_seconds
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fleet.store import FleetStore
     from xds_server.access_log.finished import Finished
     from xds_server.endpoints.listed import Listed
-    from xds_server.http2.ways import Ways
+    from xds_server.http2.protocol_choice import ProtocolChoice
     from xds_server.snapshot.snapshot import Resource
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class XdsServer:
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
         self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
         self._weigher = Weigher(settings.weights, settings.signals)
-        self._saver, self._standing = Saver(registry), Standing(registry)
+        self._saver, self._serving_status = Saver(registry), ServingStatus(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
         self._operators = Operators(
             settings,
@@ -105,7 +105,7 @@ class XdsServer:
         parts = self._operators.requests, self._http2, self._keeper
         others = Collaborators(
             on_change=self._ticker.hear,
-            on_fault=self._keeper.doubt,
+            on_fault=self._keeper.suspect,
             not_ready=self._keeper.kept_out,
             reach=reach,
             observers=(*(part.note for part in parts), self._publish_missed),
@@ -162,10 +162,10 @@ class XdsServer:
         await self._grpc.start()
         state = await self._saver.load(self._settings)
         if state is not None:
-            self._keeper.stand_in(state.discovered)
+            self._keeper.restore(state.discovered)
             self._weigher.restore(state.membership, state.weights, state.unhealthy, self._clock())
             self._sensing.restore_stalled(state.unhealthy)
-            self._standing.loaded(state)
+            self._serving_status.loaded(state)
         await self._operators.load()
         await self._secrets.start()
         await self._keeper.start()
@@ -277,14 +277,14 @@ class XdsServer:
         times.computed()
         yield
         self._metrics.blind.set(len(update.blind_pools))
-        self._standing.on_last_good(self._keeper.standing_in() | self._weigher.restored)
+        self._serving_status.on_last_good(self._keeper.restored_pools() | self._weigher.restored)
         kept = {address: self._weights[address] for address in roster.leaving if address in self._weights}
         self._weights = {**update.weights, **kept} if kept else update.weights
         secrets = self._secrets.of(roster.settings)
-        ways = self._http2.tick(roster.membership, now)
-        wanted = (roster, self._weights, update.unhealthy, secrets, ways)
+        protocols = self._http2.tick(roster.membership, now)
+        wanted = (roster, self._weights, update.unhealthy, secrets, protocols)
         if wanted != self._served:
-            if self._publish(roster, update, secrets, ways):
+            if self._publish(roster, update, secrets, protocols):
                 self._operators.published(times, update, signals, now)
             self._served = wanted
         floor = self._sensing.sampling_ratio_floor
@@ -295,7 +295,7 @@ class XdsServer:
         self._sensing.observe(roster.active, signals, now)
 
     def _standing_now(self) -> Mapping[str, Any]:
-        return {**self._standing.status(), "clients": self._arrivals.connected}
+        return {**self._serving_status.status(), "clients": self._arrivals.connected}
 
     def _publish_missed(self, finished: Finished) -> None:
         """Pass a finished request on to workers if the first endpoint of its pick did not answer well."""
@@ -309,7 +309,7 @@ class XdsServer:
         unfit = unfit_of(pages, pages if view is None else view.signals, self._keeper.not_ready(), oldest)
         self._keeper.judge(unfit)
         found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
-        self._standing.unknown(unknown)
+        self._serving_status.unknown(unknown)
         before, leaving = self._roster, self._keeper.leaving()
         asleep = self._sleepers.update(found, leaving, asleep_of(pages, oldest), unfit)
         drained = self._operators.drained()
@@ -325,11 +325,11 @@ class XdsServer:
         return restated(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
 
     def _publish(
-        self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], ways: Ways
+        self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], protocols: ProtocolChoice
     ) -> bool:
         """Set the snapshot; returns whether Envoys hear of it."""
         told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *told, roster.unheard, secrets, ways)
+        snapshot = build_snapshot(roster.settings, *told, roster.undiscovered, secrets, protocols)
         for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
         if not self._snapshots.set(snapshot, for_group):
             return False

@@ -15,7 +15,7 @@ from fleet.names import HTTP1_SUFFIX
 from fleet.settings.membership import membership
 from tests.envoy.sockets import ACCEPT, HANDSHAKE, PATH, SocketEngines, handshake
 from tests.envoy.two_tongues import TwoTongues
-from xds_server.http2.ways import Ways
+from xds_server.http2.protocol_choice import ProtocolChoice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,8 +41,8 @@ class Scene:
 
     def move(self, *pools: str, known: tuple[str, ...] = ("two", "broken")) -> None:
         """Speak HTTP/1.1 to these pools and the first protocol to all others; `known` could speak it."""
-        ways = Ways(frozenset(pools), frozenset(known), frozenset(known))
-        self.world.publish(membership(self.world.settings), {}, ways=ways)
+        protocols = ProtocolChoice(frozenset(pools), frozenset(known), frozenset(known))
+        self.world.publish(membership(self.world.settings), {}, protocols=protocols)
 
 
 async def _echo(request: bytes, context: Any) -> bytes:

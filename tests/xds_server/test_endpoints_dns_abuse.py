@@ -262,7 +262,7 @@ async def test_the_last_good_state_of_a_keeper_is_screened() -> None:
     pool = PoolSettings(name="p", discovery=(DiscoverySettings.model_validate_json(text),))
     listener = ListenerSettings(name="l", address="127.0.0.1:1", pool="p")
     keeper = EndpointKeeper(Settings(pools=(pool,), listeners=(listener,)), CollectorRegistry())
-    keeper.stand_in(Membership((Pool("p", (Endpoint("169.254.169.254:80", "p"), Endpoint(A, "p"))),)))
+    keeper.restore(Membership((Pool("p", (Endpoint("169.254.169.254:80", "p"), Endpoint(A, "p"))),)))
     await keeper.start()
     assert keeper.membership().addresses == (A,)
     await keeper.close()

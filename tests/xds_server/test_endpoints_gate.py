@@ -32,7 +32,7 @@ class Driven:
         self.gate.update((pool,), {"p": self.joining}, self.now, presumed=set(presumed), trusted=set(trusted))
 
     def hear(self, address: str, verdict: Verdict = Verdict.READY) -> bool:
-        return self.gate.heard(address, verdict, self.now)
+        return self.gate.record(address, verdict, self.now)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -55,10 +55,10 @@ class Driven:
 @pytest.fixture
 def driven() -> Driven:
     """A is let in and past its slow start; B has just been found."""
-    held = Driven()
-    held.find(A, trusted=[A])
-    held.find(A, B)
-    return held
+    entry = Driven()
+    entry.find(A, trusted=[A])
+    entry.find(A, B)
+    return entry
 
 
 def test_a_new_endpoint_is_held_back_until_it_answers_and_then_grows(driven: Driven) -> None:
@@ -263,21 +263,21 @@ def test_whatever_happens_a_pool_with_somebody_found_serves_somebody(
     """No address twice, nobody let in is taken out by a probe, every factor is above 0 and below 1."""
     driven = Driven(JOINING.model_copy(update={"probe": probe}))
     driven.find()
-    found: list[str] = []
+    endpoints: list[str] = []
     admitted: set[str] = set()
     for kind, first, second in steps:
         if kind == "find":
-            found = list(first)  # type: ignore[call-overload]
-            driven.find(*found, presumed=second)  # type: ignore[arg-type]
-            admitted &= set(found)
+            endpoints = list(first)  # type: ignore[call-overload]
+            driven.find(*endpoints, presumed=second)  # type: ignore[arg-type]
+            admitted &= set(endpoints)
         elif kind == "hear":
             driven.hear(first, second)  # type: ignore[arg-type]
-            if first in found and second is Verdict.READY:
+            if first in endpoints and second is Verdict.READY:
                 admitted.add(first)  # type: ignore[arg-type]
         else:
             driven.pass_time(first)  # type: ignore[arg-type]
-        assert bool(driven.served) == bool(found)
-        assert driven.served <= set(found)
+        assert bool(driven.served) == bool(endpoints)
+        assert driven.served <= set(endpoints)
         assert admitted <= driven.served
         assert len(driven.listed) == len(set(driven.listed))
         assert set(driven.listed) == driven.served | driven.gate.leaving()
@@ -285,11 +285,11 @@ def test_whatever_happens_a_pool_with_somebody_found_serves_somebody(
 
 
 @given(FOUND, st.randoms())
-def test_the_order_in_which_endpoints_are_told_decides_nothing(found: list[str], random: object) -> None:
-    shuffled = list(found)
+def test_the_order_in_which_endpoints_are_told_decides_nothing(endpoints: list[str], random: object) -> None:
+    shuffled = list(endpoints)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     first, second = Driven(), Driven()
-    for driven, order in ((first, found), (second, shuffled)):
+    for driven, order in ((first, endpoints), (second, shuffled)):
         driven.find(*order)
         for address in sorted(order)[:2]:
             driven.hear(address)

@@ -68,7 +68,7 @@ class Kept:
         self.fault: Exception | None = None
         self.keeper = EndpointKeeper(given, self.registry, lambda: self.now, factory=self._make)
         if last_good is not None:
-            self.keeper.stand_in(last_good)
+            self.keeper.restore(last_good)
         self.keeper.on_change = self._changed
 
     def _changed(self) -> None:
@@ -336,7 +336,7 @@ async def test_why_a_probe_fails_is_shown_of_those_only_whom_it_keeps_out(keep: 
     try:
         assert await kept.keeper.first_sync(60)
         statuses["code"] = None
-        kept.keeper.doubt(address, refused=False)
+        kept.keeper.suspect(address, refused=False)
         prober = kept.keeper._prober
         assert prober is not None
         await kept.until(lambda: bool(prober.refusals))
@@ -359,7 +359,7 @@ async def test_where_those_let_in_would_not_serve_who_waits_is_served_and_marked
     assert kept.listed == [A]
     kept.keeper.judge(frozenset({A}))
     assert kept.listed == [A, B]
-    kept.keeper._heard(B, Verdict.NOT_READY)
+    kept.keeper._on_verdict(B, Verdict.NOT_READY)
     assert kept.keeper.not_ready() == {B}
     kept.keeper.judge(frozenset({B}))
     assert kept.listed == [A]

@@ -26,57 +26,57 @@ def proven() -> Readiness:
 
 def test_one_in_doubt_is_served_until_its_probe_says_no_and_again_when_it_passes() -> None:
     readiness = proven()
-    assert readiness.doubt(A, NOW)
-    assert (readiness.in_doubt(), readiness.not_ready()) == ({A}, frozenset())
-    assert readiness.heard(A, Verdict.NOT_READY, NOW)
+    assert readiness.suspect(A, NOW)
+    assert (readiness.suspects(), readiness.not_ready()) == ({A}, frozenset())
+    assert readiness.record(A, Verdict.NOT_READY, NOW)
     assert readiness.not_ready() == {A}
-    assert not readiness.heard(A, Verdict.NOT_READY, NOW)
-    assert not readiness.heard(A, Verdict.UNKNOWN, NOW)
-    assert readiness.heard(A, Verdict.READY, NOW)
-    assert (readiness.in_doubt(), readiness.not_ready()) == (frozenset(), frozenset())
+    assert not readiness.record(A, Verdict.NOT_READY, NOW)
+    assert not readiness.record(A, Verdict.UNKNOWN, NOW)
+    assert readiness.record(A, Verdict.READY, NOW)
+    assert (readiness.suspects(), readiness.not_ready()) == (frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("verdict", [Verdict.READY, Verdict.SILENT])
 def test_a_probe_that_passes_ends_a_doubt_and_the_next_one_comes_later(verdict: Verdict) -> None:
     """Else an engine that fails some requests were probed with each of them."""
     readiness = proven()
-    readiness.doubt(A, NOW)
-    assert not readiness.heard(A, verdict, NOW), "nobody has noticed"
-    assert not readiness.doubt(A, NOW + SETTLED_SECONDS / 2)
-    assert readiness.doubt(A, NOW + SETTLED_SECONDS)
+    readiness.suspect(A, NOW)
+    assert not readiness.record(A, verdict, NOW), "nobody has noticed"
+    assert not readiness.suspect(A, NOW + SETTLED_SECONDS / 2)
+    assert readiness.suspect(A, NOW + SETTLED_SECONDS)
 
 
 def test_a_refused_connection_is_a_no_at_once() -> None:
     readiness = proven()
-    assert readiness.doubt(A, NOW, refused=True)
+    assert readiness.suspect(A, NOW, refused=True)
     assert readiness.not_ready() == {A}
-    assert not readiness.doubt(A, NOW, refused=True)
-    readiness.heard(A, Verdict.READY, NOW)
-    assert readiness.doubt(A, NOW, refused=True), "however soon"
+    assert not readiness.suspect(A, NOW, refused=True)
+    readiness.record(A, Verdict.READY, NOW)
+    assert readiness.suspect(A, NOW, refused=True), "however soon"
 
 
 def test_where_no_probe_has_passed_yet_a_refused_connection_is_a_doubt() -> None:
     """The engine may not support the probe, and would never get in again."""
     readiness = Readiness()
-    assert readiness.doubt(A, NOW, refused=True)
+    assert readiness.suspect(A, NOW, refused=True)
     assert readiness.not_ready() == frozenset()
-    assert not readiness.heard(A, Verdict.UNKNOWN, NOW)
-    assert readiness.in_doubt() == frozenset()
+    assert not readiness.record(A, Verdict.UNKNOWN, NOW)
+    assert readiness.suspects() == frozenset()
 
 
 def test_a_probe_without_a_connection_says_nothing() -> None:
     """However often: nor does it throw one out again that answers clients although its probe said no."""
     readiness = proven()
-    readiness.doubt(A, NOW)
-    assert not any(readiness.heard(A, Verdict.NO_CONNECTION, NOW + second) for second in range(60))
+    readiness.suspect(A, NOW)
+    assert not any(readiness.record(A, Verdict.NO_CONNECTION, NOW + second) for second in range(60))
     assert readiness.not_ready() == frozenset()
-    assert readiness.heard(A, Verdict.NOT_READY, NOW + 60)
+    assert readiness.record(A, Verdict.NOT_READY, NOW + 60)
     was_ready = []
     for second in range(61, 200):
         now = NOW + second
-        readiness.doubt(A, now)
-        if A in readiness.in_doubt():
-            readiness.heard(A, Verdict.NO_CONNECTION, now)
+        readiness.suspect(A, now)
+        if A in readiness.suspects():
+            readiness.record(A, Verdict.NO_CONNECTION, now)
         for _ in range(GOOD_ANSWERS):
             readiness.answered(A, 0.1, now)
         was_ready.append(A not in readiness.not_ready())
@@ -87,27 +87,27 @@ def test_a_probe_without_a_connection_says_nothing() -> None:
 def test_an_answer_of_unknown_duration_proves_nothing() -> None:
     """It may have begun before the verdict."""
     readiness = proven()
-    readiness.doubt(A, NOW)
-    readiness.heard(A, Verdict.NOT_READY, NOW)
+    readiness.suspect(A, NOW)
+    readiness.record(A, Verdict.NOT_READY, NOW)
     assert not any(readiness.answered(A, None, NOW + 60) for _ in range(9))
     assert readiness.not_ready() == {A}
 
 
 def test_one_that_answers_clients_although_its_probe_says_no_is_ready_and_its_probe_is_not_believed() -> None:
     readiness = proven()
-    readiness.doubt(A, NOW)
-    readiness.heard(A, Verdict.NOT_READY, NOW)
+    readiness.suspect(A, NOW)
+    readiness.record(A, Verdict.NOT_READY, NOW)
     later = NOW + BEGUN_LATER_SECONDS + 10
     assert not any(readiness.answered(A, 10.1, later) for _ in range(9)), "begun before the verdict"
     assert [readiness.answered(A, 9.0, later) for _ in range(GOOD_ANSWERS)] == [False, False, True]
     assert readiness.not_ready() == frozenset()
-    readiness.doubt(A, later + 10, refused=True)
-    assert not readiness.heard(A, Verdict.NOT_READY, later + 10)
+    readiness.suspect(A, later + 10, refused=True)
+    assert not readiness.record(A, Verdict.NOT_READY, later + 10)
     assert readiness.not_ready() == frozenset()
-    assert readiness.in_doubt() == {A}, "it goes on being probed"
-    readiness.heard(A, Verdict.READY, later + 20)
-    assert readiness.in_doubt() == frozenset()
-    assert readiness.doubt(A, later + 30, refused=True)
+    assert readiness.suspects() == {A}, "it goes on being probed"
+    readiness.record(A, Verdict.READY, later + 20)
+    assert readiness.suspects() == frozenset()
+    assert readiness.suspect(A, later + 30, refused=True)
     assert readiness.not_ready() == {A}, "it has passed, so it is believed again"
 
 
@@ -117,36 +117,36 @@ def pool(*addresses: str, name: str = "p") -> list[Endpoint]:
 
 def test_a_no_counts_where_another_probe_of_the_pool_passes() -> None:
     readiness = proven()
-    readiness.doubt(A, NOW, refused=True)
+    readiness.suspect(A, NOW, refused=True)
     assert readiness.kept_out(pool(A, B)) == {A}
     assert readiness.kept_out([*pool(A), *pool(B, name="other")]) == frozenset()
-    readiness.doubt(B, NOW)
+    readiness.suspect(B, NOW)
     assert readiness.kept_out(pool(A, B)) == {A}, "a doubt is no no"
-    readiness.heard(B, Verdict.NOT_READY, NOW)
+    readiness.record(B, Verdict.NOT_READY, NOW)
     assert readiness.kept_out(pool(A, B)) == frozenset()
 
 
 def test_one_that_is_not_believed_does_not_get_what_its_peers_got() -> None:
     readiness = proven()
     for address in (A, B):
-        readiness.doubt(address, NOW)
-        readiness.heard(address, Verdict.NOT_READY, NOW)
+        readiness.suspect(address, NOW)
+        readiness.record(address, Verdict.NOT_READY, NOW)
     later = NOW + BEGUN_LATER_SECONDS + 1
     for _ in range(GOOD_ANSWERS):
         readiness.answered(A, 0.1, later)
     assert readiness.not_ready() == {B}
     assert readiness.kept_out(pool(A, B)) == frozenset()
-    readiness.heard(A, Verdict.READY, later)
+    readiness.record(A, Verdict.READY, later)
     assert readiness.kept_out(pool(A, B)) == {B}
 
 
 def test_those_who_are_gone_are_forgotten() -> None:
     readiness = proven()
-    readiness.doubt(A, NOW, refused=True)
-    readiness.doubt(B, NOW)
+    readiness.suspect(A, NOW, refused=True)
+    readiness.suspect(B, NOW)
     readiness.keep({B})
-    assert (readiness.in_doubt(), readiness.not_ready()) == ({B}, frozenset())
-    readiness.doubt(A, NOW, refused=True)
+    assert (readiness.suspects(), readiness.not_ready()) == ({B}, frozenset())
+    readiness.suspect(A, NOW, refused=True)
     assert readiness.not_ready() == frozenset(), "a newcomer has passed nothing"
 
 
@@ -161,10 +161,10 @@ def test_whoever_is_not_ready_is_probed_and_a_probe_that_passes_always_lets_it_i
     for event in [*events, Verdict.READY]:
         now += 0.3
         if isinstance(event, Verdict):
-            readiness.heard(A, event, now)
+            readiness.record(A, event, now)
         elif event == "answered":
             readiness.answered(A, 0.1, now)
         else:
-            readiness.doubt(A, now, refused=event == "refused")
-        assert readiness.not_ready() <= readiness.in_doubt()
+            readiness.suspect(A, now, refused=event == "refused")
+        assert readiness.not_ready() <= readiness.suspects()
     assert readiness.not_ready() == frozenset()

@@ -33,15 +33,15 @@ def test_a_pool_unknown_from_the_start_on_holds_up_no_other_pool_and_is_not_told
     given = settings("p", "q")
     first = assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), None)
     assert first is not None
-    assert (shown(first.membership), first.unheard) == ({"p": "a"}, frozenset("q"))
+    assert (shown(first.membership), first.undiscovered) == ({"p": "a"}, frozenset("q"))
     assert assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), first) is first
     changed = settings("p", "q")
     after_reload = assemble(changed, members(p="ab", q=""), NOBODY, frozenset("q"), first)
     assert after_reload is not None
-    assert (after_reload.settings is changed, after_reload.unheard) == (True, frozenset("q"))
+    assert (after_reload.settings is changed, after_reload.undiscovered) == (True, frozenset("q"))
     heard = assemble(changed, members(p="ab", q="c"), NOBODY, NOBODY, after_reload)
     assert heard is not None
-    assert (shown(heard.membership), heard.unheard) == ({"p": "ab", "q": "c"}, NOBODY)
+    assert (shown(heard.membership), heard.undiscovered) == ({"p": "ab", "q": "c"}, NOBODY)
 
 
 def test_a_pool_known_to_be_empty_is_told_as_empty() -> None:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from fleet.settings import parse_settings
 from fleet.settings.membership import membership
 from xds_server.http2 import watch as watch_module
-from xds_server.http2.standing import UNREACHED_SECONDS
+from xds_server.http2.support import UNREACHED_SECONDS
 from xds_server.http2.watch import Http2Watch
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def test_a_fault_of_ours_is_counted_and_the_engine_is_asked_again(
     members = membership(settings)
     await watch.first_sync(members, 5.0)
     assert registry.get_sample_value("warmroute_http2_probe_faults_total") == 1.0
-    assert (asked, changes, watch.ways.fallback) == ([1], [0], frozenset())
+    assert (asked, changes, watch.choice.fallback) == ([1], [0], frozenset())
 
     now[0] = UNREACHED_SECONDS
     await watch.first_sync(members, 5.0)

@@ -14,8 +14,8 @@ from fleet.errors import SettingsError
 from fleet.names import EXT_PROC_CLUSTER, HTTP1_SUFFIX, pool_of
 from fleet.settings import parse_settings
 from xds_server.envoy.clusters import clusters
-from xds_server.envoy.routes import NOBODY_MOVED, routes
-from xds_server.http2.ways import Ways
+from xds_server.envoy.routes import AS_CONFIGURED, routes
+from xds_server.http2.protocol_choice import ProtocolChoice
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -32,8 +32,8 @@ def made(upgrades: dict[str, Any] | None = None, **pool: Any) -> Settings:
     return parse_settings(json.dumps(written))
 
 
-def routed(settings: Settings, ways: Ways = NOBODY_MOVED) -> list[route_components_pb2.Route]:
-    (resource,) = routes(settings, ways)
+def routed(settings: Settings, protocols: ProtocolChoice = AS_CONFIGURED) -> list[route_components_pb2.Route]:
+    (resource,) = routes(settings, protocols)
     config = route_pb2.RouteConfiguration.FromString(resource.body.value)
     return list(config.virtual_hosts[0].routes)
 
@@ -137,13 +137,25 @@ def test_http1_is_spoken_only_to_pools_that_are_known_to_speak_it() -> None:
     held, second = made(protocol="h2"), f"p{HTTP1_SUFFIX}"
     this: frozenset[str] = frozenset({"p"})
 
-    def by(ways: Ways = NOBODY_MOVED) -> dict[str, str]:
-        return {route.name: route.route.cluster for route in routed(held, ways) if route.HasField("route")}
+    def by(protocols: ProtocolChoice = AS_CONFIGURED) -> dict[str, str]:
+        return {
+            route.name: route.route.cluster for route in routed(held, protocols) if route.HasField("route")
+        }
 
     ordinary = {"json": "p", "other": "p"}
     assert set(by().values()) == {"p"}
-    assert by(Ways(fallback=this)) == {"websocket": "p", "fallback": second, "upgrade": "p", **ordinary}
-    assert by(Ways(upgrades=this)) == {"websocket": second, "fallback": "p", "upgrade": second, **ordinary}
-    assert set(by(Ways(this, this, this)).values()) == {second}
-    grpc = routed(made(protocol="grpc"), Ways(this, this, this))
+    assert by(ProtocolChoice(fallback=this)) == {
+        "websocket": "p",
+        "fallback": second,
+        "upgrade": "p",
+        **ordinary,
+    }
+    assert by(ProtocolChoice(upgrades=this)) == {
+        "websocket": second,
+        "fallback": "p",
+        "upgrade": second,
+        **ordinary,
+    }
+    assert set(by(ProtocolChoice(this, this, this)).values()) == {second}
+    grpc = routed(made(protocol="grpc"), ProtocolChoice(this, this, this))
     assert {route.route.cluster for route in grpc} == {"p"}

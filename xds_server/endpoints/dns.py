@@ -1,4 +1,4 @@
-"""Endpoints behind a DNS name: A and AAAA with one port, or SRV; asked again when the TTL is over."""
+"""Endpoints behind a DNS name: A and AAAA with one port, or SRV; resolved again when the TTL is over."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint
     from fleet.settings import DnsDiscoverySettings, PoolSettings
-    from xds_server.endpoints.source import Found, TroubleReport
+    from xds_server.endpoints.source import OnEndpoints, TroubleReport
     from xds_server.endpoints.special import Screen
 
 FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 _AT_ONCE: Final = 16
-"""Targets of SRV records that are asked for at the same time."""
+"""Targets of SRV records that are resolved at the same time."""
 MAX_PLACES: Final = 4 * MAX_RECORDS
-"""Addresses with ports that are taken of a source: an SRV record for each, with four addresses each."""
+"""Most addresses with ports of one source: as many SRV records as allowed, with four addresses each."""
 _JITTER: Final = 0.1
-"""Past the TTL, never before it: a cache between us and the zone would only tell the same again."""
+"""Added to the TTL, never taken from it: a cache between us and the zone would only repeat its answer."""
 
 _Place = tuple[str, int]
 
@@ -42,10 +42,9 @@ _Place = tuple[str, int]
 class DnsSource:
     """Resolves one name again and again.
 
-    Each question (a name and a record type) is known or unknown by itself: when A is answered and AAAA fails,
-    the AAAA records of the time before stay. Of SRV records only those of the lowest priority number with any
-    address count, since the others are for the time when these are gone; SRV weights are ignored, because
-    weights come from the engines' signals.
+    Each query (a name and a record type) is known or unknown by itself: when A is answered and AAAA fails,
+    the AAAA records from before stay. Only the SRV records of the lowest priority number with any address
+    count; the others are backups. SRV weights are ignored, because weights come from the engines' signals.
     """
 
     def __init__(
@@ -67,21 +66,21 @@ class DnsSource:
         self._memory: dict[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = {}
         self._problem = ""
         self._ttl: float | None = None
-        self._told: tuple[frozenset[_Place], tuple[Endpoint, ...] | None] = (frozenset(), ())
+        self._resolved: tuple[frozenset[_Place], tuple[Endpoint, ...] | None] = (frozenset(), ())
 
-    async def run(self, found: Found) -> None:
+    async def run(self, on_endpoints: OnEndpoints) -> None:
         """Resolve until cancelled."""
         failures = 0
         while True:
             self._problem, self._ttl = "", None
             places = await (self._by_address() if self._settings.kind == "a" else self._by_service())
             if places is not None and (endpoints := await self._endpoints(frozenset(places))) is not None:
-                found(endpoints)
+                on_endpoints(endpoints)
             if self._problem:
                 self._trouble.failed(self._problem)
             else:
                 self._trouble.fine()
-            # One family that always fails beside one that is fine costs no freshness.
+            # A family that always fails does not slow down the other.
             failed = bool(self._problem) and (not places or self._ttl is None)
             failures = failures + 1 if failed else 0
             await asyncio.sleep(self._wait(failures))
@@ -109,7 +108,7 @@ class DnsSource:
             self._problem = "SRV: no record with a port"
             return None
         targets = {name for _, name, _ in records}
-        self._memory = {key: known for key, known in self._memory.items() if key[0] in targets}
+        self._memory = {key: addresses for key, addresses in self._memory.items() if key[0] in targets}
         for _, same in groupby(records, itemgetter(0)):
             places = await self._of_targets([record[1:] for record in same], reply)
             # Unknown is not gone: the next priority is for targets that certainly have no address.
@@ -133,19 +132,19 @@ class DnsSource:
         places = set(islice(each, MAX_PLACES))
         if next(each, None) is not None:
             self._problem = f"SRV: more than {MAX_PLACES} places; the others are left out"
-        unknown = any(known is None for known in addresses.values())
+        unknown = None in addresses.values()
         return None if unknown and not places else places
 
     async def _target(self, name: str, reply: Reply) -> frozenset[str] | None:
-        given = {family: reply.additional.get((name, family), ()) for family in FAMILIES}
-        if any(given.values()):
-            for family, addresses in given.items():
+        additional = {family: reply.additional.get((name, family), ()) for family in FAMILIES}
+        if any(additional.values()):
+            for family, addresses in additional.items():
                 self._memory[name, family] = addresses
-            return frozenset(address for family in FAMILIES for address in given[family])
+            return frozenset(address for family in FAMILIES for address in additional[family])
         return await self._addresses(name)
 
     async def _addresses(self, name: str) -> frozenset[str] | None:
-        """A host's addresses; None while nothing is known of it, empty if it certainly has none."""
+        """A host's addresses; None while they are unknown, empty if it certainly has none."""
         replies = dict(
             zip(FAMILIES, await asyncio.gather(*(self._ask(name, f) for f in FAMILIES)), strict=True)
         )
@@ -159,8 +158,8 @@ class DnsSource:
             else:
                 self._problem = self._problem or reply.problem
         addresses = frozenset(a for f in FAMILIES for a in self._memory.get((name, f), ()))
-        known = all((name, family) in self._memory for family in FAMILIES)
-        return addresses if addresses or known else None
+        complete = all((name, family) in self._memory for family in FAMILIES)
+        return addresses if addresses or complete else None
 
     async def _ask(self, name: str, kind: dns.rdatatype.RdataType) -> Reply:
         reply = await self._lookup.ask(name, kind)
@@ -171,12 +170,12 @@ class DnsSource:
         return reply
 
     async def _endpoints(self, places: frozenset[_Place]) -> tuple[Endpoint, ...] | None:
-        """In one order, since name servers shuffle; None: they name only what they may not."""
-        if places != self._told[0]:
-            self._told = places, await asyncio.to_thread(self._made, places)
-        return self._told[1]
+        """In one order, since name servers shuffle; None: all addresses are refused."""
+        if places != self._resolved[0]:
+            self._resolved = places, await asyncio.to_thread(self._endpoints_at, places)
+        return self._resolved[1]
 
-    def _made(self, places: frozenset[_Place]) -> tuple[Endpoint, ...] | None:
+    def _endpoints_at(self, places: frozenset[_Place]) -> tuple[Endpoint, ...] | None:
         texts = [address_of(host, port) for host, port in sorted(places, key=_order)]
         endpoints = tuple(endpoint_of(self._pool, EndpointSettings(address=text)) for text in texts)
         return endpoints if self._screen is None else self._screen(endpoints)

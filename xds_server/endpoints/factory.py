@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 Key = tuple[str, "DiscoverySettings | None"]
-"""Pool and source; None stands for the endpoints listed in the settings."""
+"""Pool and source; None: the endpoints listed in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +38,30 @@ class Made:
 
 @dataclass(slots=True)
 class Running:
-    """A source that runs, and what it has told."""
+    """A source that runs, with its newest endpoints."""
 
     made: Made
     basis: tuple[object, ...]
-    found: tuple[Endpoint, ...] | None = None
-    """The newest set; None while nothing is known."""
+    endpoints: tuple[Endpoint, ...] | None = None
+    """None: unknown yet."""
     initial: bool = False
-    """There since start: what it tells first was probably served before this process."""
+    """Whether it runs since the start: its first endpoints were probably served before this process."""
     task: asyncio.Task[None] | None = None
 
 
 def keys(pool: PoolSettings) -> tuple[Key, ...]:
-    """The pool's sources in the order that decides about duplicates."""
+    """The pool's sources, in the order of their precedence for duplicates."""
     return ((pool.name, None), *((pool.name, entry) for entry in pool.discovery))
 
 
 def basis(pool: PoolSettings, entry: DiscoverySettings | None) -> tuple[object, ...]:
-    """What a source's endpoints depend on beside the source's own settings."""
+    """The settings that a source's endpoints depend on, apart from the source's own."""
     listed = pool.endpoints if entry is None else ()
     return pool.models, pool.engine, pool.tls is not None, listed
 
 
 def label(entry: DiscoverySettings | None) -> str:
-    """What the admin server calls a source."""
+    """The name of a source in the admin server."""
     if entry is None:
         return "static"
     if entry.file is not None:
@@ -71,7 +71,7 @@ def label(entry: DiscoverySettings | None) -> str:
 
 
 class Maker:
-    """Builds sources. Those of DNS take turns, as one name server may answer all of them at once."""
+    """Builds sources. DNS sources take turns, as one name server may answer all of them at once."""
 
     def __init__(self) -> None:
         self._turn = Turn(rest=1.0)

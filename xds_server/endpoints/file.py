@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint
     from fleet.settings import FileDiscoverySettings, PoolSettings
-    from xds_server.endpoints.source import Found, TroubleReport
+    from xds_server.endpoints.source import OnEndpoints, TroubleReport
     from xds_server.endpoints.special import Screen
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 5.0
-"""The file is looked at this often even without a notice: a network file system gives none, and neither does
-a link above the directory that is turned to another one."""
+"""The file is checked this often even without a notification: network file systems send none, and neither
+does a change of a link above the directory."""
 
 _Signature = tuple[int, int, int, int]
 
 
 class FileSource:
-    """Reads the list at start and whenever the file, or the link that leads to it, is another one."""
+    """Reads the list at start and whenever the file, or the link that leads to it, changes."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ class FileSource:
         self._read: _Signature | None = None
         self._unwatched = False
 
-    async def run(self, found: Found) -> None:
-        """Watch until cancelled. A file that is missing or wrong tells nothing: an empty one is `[]`."""
-        await self._look(found, first=True)
+    async def run(self, on_endpoints: OnEndpoints) -> None:
+        """Watch until cancelled. A file that is missing or invalid changes nothing: an empty list is `[]`."""
+        await self._look(on_endpoints, first=True)
         while True:
             async for _ in self._notices():
-                await self._look(found)
-            # Nothing is told of now, or there is no such directory: it may still come.
+                await self._look(on_endpoints)
+            # Notifications have ended or the directory does not exist: it may still be created.
             await asyncio.sleep(self._look_seconds)
-            await self._look(found)
+            await self._look(on_endpoints)
 
     async def _notices(self) -> AsyncIterator[None]:
-        """One item a change in the directory, or a look that is due; ends when it cannot be watched (now)."""
+        """One item per change in the directory and per interval; ends when it cannot be watched (now)."""
         try:
             # The directory, not the file: editors and Kubernetes replace the file or a link to it.
             async for _ in watchfiles.awatch(
@@ -87,7 +87,7 @@ class FileSource:
                 )
             self._unwatched = True
 
-    async def _look(self, found: Found, *, first: bool = False) -> None:
+    async def _look(self, on_endpoints: OnEndpoints, *, first: bool = False) -> None:
         # Before reading: a write in between makes the next look read again.
         signature = await asyncio.to_thread(_signature, self._path)
         if signature == self._read and not first:
@@ -100,18 +100,18 @@ class FileSource:
             return
         self._trouble.fine()
         if endpoints is not None:
-            found(endpoints)
+            on_endpoints(endpoints)
 
     def _load(self) -> tuple[Endpoint, ...] | None:
-        """Read the list; None: it names only what it may not."""
+        """Read the list; None: all its endpoints are refused."""
         endpoints = tuple(endpoint_of(self._pool, entry) for entry in load_endpoints(self._path))
         return endpoints if self._screen is None else self._screen(endpoints)
 
 
 def _signature(path: Path) -> _Signature | None:
-    """What differs when a file, or the link that leads to it, is another one; None without a file."""
+    """Values that differ when a file, or the link that leads to it, changes; None without a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,4 +1,4 @@
-"""Who would not serve, and who may be left out for it: never the last of a model who would. Pure."""
+"""Which endpoints would not serve, and which of them to leave out: never the last one of a model. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def left_out(
     unfit: frozenset[str],
     leaving: frozenset[str] = frozenset(),
 ) -> frozenset[str]:
-    """Return those of `candidates` that get nothing new.
+    """Return the addresses of `candidates` that get no new requests.
 
-    A candidate is left out only while somebody who stays serves each of its models: an endpoint of its pool
-    that is no candidate, does not leave, and is not in `unfit`. An endpoint without models serves any.
+    A candidate is left out only while other endpoints of its pool serve each of its models: endpoints that
+    are no candidates, do not leave, and are not in `unfit`. An endpoint without models serves any model.
     """
     out: set[str] = set()
     for pool in pools if candidates else ():
@@ -37,7 +37,7 @@ def left_out(
 
 
 def asleep_of(pages: SignalTable, oldest: float) -> frozenset[str]:
-    """Return the endpoints that sleep; what was observed before `oldest` is unknown, and awake."""
+    """Return the addresses that sleep; values from before `oldest` are unknown and count as awake."""
     return _where(pages, "awake", 0.0, oldest)
 
 
@@ -47,9 +47,9 @@ def unfit_of(
     not_ready: Collection[str],
     oldest: float,
 ) -> frozenset[str]:
-    """Return who would not serve: unreachable or asleep by `pages`, hanging by `stalls`, or not ready.
+    """Return the addresses that would not serve: unreachable or asleep by `pages`, stalled, or not ready.
 
-    Unknown is neutral, as is what was observed before `oldest`.
+    Unknown values, and values from before `oldest`, have no effect.
     """
     unreachable = _where(pages, "reachable", 0.0, oldest)
     return asleep_of(pages, oldest).union(unreachable, _where(stalls, "stalled", 1.0, oldest), not_ready)

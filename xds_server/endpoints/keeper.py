@@ -1,4 +1,4 @@
-"""The membership as the sources, the probes and time make it."""
+"""The membership, from the sources, the probes and the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.endpoint import Membership
 from xds_server.endpoints.factory import Key, Maker, Running, basis, keys, label
 from xds_server.endpoints.gate import Gate, State, Verdict
-from xds_server.endpoints.listed import Listed, noted
+from xds_server.endpoints.listed import Listed, source_by_address
 from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.readiness import Readiness
@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 
 _CLIENT_ERROR: Final = 400
 LAST_GOOD: Final = "last good"
-"""What stands in for a source that has not been heard since the start."""
+"""Source of endpoints that are served until a source of their pool has its first result."""
 RESTART_SECONDS: Final = 5.0
-"""Until a source that failed by our own fault is run again."""
+"""Until a source is run again that failed by a fault of ours."""
 
 
 class EndpointKeeper:
-    """Runs the sources and probes, and says who is served. All calls come from one running event loop.
+    """Runs the sources and probes, and derives the membership. All calls come from one running event loop.
 
-    `on_change` is called when the membership may have changed by what a source or probe said. What changes
-    by time alone (the end of a drain, the ramp) shows at the next call of `membership` and `ramp`.
+    `on_change` is called when a source or probe may have changed the membership. A change by time alone (the
+    end of a drain, the ramp) shows at the next call of `membership` and `ramp`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EndpointKeeper:
         engine_tls: EngineTls = plaintext,
         reach: Reach | None = None,
     ) -> None:
-        """`reach` hears of probes and of clients' requests."""
+        """`reach` records probes and clients' requests."""
         self._settings = settings
         self._reach = Reach() if reach is None else reach
         self._clock = clock
@@ -69,8 +69,8 @@ class EndpointKeeper:
         self._running: dict[Key, Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._retained: dict[str, tuple[Endpoint, ...]] = {}
-        """By pool: stands in while a source of the pool has not been heard."""
-        self._standing_in: frozenset[str] = frozenset()
+        """Pool to endpoints that stay served while a source of the pool has no result yet."""
+        self._restored_pools: frozenset[str] = frozenset()
         self._sources: dict[str, str] = {}
         self._membership = Membership()
         self._stale = True
@@ -78,15 +78,15 @@ class EndpointKeeper:
         self._over_limit = 0
         self.on_change: Callable[[], None] = lambda: None
 
-    def stand_in(self, last_good: Membership) -> None:
-        """Take the last good state; before `start` only."""
+    def restore(self, last_good: Membership) -> None:
+        """Serve the last good state until sources have results; before `start` only."""
         self._retained = brought_back(last_good, self._settings.pools)
-        self._standing_in = frozenset(self._retained)
+        self._restored_pools = frozenset(self._retained)
 
     async def start(self) -> None:
-        """Run the sources; what they tell comes in from now on."""
+        """Run the sources."""
         self._prober = Prober(
-            self._heard, engine_tls=self._engine_tls, page_bytes=self._settings.limits.metrics_page_bytes
+            self._on_verdict, engine_tls=self._engine_tls, page_bytes=self._settings.limits.metrics_page_bytes
         )
         self._reconcile(initial=True)
 
@@ -101,16 +101,16 @@ class EndpointKeeper:
             self._prober = None
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take other settings. A source whose settings did not change goes on undisturbed.
+        """Apply other settings. A source whose settings did not change keeps running.
 
-        What a removed source found stays until every new source of its pool has been heard once.
+        The endpoints of a removed source stay until every new source of its pool has a first result.
         """
         self._settings = settings
         if self._prober is not None:
             self._reconcile(initial=False)
 
     def membership(self) -> Membership:
-        """Who is served and who is leaving, in every pool; the same object while nothing changed."""
+        """The endpoints that are served or leaving, in every pool; the same object while nothing changes."""
         if self._gate.advance(self._clock()):
             self._stale = True
         if self._stale:
@@ -127,34 +127,34 @@ class EndpointKeeper:
         return self._gate.leaving()
 
     def not_ready(self) -> frozenset[str]:
-        """Addresses whose probe has to pass before they are sent anything new: its newest word was no."""
+        """Addresses whose newest probe failed: they get no new requests until a probe passes."""
         return self._readiness.not_ready() | self._gate.refused()
 
     def kept_out(self) -> frozenset[str]:
-        """Those of them that get nothing new: the probe of another one of their pool passes."""
-        return self._readiness.kept_out(self._gate.let_in()) | self._gate.refused()
+        """The subset that gets no new requests, since probes of others in their pool pass."""
+        return self._readiness.kept_out(self._gate.admitted_endpoints()) | self._gate.refused()
 
     def judge(self, unfit: frozenset[str]) -> None:
-        """Take who would not serve now: where that is all who are let in, everybody found is served."""
+        """Take the addresses that would not serve: a pool without fit admitted endpoints serves all."""
         if self._gate.judge(unfit):
             self._stale = True
 
-    def doubt(self, address: str, refused: bool) -> None:  # noqa: FBT001 - a callback's
-        """Take a sign that an engine has restarted or fails (see `Readiness.doubt`); it is probed anew."""
+    def suspect(self, address: str, refused: bool) -> None:  # noqa: FBT001 - a callback's
+        """Take a sign that an engine has restarted or fails (see `Readiness.suspect`), and probe it."""
         endpoint = self._gate.admitted(address)
         if endpoint is None or self._joining(endpoint).probe == "none":
             return
-        if self._readiness.doubt(address, self._clock(), refused=refused):
+        if self._readiness.suspect(address, self._clock(), refused=refused):
             self._probe()
             self.on_change()
 
     def note(self, finished: Finished) -> None:
-        """Take what an Envoy tells of a client's request: whether the engine answered it well."""
+        """Record a client's request that an Envoy has finished: whether the engine answered it well."""
         self._reach.note(finished, self._clock())
         if finished.retried_away:
-            self.doubt(finished.picked, refused=False)
+            self.suspect(finished.picked, refused=False)
         if finished.faulty:
-            self.doubt(finished.address, refused=False)
+            self.suspect(finished.address, refused=False)
         elif finished.first_byte_seconds is not None and finished.status < _CLIENT_ERROR:
             self._answered(finished.address, finished.duration_seconds)
 
@@ -169,27 +169,27 @@ class EndpointKeeper:
             self.on_change()
 
     def ramp(self, now: float) -> Mapping[str, float]:
-        """Address to the factor of its weight, for those in slow start (below 1)."""
+        """Address to the factor of its weight, for endpoints in slow start (below 1)."""
         return self._gate.ramp(now)
 
     def unknown_pools(self) -> frozenset[str]:
-        """Pools of which nothing is known yet. They are not empty: Envoys keep what they have."""
+        """Pools whose endpoints are unknown yet. They are not empty: Envoys keep their endpoints."""
         return frozenset(
             pool.name
             for pool in self._settings.pools
-            if any(self._unheard(key) for key in keys(pool)) and not any(self._found(pool))
+            if any(self._is_unknown(key) for key in keys(pool)) and not any(self._endpoints_of(pool))
         )
 
-    def standing_in(self) -> frozenset[str]:
-        """Pools in which the last good state stands in for a source that has not been heard."""
-        return self._standing_in
+    def restored_pools(self) -> frozenset[str]:
+        """Pools that serve endpoints of the last good state, because a source has no result yet."""
+        return self._restored_pools
 
     def source_of(self, address: str) -> str:
-        """The source that told an endpoint of the membership, as `Listed.source` has it."""
+        """The source of an endpoint of the membership, as in `Listed.source`; empty: unknown."""
         return self._sources.get(address, "")
 
     def listed(self) -> tuple[Listed, ...]:
-        """Everybody who is found or leaving, served or not."""
+        """All discovered and leaving endpoints, served or not."""
         ramp = self.ramp(self._clock())
         refusals = {} if self._prober is None else self._prober.refusals
         not_ready = self._readiness.not_ready()
@@ -198,18 +198,18 @@ class EndpointKeeper:
                 endpoint,
                 "ramp" if endpoint.address in ramp and state is State.ADMITTED else state.value,
                 self.source_of(endpoint.address),
-                # A doubt alone keeps nobody out.
+                # Suspicion alone keeps no endpoint out.
                 refusals.get(endpoint.address)
                 if state is State.PROBING or endpoint.address in not_ready
                 else None,
             )
-            for endpoint, state in self._gate.standing()
+            for endpoint, state in self._gate.states()
         )
 
     async def first_sync(self, timeout_seconds: float) -> bool:
-        """Wait until every source of the start is heard and who they told has been probed once.
+        """Wait until every source of the start has a result and its endpoints have been probed once.
 
-        Returns whether that came in time; what comes later is taken then.
+        Returns whether this came in time; later results apply when they come.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -218,22 +218,22 @@ class EndpointKeeper:
             return False
         return True
 
-    def _unheard(self, key: Key) -> bool:
+    def _is_unknown(self, key: Key) -> bool:
         running = self._running.get(key)
-        return running is None or running.found is None
+        return running is None or running.endpoints is None
 
-    def _found(self, pool: PoolSettings) -> Sequence[tuple[Endpoint, ...]]:
-        told = [self._running[key].found or () for key in keys(pool) if key in self._running]
-        return [*told, self._retained.get(pool.name, ())]
+    def _endpoints_of(self, pool: PoolSettings) -> Sequence[tuple[Endpoint, ...]]:
+        endpoints = [self._running[key].endpoints or () for key in keys(pool) if key in self._running]
+        return [*endpoints, self._retained.get(pool.name, ())]
 
     def _reconcile(self, *, initial: bool) -> None:
-        wanted = {key: pool for pool in self._settings.pools for key in keys(pool)}
-        for key in [key for key in self._running if key not in wanted]:
+        pools_by_key = {key: pool for pool in self._settings.pools for key in keys(pool)}
+        for key in [key for key in self._running if key not in pools_by_key]:
             running = self._running.pop(key)
             self._stop(running)
             pool = key[0]
-            self._retained[pool] = (*self._retained.get(pool, ()), *(running.found or ()))
-        for key, pool_settings in wanted.items():
+            self._retained[pool] = (*self._retained.get(pool, ()), *(running.endpoints or ()))
+        for key, pool_settings in pools_by_key.items():
             current = basis(pool_settings, key[1])
             running_before = self._running.get(key)
             if running_before is not None and running_before.basis == current:
@@ -242,7 +242,7 @@ class EndpointKeeper:
             running = self._running[key] = Running(made, current, initial=initial)
             if running_before is not None:
                 self._stop(running_before)
-                running.found = running_before.found
+                running.endpoints = running_before.endpoints
             running.task = asyncio.create_task(self._follow(key, running), name=made.source.name)
         # At the start, what is retained is the last good state.
         self._merge(trusted=initial)
@@ -255,13 +255,13 @@ class EndpointKeeper:
             running.task.cancel()
 
     async def _follow(self, key: Key, running: Running) -> None:
-        def found(endpoints: tuple[Endpoint, ...]) -> None:
+        def on_update(endpoints: tuple[Endpoint, ...]) -> None:
             if self._running.get(key) is running:
                 self._take(running, endpoints)
 
         while True:
             try:
-                await running.made.source.run(found)
+                await running.made.source.run(on_update)
             except Exception:  # the edge of a source: a fault of ours must not end discovery
                 running.made.trouble.failed("a fault of Warmroute's own")
                 logger.exception("%s failed and is run again", running.made.source.name)
@@ -271,20 +271,22 @@ class EndpointKeeper:
             await asyncio.sleep(RESTART_SECONDS)
 
     def _take(self, running: Running, endpoints: tuple[Endpoint, ...]) -> None:
-        if endpoints == running.found:
+        if endpoints == running.endpoints:
             return
         presumed: tuple[Endpoint, ...] = ()
         if running.initial:
             running.initial, presumed = False, endpoints
-        running.found = endpoints
+        running.endpoints = endpoints
         self._merge(presumed=presumed)
 
     def _merge(self, *, presumed: tuple[Endpoint, ...] = (), trusted: bool = False) -> None:
         pools = self._settings.pools
-        waiting = {pool.name for pool in pools if any(self._unheard(key) for key in keys(pool))}
+        waiting = {pool.name for pool in pools if any(self._is_unknown(key) for key in keys(pool))}
         self._retained = {name: kept for name, kept in self._retained.items() if name in waiting}
-        self._standing_in = self._standing_in.intersection(self._retained)
-        merged = merge(((pool.name, self._found(pool)) for pool in pools), self._settings.limits.endpoints)
+        self._restored_pools = self._restored_pools.intersection(self._retained)
+        merged = merge(
+            ((pool.name, self._endpoints_of(pool)) for pool in pools), self._settings.limits.endpoints
+        )
         self._metrics.duplicates.set(merged.duplicates)
         self._metrics.over_limit.set(merged.over_limit)
         if merged.over_limit and not self._over_limit:
@@ -297,51 +299,54 @@ class EndpointKeeper:
             presumed=frozenset(endpoint.address for endpoint in presumed),
             trusted={e.address for kept in self._retained.values() for e in kept} if trusted else (),
         )
-        self._note_sources()
+        self._update_sources()
         unprobed = {pool.name for pool in pools if pool.joining.probe == "none"}
-        self._readiness.keep({e.address for e in self._gate.let_in() if e.pool not in unprobed})
+        self._readiness.keep({e.address for e in self._gate.admitted_endpoints() if e.pool not in unprobed})
         self._probe()
         self._changed()
 
-    def _note_sources(self) -> None:
-        """Remember who told whom; those who leave, or were told by a source that is gone, keep their note."""
-        told = [
+    def _update_sources(self) -> None:
+        """Update the source of each endpoint; leaving ones, and those of removed sources, keep theirs."""
+        endpoints = [
             (
-                *((label(key[1]), self._running[key].found or ()) for key in keys(pool)),
-                (LAST_GOOD if pool.name in self._standing_in else "", self._retained.get(pool.name, ())),
+                *((label(key[1]), self._running[key].endpoints or ()) for key in keys(pool)),
+                (LAST_GOOD if pool.name in self._restored_pools else "", self._retained.get(pool.name, ())),
             )
             for pool in self._settings.pools
         ]
-        held = {endpoint.address for endpoint, _ in self._gate.standing()}
-        before = {address: source for address, source in self._sources.items() if address in held}
-        self._sources = before | noted(told)
+        current = {endpoint.address for endpoint, _ in self._gate.states()}
+        before = {address: source for address, source in self._sources.items() if address in current}
+        self._sources = before | source_by_address(endpoints)
 
     def _joining(self, endpoint: Endpoint) -> JoiningSettings:
         return next(pool.joining for pool in self._settings.pools if pool.name == endpoint.pool)
 
     def _probe(self) -> None:
-        """Ask those who have yet to be let in, and those in doubt."""
+        """Probe the endpoints that are not admitted yet, and the suspects."""
         if self._prober is not None:
-            doubted = [self._gate.admitted(address) for address in self._readiness.in_doubt()]
-            asked = [*self._gate.probing(), *(endpoint for endpoint in doubted if endpoint is not None)]
+            suspected = [self._gate.admitted(address) for address in self._readiness.suspects()]
+            probed = [*self._gate.probing(), *(endpoint for endpoint in suspected if endpoint is not None)]
             joining = {pool.name: pool.joining for pool in self._settings.pools}
-            self._prober.update({e.address: (e, joining[e.pool]) for e in asked if e.pool in joining})
+            self._prober.update({e.address: (e, joining[e.pool]) for e in probed if e.pool in joining})
 
-    def _heard(self, address: str, verdict: Verdict) -> bool:
+    def _on_verdict(self, address: str, verdict: Verdict) -> bool:
         now = self._clock()
         if self._gate.is_probing(address):
             if verdict in {Verdict.READY, Verdict.SILENT}:
                 self._readiness.passed(address)
-            if self._gate.heard(address, verdict, now):
+            if self._gate.record(address, verdict, now):
                 self._changed()
             return self._gate.is_probing(address)
         self._reach.probed(address, now, connected=verdict is not Verdict.NO_CONNECTION)
-        if self._readiness.heard(address, verdict, now):
+        if self._readiness.record(address, verdict, now):
             self.on_change()
-        return address in self._readiness.in_doubt()
+        return address in self._readiness.suspects()
 
     def _changed(self) -> None:
         self._stale = True
-        if all(running.found is not None for running in self._running.values()) and not self._gate.untried():
+        if (
+            all(running.endpoints is not None for running in self._running.values())
+            and not self._gate.untried()
+        ):
             self._synced.set()
         self.on_change()

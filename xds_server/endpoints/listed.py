@@ -1,4 +1,4 @@
-"""Endpoints as the admin server shows them, and who told of them."""
+"""Endpoints as the admin server shows them, and their sources."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Listed:
     source: str
     """`static`, `file PATH`, `dns NAME` or `last good`."""
     not_ready: str | None = None
-    """Why its probe does not let it in; None: it is in, or has not been asked yet."""
+    """Why its probe fails; None: it is served, or no probe has ended yet."""
 
 
 def restated(entries: Iterable[Listed], asleep: Iterable[str], drained: Iterable[str]) -> list[Listed]:
-    """Return the entries with the state of those that get nothing new."""
+    """Return the entries with the states `asleep` and `drained` where they apply."""
     state = dict.fromkeys(asleep, "asleep") | dict.fromkeys(drained, "drained")
     return [replace(entry, state=state.get(entry.endpoint.address, entry.state)) for entry in entries]
 
 
-def noted(pools: Iterable[Sequence[tuple[str, Sequence[Endpoint]]]]) -> dict[str, str]:
-    """Address to the source that counts: the first that tells of it. Sources without a name are left out."""
+def source_by_address(pools: Iterable[Sequence[tuple[str, Sequence[Endpoint]]]]) -> dict[str, str]:
+    """Address to the first source that has it, by pools and their sources. Unnamed sources are left out."""
     sources: dict[str, str] = {}
     for pool in pools:
         for source, endpoints in pool:

@@ -1,4 +1,4 @@
-"""One question to DNS, and what its answer is worth."""
+"""One DNS query, and the certainty of its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TRY_SECONDS: Final = 1.0
 LIFETIME_SECONDS: Final = 4.0
-"""Of one question, over all name servers and tries."""
+"""Of one query, over all name servers and tries."""
 _EDNS_BYTES: Final = 1232
 """Of a UDP answer (dnsflagday.net 2020); a longer one comes by TCP."""
 
@@ -36,7 +36,7 @@ _ADDRESSES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 
 
 class State(Enum):
-    """What an answer says of the records asked for."""
+    """What an answer says about the records of the query."""
 
     FOUND = "found"
     EMPTY = "empty"
@@ -46,7 +46,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, or why there is none."""
+    """An answer, or the reason why there is none."""
 
     state: State
     records: tuple[Any, ...] = ()
@@ -55,16 +55,16 @@ class Reply:
     """Seconds; the lowest of the chain that leads to the records. None when unknown."""
     problem: str = ""
     unproven: bool = False
-    """Nothing there, without the SOA record that would prove it."""
+    """The answer has no data, but lacks the SOA record that would prove it."""
     additional: Mapping[tuple[str, dns.rdatatype.RdataType], tuple[str, ...]] = field(default_factory=dict)
-    """Lower-case absolute name and family to addresses that came along."""
+    """Lower-case absolute name and family to the addresses of the additional section."""
 
 
 class Lookup:
-    """Asks the given name servers (`ip:port`), or those of the system."""
+    """Queries the name servers (`ip:port`) of the settings, or those of the system."""
 
     def __init__(self, nameservers: Sequence[str] = (), turn: Turn | None = None) -> None:
-        """Questions and answers take turns."""
+        """Queries and answers take turns."""
         self._nameservers = nameservers
         self._turn = turn or Turn()
         self._backend = dns.asyncbackend.get_backend("asyncio")
@@ -143,13 +143,13 @@ def _additional(
 
 
 def _usable(records: Iterable[Any]) -> tuple[str, ...]:
-    """Without addresses that nobody can connect to; some filters answer 0.0.0.0 for names that they hide."""
+    """The addresses that can be connected to; some filters answer 0.0.0.0 for names that they block."""
     parsed = [ip_address(record.address) for record in records]
     return tuple(str(address) for address in parsed if not (address.is_unspecified or address.is_multicast))
 
 
 def _reason(error: Exception) -> str:
-    """Equal words for an equal fault: dnspython's own text counts the seconds."""
+    """Equal text for equal faults: dnspython's own text contains seconds."""
     if isinstance(error, dns.exception.Timeout):
         return "no answer in time"
     if isinstance(error, dns.resolver.NoNameservers):

@@ -14,40 +14,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What the sources come to together."""
+    """The endpoints of all sources together."""
 
     pools: tuple[Pool, ...]
     duplicates: int
-    """Entries left out because their address stands in an earlier one."""
+    """Entries left out because an earlier one has the same address."""
     over_limit: int
-    """Entries left out because there are too many."""
+    """Entries left out because of the limit."""
 
 
 def merge(pools: Iterable[tuple[str, Sequence[Sequence[Endpoint]]]], limit: int) -> Merged:
-    """Merge each pool's sources, given in the order of the settings.
+    """Merge each pool's sources, in the order of the settings.
 
-    Of two entries with one address, however it is spelt, the first counts: within a pool the source listed
-    first has it, over the pools the pool listed first. Past `limit` endpoints the last ones are left out.
+    The first entry of an address counts, however the address is spelt: the pool listed first takes
+    precedence, and in a pool the source listed first. Endpoints past `limit` are left out.
     """
-    seen: set[str] = set()
+    identities: set[str] = set()
     merged = []
     duplicates = over_limit = 0
     for name, sources in pools:
         kept = []
         for endpoint in (endpoint for source in sources for endpoint in source):
             key = identity(endpoint)
-            if key in seen:
+            if key in identities:
                 duplicates += 1
-            elif len(seen) >= limit:
+            elif len(identities) >= limit:
                 over_limit += 1
             else:
-                seen.add(key)
+                identities.add(key)
                 kept.append(endpoint)
         merged.append(Pool(name, tuple(kept)))
     return Merged(tuple(merged), duplicates, over_limit)
 
 
 def identity(endpoint: Endpoint) -> str:
-    """One text for every spelling of an address: IPv6 has many. For comparing only, not for Envoy."""
+    """One text for all spellings of an address (IPv6 has many). For comparisons only, not for Envoy."""
     host = endpoint.host
     return f"[{ip_address(host)}]:{endpoint.port}" if ":" in host else endpoint.address

@@ -1,8 +1,8 @@
-"""Asking endpoints whether their model answers: one task an endpoint, until it is let in or ready again.
+"""Probes that test whether endpoints serve their model: one task per endpoint, until it is admitted or ready.
 
-An endpoint that names models has to list one of them. One that does not tell (404, 405, 501) has to show the
-metrics page of a known engine instead: any server answers 404. One that wants a key (401, 403) is taken for
-what its address says.
+An endpoint that names models has to list one of them. If its server does not have such a list (404, 405,
+501), it has to show the metrics page of a supported engine instead, since any server answers 404. A server
+that wants a key (401, 403) passes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from fleet.settings import JoiningSettings
     from xds_server.tls.engine_tls import EngineTls
 
-    Heard = Callable[[str, Verdict], bool]
+    OnVerdict = Callable[[str, Verdict], bool]
     """Takes address and verdict; returns whether to go on probing."""
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 100
-"""Probes at the same time; the others wait, and their time-out begins after the wait."""
+"""Probes in flight; the others wait, and their time-out begins after the wait."""
 _MAX_LIST_BYTES: Final = 1_048_576
 _JITTER: Final = 0.2
 _OK: Final = 200
 _GUARDED: Final = frozenset((401, 403))
 _SILENT: Final = frozenset((*_GUARDED, 404, 405, 501))
-"""The server is up and does not tell: a key is wanted, or there is no such path."""
+"""The server is up and shows nothing about its models: it wants a key, or has no such path."""
 _NETWORK: Final = "look at the address and the network"
 _NO_ENGINE: Final = "mend the address, or set pools.joining.probe for a server of another kind"
 _PATHS: Final = {"models": "/v1/models", "health": "/health"}
@@ -60,54 +60,54 @@ _decoder: Final = msgspec.json.Decoder(_Models)
 
 
 class Answer(NamedTuple):
-    """What a probe came to, and for the log why: what was asked, what was answered, the next step."""
+    """A probe's verdict, and the reason for the log: request, answer and next step."""
 
     verdict: Verdict
     text: str
     detail: str = ""
-    """What follows the text and is the server's own: another one is no reason to log again."""
+    """The server's own words after the text: a change of these alone is not logged again."""
 
 
 class Prober:
-    """Probes those endpoints that `update` names."""
+    """Probes the endpoints that `update` names."""
 
     def __init__(
         self,
-        heard: Heard,
+        on_verdict: OnVerdict,
         jitter: Callable[[], float] = random.random,
         engine_tls: EngineTls = plaintext,
         page_bytes: int = LimitSettings().metrics_page_bytes,
     ) -> None:
-        self._heard = heard
+        self._on_verdict = on_verdict
         self._page_bytes = page_bytes
         self._engine_tls = engine_tls
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._turn = Turn(rest=1.0)
         self._starts = Portions[str](self._start, "probes to begin")
-        self._wanted: Mapping[str, tuple[Endpoint, JoiningSettings]] = {}
+        self._targets: Mapping[str, tuple[Endpoint, JoiningSettings]] = {}
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         # Connections are not kept: an engine that comes up may still change its process.
         self._client = Client({"Accept-Encoding": "identity", "User-Agent": "warmroute"}, keeps=False)
         self.refusals: dict[str, str] = {}
-        """Why each endpoint that is probed is not let in, by its newest answer."""
+        """Address to the reason why its newest probe failed."""
 
-    def update(self, wanted: Mapping[str, tuple[Endpoint, JoiningSettings]]) -> None:
-        """Start and stop tasks; an endpoint or settings that differ start anew."""
+    def update(self, targets: Mapping[str, tuple[Endpoint, JoiningSettings]]) -> None:
+        """Start and stop tasks; a changed endpoint or changed settings restart the task."""
         for address, (endpoint, joining, task) in list(self._tasks.items()):
-            if wanted.get(address) != (endpoint, joining):
+            if targets.get(address) != (endpoint, joining):
                 del self._tasks[address]
                 self.refusals.pop(address, None)
                 self._end(task)
-        self._wanted = wanted
+        self._targets = targets
         self._starts.clear()
-        for address in wanted:
+        for address in targets:
             if address not in self._tasks:
                 self._starts.add(address)
 
     def _start(self, address: str) -> None:
-        endpoint, joining = self._wanted[address]
+        endpoint, joining = self._targets[address]
         task = asyncio.create_task(self._follow(endpoint, joining), name=f"probe {address}")
         self._tasks[address] = (endpoint, joining, task)
 
@@ -122,14 +122,14 @@ class Prober:
         task.cancel()
 
     async def _follow(self, endpoint: Endpoint, joining: JoiningSettings) -> None:
-        told: set[str] = set()
+        logged: set[str] = set()
         while True:
             async with self._at_once:
                 await self._turn.take()
                 answer = await self._probe(endpoint, joining)
-            held_back = self._heard(endpoint.address, answer.verdict)
-            _tell(endpoint.address, answer, told, held_back=held_back)
-            if not held_back:
+            go_on = self._on_verdict(endpoint.address, answer.verdict)
+            _log_answer(endpoint.address, answer, logged, go_on=go_on)
+            if not go_on:
                 self.refusals.pop(endpoint.address, None)
                 self._tasks.pop(endpoint.address, None)
                 return
@@ -159,7 +159,7 @@ class Prober:
     async def _silent(
         self, endpoint: Endpoint, joining: JoiningSettings, answered: str, *, guarded: bool
     ) -> Answer:
-        """Judge a server that does not tell: with a metrics page of a known kind it is an engine."""
+        """Judge a server without a list of models: the metrics page of a supported engine passes."""
         if guarded:
             return Answer(Verdict.SILENT, f"{answered}: it wants a key")
         verdict, page = await self._page(endpoint, joining.probe_timeout_seconds)
@@ -169,38 +169,39 @@ class Prober:
         return Answer(verdict if endpoint.models else Verdict.SILENT, f"{answered}, and {page}; {step}")
 
     async def _page(self, endpoint: Endpoint, timeout_seconds: float) -> tuple[Verdict, str]:
-        """Judge its metrics page, and return why; empty: it is that of a known engine.
+        """Judge its metrics page, and return the reason; empty: the page is a supported engine's.
 
-        Only a page that was read and no engine's, or the server's word that it has none, is a no.
+        Only a page of something else, or an answer that there is no page, fails the probe.
         """
         own = at_own_port(endpoint)
         dial = self._engine_tls(endpoint.pool) if own else None
-        asked = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
+        subject = "its metrics page" if own else "its page at pools.endpoints.metrics_url"
         try:
             got, page = await self._client.get(
                 endpoint.metrics_url, timeout_seconds, self._page_bytes, dial, screened=endpoint.screened
             )
         except FetchError as error:
-            return Verdict.UNKNOWN, f"{asked} was not to be had ({error.detail})"
+            return Verdict.UNKNOWN, f"{subject} was not to be had ({error.detail})"
         if got.status != _OK:
             none = own and got.status in _SILENT - _GUARDED
-            return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{asked} was answered {got.status}"
+            return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{subject} was answered {got.status}"
         if kind_of(ENGINES, page):
             return Verdict.SILENT, ""
-        return Verdict.NOT_READY, f"{asked} is no known engine's"
+        return Verdict.NOT_READY, f"{subject} is no known engine's"
 
 
-def _tell(address: str, answer: Answer, told: set[str], *, held_back: bool) -> None:
+def _log_answer(address: str, answer: Answer, logged: set[str], *, go_on: bool) -> None:
     """Log each reason once, and the end."""
-    if held_back:
-        if answer.verdict is not Verdict.SILENT and answer.text not in told:
-            # A doubted engine whose probe says nothing is served all the same.
+    if go_on:
+        if answer.verdict is not Verdict.SILENT and answer.text not in logged:
+            # A suspected engine whose probe shows nothing stays served.
+
             what = "is not ready" if answer.verdict is Verdict.NOT_READY else "has not answered its probe"
             logger.warning("%s %s: %s%s", address, what, answer.text, answer.detail)
-            told.add(answer.text)
+            logged.add(answer.text)
     elif answer.verdict is Verdict.SILENT and answer.text:
         logger.warning("%s passes its probe without showing a model: %s", address, answer.text)
-    elif told:
+    elif logged:
         logger.info("%s is ready", address)
 
 

@@ -1,24 +1,24 @@
-"""Whether those that were let in are still ready: a state machine for each, time as an argument. Pure.
+"""Whether admitted endpoints are still ready: a state machine for each, with time as an argument. Pure.
 
-    READY --- a doubt ------------------------------------------------> DOUBTED
-    READY, DOUBTED --- its port refuses, and a probe has passed once -> NOT_READY
-    DOUBTED --- the probe says no; or twice in a row no connection ---> NOT_READY
-    DOUBTED, NOT_READY --- the probe passes, or the engine refuses to tell ---> READY
-    NOT_READY --- three clients are answered well all the same -------> READY, and its probe is not believed
+    READY --- a suspicion ---------------------------------------------> SUSPECT
+    READY, SUSPECT --- its port refuses, and a probe has passed before -> NOT_READY
+    SUSPECT --- the probe fails ---------------------------------------> NOT_READY
+    SUSPECT, NOT_READY --- the probe passes, or is SILENT -------------> READY
+    NOT_READY --- three clients get good answers all the same ---------> READY, and its probe is disregarded
 
-A doubt is a sign of a restart or a fault: the counters have begun anew, the metrics page is a 5xx answer, a
-client got a 5xx answer or no connection. A DOUBTED endpoint is served until its probe
-has spoken, which takes milliseconds; so a restart costs one or two clients' requests. A NOT_READY one is told
-as such by the signal `ready`, which keeps new requests away as long as its pool has others: an engine that
-fails is tried with probes, not with clients.
+A sign of a restart or a fault raises the suspicion: the counters restart from zero, the metrics page is a 5xx
+answer, or a client gets a 5xx answer or no connection. A SUSPECT endpoint is served until its probe has
+ended, which takes milliseconds; so a restart costs one or two clients' requests. The signal `ready` marks a
+NOT_READY one, which keeps new requests away as long as its pool has others: probes, not clients, test an
+engine that fails.
 
-A probe must not lock out an engine that serves. So one that gets no connection, or no whole answer, says
-nothing (whether no connection counts is decided in `signals/reach.py`). Where no probe has passed yet (the
-engine may speak HTTP/2 only), a refused connection is only a doubt, and an answer that tells nothing ends it.
-And where requests reach a NOT_READY one all the same (its pool has nobody better) and it answers three of
-them well, all begun after the verdict, its probe is not believed any more. It goes on being probed, and is
-believed again once its probe passes. In a pool in which no probe is believed and passes, none says anything:
-otherwise the first engine that is not believed would get what all others got.
+A probe must not lock out an engine that serves. So a probe without a connection, or without a whole answer,
+changes nothing (`signals/passive/reach.py` decides whether a missing connection counts). As long as no probe
+has passed yet (the engine may speak HTTP/2 only), a refused connection only raises suspicion, and an answer
+that shows nothing ends it. If requests reach a NOT_READY endpoint all the same (its pool has no better one)
+and it answers three of them well, all begun after the verdict, its probe is disregarded. It is still probed,
+and counts again once it passes. Probes have no effect in a pool in which none counts and passes: otherwise
+the first engine whose probe is disregarded would get the requests of all others.
 """
 
 from __future__ import annotations
@@ -35,113 +35,113 @@ if TYPE_CHECKING:
     from fleet.endpoint import Endpoint
 
 GOOD_ANSWERS: Final = 3
-"""To clients, until an engine's probe is not believed."""
+"""To clients, until an engine's failing probe is disregarded."""
 SETTLED_SECONDS: Final = 1.0
-"""Doubts so soon after the end of another are of before it, or would ask again with every fault."""
+"""After a suspicion ends, signs are ignored for this time: they began before, or repeat at each fault."""
 
 
 @dataclass(slots=True)
-class _Doubt:
+class _Suspicion:
     ready: bool = True
-    """Whether it is served: True in DOUBTED."""
+    """True: SUSPECT; False: NOT_READY."""
     since: float = 0.0
-    """When it was found not ready."""
+    """When it became NOT_READY."""
     answered_well: int = 0
 
 
 class Readiness:
-    """All endpoints that were let in. `now` in seconds, never earlier than before."""
+    """All admitted endpoints. `now` in seconds, never earlier than before."""
 
     def __init__(self) -> None:
-        self._doubts: dict[str, _Doubt] = {}
+        self._suspicions: dict[str, _Suspicion] = {}
         self._settled_at: dict[str, float] = {}
         self._passed: set[str] = set()
-        """Who has passed a probe, or refused to tell."""
-        self._disbelieved: set[str] = set()
-        """Whose probe says no although they serve."""
+        """Addresses with a READY or SILENT verdict."""
+        self._disregarded: set[str] = set()
+        """Addresses whose probe fails although they serve."""
 
     def passed(self, address: str) -> None:
-        """Note that a probe let this one in."""
+        """Record that a probe has passed."""
         self._passed.add(address)
-        self._disbelieved.discard(address)
+        self._disregarded.discard(address)
 
-    def doubt(self, address: str, now: float, *, refused: bool = False) -> bool:
-        """Take a sign of a restart or a fault; returns whether the endpoint is to be probed from now on.
+    def suspect(self, address: str, now: float, *, refused: bool = False) -> bool:
+        """Take a sign of a restart or a fault; returns whether to probe the endpoint from now on.
 
-        With `refused` nobody listened there.
+        `refused`: its port refuses connections.
         """
         recent = now - self._settled_at.get(address, -SETTLED_SECONDS) < SETTLED_SECONDS
-        known = self._doubts.get(address)
-        no = refused and address in self._passed - self._disbelieved
-        if no and (known is None or known.ready):
-            self._doubts[address] = _Doubt(ready=False, since=now)
+        suspicion = self._suspicions.get(address)
+        no = refused and address in self._passed - self._disregarded
+        if no and (suspicion is None or suspicion.ready):
+            self._suspicions[address] = _Suspicion(ready=False, since=now)
             return True
-        if known is not None or recent:
+        if suspicion is not None or recent:
             return False
-        self._doubts[address] = _Doubt()
+        self._suspicions[address] = _Suspicion()
         return True
 
-    def heard(self, address: str, verdict: Verdict, now: float) -> bool:
-        """Take a probe's verdict; returns whether who is ready has changed."""
-        doubt = self._doubts.get(address)
+    def record(self, address: str, verdict: Verdict, now: float) -> bool:
+        """Record a probe's verdict; returns whether the ready endpoints have changed."""
+        suspicion = self._suspicions.get(address)
         passes = verdict in {Verdict.READY, Verdict.SILENT}
         if passes:
             self.passed(address)
-        if doubt is None:
+        if suspicion is None:
             return False
         if passes:
             return self._settle(address, now)
         refuses = verdict is Verdict.NOT_READY
-        if address in self._disbelieved if refuses else address not in self._passed:
+        if address in self._disregarded if refuses else address not in self._passed:
             return self._settle(address, now)
-        if refuses and doubt.ready:
-            doubt.ready, doubt.since = False, now
+        if refuses and suspicion.ready:
+            suspicion.ready, suspicion.since = False, now
             return True
         return False
 
     def answered(self, address: str, took_seconds: float | None, now: float) -> bool:
-        """Take a client's good answer; returns whether who is ready has changed.
+        """Record a client's good answer; returns whether the ready endpoints have changed.
 
-        When the request began tells how long it took: where that is unknown, the answer proves nothing.
+        Without a duration the begin of the request is unknown, so the answer proves nothing.
         """
-        doubt = self._doubts.get(address)
-        if doubt is None or doubt.ready or took_seconds is None:
+        suspicion = self._suspicions.get(address)
+        if suspicion is None or suspicion.ready or took_seconds is None:
             return False
-        if now - took_seconds < doubt.since + BEGUN_LATER_SECONDS:
+        if now - took_seconds < suspicion.since + BEGUN_LATER_SECONDS:
             return False
-        doubt.answered_well += 1
-        if doubt.answered_well < GOOD_ANSWERS:
+        suspicion.answered_well += 1
+        if suspicion.answered_well < GOOD_ANSWERS:
             return False
-        self._disbelieved.add(address)
+        self._disregarded.add(address)
         return self._settle(address, now)
 
-    def in_doubt(self) -> frozenset[str]:
-        """Who is to be probed: those in doubt, and those whose probe is not believed."""
-        return frozenset(self._doubts) | self._disbelieved
+    def suspects(self) -> frozenset[str]:
+        """Addresses to probe: SUSPECT and NOT_READY ones, and those whose probe is disregarded."""
+        return frozenset(self._suspicions) | self._disregarded
 
     def not_ready(self) -> frozenset[str]:
-        """Whose probe has said no."""
-        return frozenset(address for address, doubt in self._doubts.items() if not doubt.ready)
+        """Addresses whose probe has failed."""
+        return frozenset(address for address, suspicion in self._suspicions.items() if not suspicion.ready)
 
     def kept_out(self, admitted: Iterable[Endpoint]) -> frozenset[str]:
-        """Who is to get nothing new, of those that were let in: another one's probe passes in their pool."""
+        """The admitted addresses that get no new requests: not ready, while others in their pool are."""
         not_ready = self.not_ready()
         if not not_ready:
             return not_ready
-        there = list(admitted)
-        failing = not_ready | self._disbelieved
-        passing = {endpoint.pool for endpoint in there if endpoint.address not in failing}
-        return not_ready & {endpoint.address for endpoint in there if endpoint.pool in passing}
+        endpoints = list(admitted)
+        failing = not_ready | self._disregarded
+        passing = {endpoint.pool for endpoint in endpoints if endpoint.address not in failing}
+        return not_ready & {endpoint.address for endpoint in endpoints if endpoint.pool in passing}
 
     def keep(self, addresses: Collection[str]) -> None:
-        """Forget everybody else."""
-        for held in (self._doubts, self._settled_at):
-            for address in held.keys() - set(addresses):
-                del held[address]
+        """Forget all other addresses."""
+        for records in (self._suspicions, self._settled_at):
+            for address in records.keys() - set(addresses):
+                del records[address]
         self._passed.intersection_update(addresses)
-        self._disbelieved.intersection_update(addresses)
+        self._disregarded.intersection_update(addresses)
 
     def _settle(self, address: str, now: float) -> bool:
-        """End a doubt; returns whether the endpoint was not ready."""
+        """End a suspicion; returns whether the endpoint was NOT_READY."""
         self._settled_at[address] = now
-        return not self._doubts.pop(address).ready
+        return not self._suspicions.pop(address).ready

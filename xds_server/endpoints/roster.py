@@ -1,4 +1,4 @@
-"""Who is served at one moment, from what is known: unknown is not empty."""
+"""The endpoints that are served at one moment; unknown is not empty."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Who is served in the pools of the settings in force."""
+    """The endpoints that are served in the pools of the settings in force."""
 
     settings: Settings
-    """The newest settings of whose pools each is known, was served before, or is unheard from the start."""
+    """The newest settings whose pools are each discovered, served before, or undiscovered since the start."""
     membership: Membership
-    """Who Envoys are told of."""
+    """All endpoints that Envoys get."""
     active: Membership
-    """Who gets new requests: who is weighed and picked."""
+    """The endpoints that get new requests: these are weighed and picked."""
     leaving: frozenset[str]
-    """The others, who leave, sleep or are drained by an operator: they finish what they have begun."""
-    unheard: frozenset[str] = frozenset()
-    """Pools of which nothing has been known since the start: they stand in no membership."""
+    """The other addresses: they leave, sleep or are drained by an operator, and finish their requests."""
+    undiscovered: frozenset[str] = frozenset()
+    """Pools without any discovered endpoints since the start: they are in no membership."""
 
 
 def assemble(
@@ -37,41 +37,43 @@ def assemble(
     drained: frozenset[str] = frozenset(),
     unfit: frozenset[str] = frozenset(),
 ) -> Roster | None:
-    """Make the roster; `before` itself when nothing differs, None while there is none that could be served.
+    """Make the roster; `before` itself when nothing differs, None while no pool can be served.
 
-    A pool of which nothing is known keeps whom it had. One that never had anybody holds up no other pool:
-    a new one keeps the settings from before in force; one that is unknown from the start on is unheard, and
-    its Envoys keep what an earlier xds_server told them.
+    A pool whose endpoints are unknown keeps those that it had. If it never had any, the other pools do not
+    wait for it: a new pool keeps the settings from before in force, and a pool that is unknown since the
+    start is undiscovered, so that its Envoys keep what an earlier xds_server sent them.
 
-    Those in `drained` leave too, unless only those in `unfit`, or nobody, of their pool would be left.
+    Addresses in `drained` leave too, unless nobody in their pool, or only addresses in `unfit`, would stay.
     """
-    told = {pool.name: pool for pool in membership.pools if pool.name not in unknown}
+    discovered = {pool.name: pool for pool in membership.pools if pool.name not in unknown}
     kept = {pool.name: pool for pool in before.active.pools} if before is not None else {}
-    heard = told.keys() | kept.keys()
-    if before is not None and any(pool.name not in heard | before.unheard for pool in settings.pools):
+    servable = discovered.keys() | kept.keys()
+    if before is not None and any(pool.name not in servable | before.undiscovered for pool in settings.pools):
         settings = before.settings
-    unheard = frozenset(pool.name for pool in settings.pools) - heard
-    names = [pool.name for pool in settings.pools if pool.name in heard]
-    if unheard and not names:
+    undiscovered = frozenset(pool.name for pool in settings.pools) - servable
+    names = [pool.name for pool in settings.pools if pool.name in servable]
+    if undiscovered and not names:
         return None
-    taken = {endpoint.address for name in names if name in told for endpoint in told[name].endpoints}
-    pools = tuple(told[name] if name in told else _without(kept[name], taken) for name in names)
+    taken = {
+        endpoint.address for name in names if name in discovered for endpoint in discovered[name].endpoints
+    }
+    pools = tuple(discovered[name] if name in discovered else _without(kept[name], taken) for name in names)
     leaving = (leaving & taken) | left_out(pools, drained, unfit, leaving)
     if (
         before is not None
         and before.settings is settings
         and before.membership.pools == pools
         and before.leaving == leaving
-        and before.unheard == unheard
+        and before.undiscovered == undiscovered
     ):
         return before
     whole = Membership(pools)
     active = Membership(tuple(_without(pool, leaving) for pool in pools)) if leaving else whole
     if before is not None:
-        # The same object as long as nobody comes or goes: others compare by identity.
+        # The same object as long as no endpoint comes or goes: others compare by identity.
         whole = before.membership if before.membership == whole else whole
         active = before.active if before.active == active else active
-    return Roster(settings, whole, active, leaving, unheard)
+    return Roster(settings, whole, active, leaving, undiscovered)
 
 
 def _without(pool: Pool, addresses: frozenset[str] | set[str]) -> Pool:

@@ -1,8 +1,8 @@
-"""Engines that sleep: their page, models and health are well, and requests there hang or fail. I/O-free.
+"""Engines that sleep: their page, models and health look good, and requests hang or fail. I/O-free.
 
-vLLM's sleep mode gives weights and KV cache away until somebody wakes the engine. So such an engine gets
-nothing new, as one that is leaving, until its page tells that it is awake. Where nobody else of its pool
-would serve, it is served as if it did not sleep: some wake by a request, and Envoy alone would have sent one.
+vLLM's sleep mode frees weights and KV cache until a client wakes the engine. So a sleeping engine gets no new
+requests until its page says that it is awake. If no other engine of its pool would serve, it is served as if
+it were awake: some wake by a request, and Envoy alone would have sent one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Sleepers:
-    """Who sleeps now; what changes is logged."""
+    """The endpoints that sleep now; changes are logged."""
 
     def __init__(self) -> None:
         self.now: frozenset[str] = frozenset()
@@ -31,9 +31,9 @@ class Sleepers:
         asleep: frozenset[str],
         unfit: frozenset[str],
     ) -> frozenset[str]:
-        """Return the endpoints that are to get nothing new because they sleep.
+        """Return the addresses that get no new requests because they sleep.
 
-        Those in `leaving` get nothing new anyway; those in `unfit` would not serve.
+        Addresses in `leaving` get none anyway; those in `unfit` would not serve.
         """
         out = left_out(membership.pools, asleep, unfit, leaving)
         if out != self.now:

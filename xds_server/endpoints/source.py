@@ -1,4 +1,4 @@
-"""The one interface of every source of endpoints, and how a source tells of its troubles.
+"""The interface of every source of endpoints, and how a source reports its errors.
 
 A further kind of source is one more file with a class of this shape and one line in `factory.py`.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Endpoint
 
-    Found = Callable[[tuple[Endpoint, ...]], None]
+    OnEndpoints = Callable[[tuple[Endpoint, ...]], None]
 
 logger = logging.getLogger(__name__)
 
@@ -25,22 +25,22 @@ KINDS = ("static", "file", "dns")
 
 
 class EndpointSource(Protocol):
-    """Finds endpoints of one pool."""
+    """Discovers endpoints of one pool."""
 
     @property
     def name(self) -> str:
-        """What logs call it, such as `file /etc/chat.yaml`."""
+        """The name in logs, such as `file /etc/chat.yaml`."""
 
-    async def run(self, found: Found) -> None:
-        """Call `found` with the whole set each time it is known anew, until cancelled or nothing more comes.
+    async def run(self, on_endpoints: OnEndpoints) -> None:
+        """Call `on_endpoints` with the whole set after each discovery, until cancelled or the set is final.
 
-        Unknown is not empty: after an error `found` is not called, so that what was found last stays. An
-        empty set is told only if the source is certain that nobody is there.
+        Unknown is not empty: an error does not call `on_endpoints`, so that the last set stays. An empty set
+        is passed only if the source is certain that there are no endpoints.
         """
 
 
 class SourceMetrics:
-    """What sources count. One for all sources."""
+    """Metrics of all sources together."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.errors = Counter(
@@ -77,7 +77,7 @@ class TroubleReport:
         self._text = ""
 
     def failed(self, text: str) -> None:
-        """Note an error; `text` says what it is, in equal words as long as the state is the same."""
+        """Record an error; `text` stays the same as long as the state does."""
         self._errors.inc()
         if text != self._text:
             logger.warning("%s: what was found last stays: %s", self._name, text)
@@ -85,19 +85,19 @@ class TroubleReport:
         self._metrics.set_failing(self, failing=True)
 
     def fine(self) -> None:
-        """Note that the source works."""
+        """Record that the source works."""
         if self._text:
             logger.info("%s: is read again", self._name)
         self._text = ""
         self._metrics.set_failing(self, failing=False)
 
     def close(self) -> None:
-        """Take the source out of the count: it is not asked any more."""
+        """Remove the source from the count: it has ended."""
         self._metrics.set_failing(self, failing=False)
 
 
 class KeeperMetrics:
-    """What discovery of endpoints counts as a whole."""
+    """Metrics of discovery as a whole."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sources = SourceMetrics(registry)

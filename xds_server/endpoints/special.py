@@ -1,4 +1,4 @@
-"""Endpoints that a source may not name: those at addresses where no engine is."""
+"""Endpoints that a source must not name: those at addresses that cannot be an engine's."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _MOST_NAMED: Final = 3
 
 
 def left_out(endpoints: Iterable[Endpoint]) -> dict[str, str]:
-    """Return those that are not to be asked: address to why."""
-    found = {}
+    """Return the endpoints that must not be used: address to reason."""
+    refused = {}
     for endpoint in endpoints:
         hosts = (endpoint.host, *map(_host, (endpoint.metrics_url, endpoint.gpu_metrics_url)))
         if why := next(filter(None, map(special, hosts)), ""):
-            found[endpoint.address] = why
-    return found
+            refused[endpoint.address] = why
+    return refused
 
 
 class Screen:
-    """Takes such endpoints out of what one source names, and logs once which.
+    """Removes such endpoints from those of one source, and logs each change once.
 
-    A name in a URL may lead anywhere later on, so the others are marked: see `Endpoint.screened`.
+    A name in a URL may resolve to anything later on, so the others are marked: see `Endpoint.screened`.
     """
 
     def __init__(self, name: str) -> None:
@@ -42,13 +42,13 @@ class Screen:
         self._left_out: dict[str, str] = {}
 
     def __call__(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...] | None:
-        """Return the others. If all are refused, the source counts as silent: None."""
+        """Return the others; None: all are refused, so the endpoints of the source count as unknown."""
         refused = left_out(endpoints)
-        self._tell(refused)
+        self._log_refused(refused)
         kept = tuple(replace(each, screened=True) for each in endpoints if each.address not in refused)
         return None if refused and not kept else kept
 
-    def _tell(self, refused: dict[str, str]) -> None:
+    def _log_refused(self, refused: dict[str, str]) -> None:
         if refused and refused != self._left_out:
             named = [f"{address} ({why})" for address, why in islice(sorted(refused.items()), _MOST_NAMED)]
             more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
@@ -68,7 +68,7 @@ def brought_back(last_good: Membership, pools: Iterable[PoolSettings]) -> dict[s
 
 
 def _host(url: str) -> str:
-    """Return the host that is dialled: full-width digits are digits there."""
+    """Return the host to connect to, with full-width digits normalised."""
     try:
         return place_of(url).host if url else ""
     except ValueError:

@@ -8,7 +8,7 @@ from fleet.settings.membership import endpoint_of
 
 if TYPE_CHECKING:
     from fleet.settings import PoolSettings
-    from xds_server.endpoints.source import Found
+    from xds_server.endpoints.source import OnEndpoints
 
 
 class StaticSource:
@@ -18,6 +18,6 @@ class StaticSource:
         self.name = f"pool {pool.name}: settings"
         self._endpoints = tuple(endpoint_of(pool, entry) for entry in pool.endpoints)
 
-    async def run(self, found: Found) -> None:
+    async def run(self, on_endpoints: OnEndpoints) -> None:
         """Tell them and end."""
-        found(self._endpoints)
+        on_endpoints(self._endpoints)

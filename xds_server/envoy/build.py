@@ -1,4 +1,4 @@
-"""From settings, membership and weights to the snapshot that Envoys are told."""
+"""From settings, membership and weights to the snapshot that Envoys get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet.names import TYPE_SECRET
 from xds_server.envoy.clusters import clusters
 from xds_server.envoy.listeners import listeners
 from xds_server.envoy.proxyless import api_listeners
-from xds_server.envoy.routes import NOBODY_MOVED, routes
+from xds_server.envoy.routes import AS_CONFIGURED, routes
 from xds_server.snapshot.consistency import check
 from xds_server.snapshot.endpoints import load_assignments
 from xds_server.snapshot.snapshot import Snapshot
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Membership
     from fleet.settings import Settings
-    from xds_server.http2.ways import Ways
+    from xds_server.http2.protocol_choice import ProtocolChoice
     from xds_server.snapshot.snapshot import Resource
 
 
@@ -31,11 +31,11 @@ def build_snapshot(
     weights: Mapping[str, int],
     unhealthy: frozenset[str],
     draining: frozenset[str] = frozenset(),
-    unheard: frozenset[str] = frozenset(),
+    undiscovered: frozenset[str] = frozenset(),
     secrets: tuple[Resource, ...] = (),
-    ways: Ways = NOBODY_MOVED,
+    protocols: ProtocolChoice = AS_CONFIGURED,
 ) -> Snapshot:
-    """Build all resources: those of the settings once, endpoints and weights anew each time.
+    """Build all resources: those of the settings once, endpoints and weights each time.
 
     Args:
         settings: listeners, pools and where ext_proc is.
@@ -43,27 +43,27 @@ def build_snapshot(
         weights: address to weight, 1 to 10,000; an address that is missing counts as its peers' mean.
         unhealthy: addresses to mark UNHEALTHY.
         draining: addresses to mark DRAINING: they finish what they have begun and get nothing new.
-        unheard: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy that
-            has endpoints for them keeps these.
-        secrets: what TLS of listeners and pools refers to.
-        ways: which pools that speak HTTP/2 are spoken to in HTTP/1.1.
+        undiscovered: pools whose endpoints are unknown: they have a cluster but no assignment, so an Envoy
+            that has endpoints for them keeps these.
+        secrets: the secrets that TLS of listeners and pools refers to.
+        protocols: which requests of pools that speak HTTP/2 go by HTTP/1.1.
 
     Raises:
         SnapshotError: the result would contradict itself and must not be served.
     """
-    known = {pool.name for pool in settings.pools}
-    if strangers := sorted(pool.name for pool in membership.pools if pool.name not in known):
-        raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(strangers)}")
+    names = {pool.name for pool in settings.pools}
+    if foreign := sorted(pool.name for pool in membership.pools if pool.name not in names):
+        raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(foreign)}")
     snapshot = Snapshot.of(
         [
-            *_of_settings(_Same(settings), ways),
+            *_of_settings(_Same(settings), protocols),
             *secrets,
             *load_assignments(membership, weights, unhealthy, draining),
         ]
     )
     if missing := secret_names(settings) - snapshot.of_type(TYPE_SECRET).keys():
         raise SnapshotError(f"secrets are referred to but missing: {', '.join(sorted(missing))}")
-    check(snapshot, unheard)
+    check(snapshot, undiscovered)
     return snapshot
 
 
@@ -83,6 +83,6 @@ class _Same:
 
 
 @lru_cache(maxsize=2)
-def _of_settings(same: _Same, ways: Ways) -> tuple[Resource, ...]:
+def _of_settings(same: _Same, protocols: ProtocolChoice) -> tuple[Resource, ...]:
     settings = same.settings
-    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, ways))
+    return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, protocols))

@@ -35,7 +35,7 @@ from fleet.names import (
 )
 from xds_server.envoy import limits, upgrades
 from xds_server.envoy.extension import overwriting, seconds
-from xds_server.http2.ways import Ways
+from xds_server.http2.protocol_choice import ProtocolChoice
 from xds_server.snapshot.snapshot import Resource
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _JSON: Final = r"(?i)application/json\s*(;.*)?"
 """One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
 part before it sends the next: buffered, both sides would wait for ever."""
-NOBODY_MOVED: Final = Ways()
-"""As long as nothing is known of engines, their pools' own protocols serve everything."""
+AS_CONFIGURED: Final = ProtocolChoice()
+"""Pools' own protocols for all requests, for example while nothing is known of the engines' protocols."""
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
 
 
@@ -57,26 +57,26 @@ _REQUEST_ID: Final = overwriting("x-request-id", "%REQ(X-REQUEST-ID):256%")
 `always_set_request_id_in_response`: a client may send an id longer than it can take back."""
 
 
-def routes(settings: Settings, ways: Ways = NOBODY_MOVED) -> list[Resource]:
+def routes(settings: Settings, protocols: ProtocolChoice = AS_CONFIGURED) -> list[Resource]:
     """One route configuration a listener; it has the listener's name.
 
-    `ways` tells which pools that speak HTTP/2 are spoken to in HTTP/1.1.
+    `protocols` says which requests of pools that speak HTTP/2 go by HTTP/1.1.
     """
     pools = {pool.name: pool for pool in settings.pools}
     made = [
-        _route_configuration(listener, pools[listener.pool], settings, ways)
+        _route_configuration(listener, pools[listener.pool], settings, protocols)
         for listener in settings.listeners
     ]
     return [Resource.of(config.name, TYPE_ROUTE, bytes(config)) for config in made]
 
 
 def _route_configuration(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, protocols: ProtocolChoice
 ) -> RouteConfiguration:
     host = VirtualHost(
         name=listener.name,
         domains=["*"],
-        routes=_routes(listener, pool, settings, ways),
+        routes=_routes(listener, pool, settings, protocols),
         request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
             overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
@@ -86,8 +86,10 @@ def _route_configuration(
     return RouteConfiguration(name=listener.name, virtual_hosts=[host])
 
 
-def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways) -> list[Route]:
-    action = _action(listener, pool, settings, ways)
+def _routes(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, protocols: ProtocolChoice
+) -> list[Route]:
+    action = _action(listener, pool, settings, protocols)
     is_json = [
         HeaderMatcher(name=":method", string_match=StringMatcher(exact="POST")),
         HeaderMatcher(name="content-type", string_match=StringMatcher(safe_regex=RegexMatcher(regex=_JSON))),
@@ -98,9 +100,9 @@ def _routes(listener: ListenerSettings, pool: PoolSettings, settings: Settings, 
     )
     untouched = upgrades.untouched()
     return [
-        *upgrades.of_upgrades(listener, pool, settings, ways, action),
+        *upgrades.of_upgrades(listener, pool, settings, protocols, action),
         # A filter that waits for a body would wait for ever: an upgrade's body does not end.
-        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, ways, action), untouched),
+        _route("upgrade", [upgrade], upgrades.elsewhere(pool, settings, protocols, action), untouched),
         _route("json", [*is_json, ordinary], action, {}),
         _route("other", [], action, untouched),
     ]
@@ -115,10 +117,12 @@ def _route(name: str, headers: list[HeaderMatcher], action: RouteAction, filters
     )
 
 
-def _action(listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways) -> RouteAction:
+def _action(
+    listener: ListenerSettings, pool: PoolSettings, settings: Settings, protocols: ProtocolChoice
+) -> RouteAction:
     session = RouteActionHashPolicyHeader(header_name=listener.session_header)
     return RouteAction(
-        cluster=upgrades.cluster_of(pool, ways.moved),
+        cluster=upgrades.cluster_of(pool, protocols.moved),
         # 0 switches it off: a token stream may last for hours. Its silences have stream_idle_timeout.
         timeout=seconds(0),
         hash_policy=[RouteActionHashPolicy(header=session)],

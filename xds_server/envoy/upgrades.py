@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from envoy_data_plane.google.protobuf import Any
 
     from fleet.settings import ListenerSettings, PoolSettings, Settings
-    from xds_server.http2.ways import Ways
+    from xds_server.http2.protocol_choice import ProtocolChoice
 
 FALLBACK_FILTER: Final = "warmroute.fallback"
 WEBSOCKET: Final = "websocket"
@@ -91,7 +91,11 @@ def offered(pool: PoolSettings, settings: Settings) -> bool:
 
 
 def of_upgrades(
-    listener: ListenerSettings, pool: PoolSettings, settings: Settings, ways: Ways, action: RouteAction
+    listener: ListenerSettings,
+    pool: PoolSettings,
+    settings: Settings,
+    protocols: ProtocolChoice,
+    action: RouteAction,
 ) -> list[Route]:
     """The routes that stand before all others: handshakes, and what else comes on their paths.
 
@@ -99,7 +103,7 @@ def of_upgrades(
     """
     if http1_cluster(pool) is None:
         return []
-    upgraded, plain = cluster_of(pool, ways.upgrades), cluster_of(pool, ways.fallback)
+    upgraded, plain = cluster_of(pool, protocols.upgrades), cluster_of(pool, protocols.fallback)
     made: list[Route] = []
     for path in settings.upgrades.paths:
         if settings.upgrades.check_handshakes:
@@ -110,9 +114,11 @@ def of_upgrades(
     return made
 
 
-def elsewhere(pool: PoolSettings, settings: Settings, ways: Ways, action: RouteAction) -> RouteAction:
+def elsewhere(
+    pool: PoolSettings, settings: Settings, protocols: ProtocolChoice, action: RouteAction
+) -> RouteAction:
     """What becomes of upgrades on other paths."""
-    made = _with(action, cluster_of(pool, ways.upgrades))
+    made = _with(action, cluster_of(pool, protocols.upgrades))
     if http1_cluster(pool) is None or settings.upgrades.elsewhere == "refuse":
         made.upgrade_configs = [RouteActionUpgradeConfig(upgrade_type=WEBSOCKET, enabled=False)]
     return made

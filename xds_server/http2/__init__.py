@@ -1,1 +1,1 @@
-"""Who of the engines speaks HTTP/2 well enough to be spoken to in it."""
+"""Which engines speak HTTP/2 well enough to get requests over it."""

@@ -1,4 +1,4 @@
-"""Asking an engine whether it speaks HTTP/1.1, before anybody is sent to it in that protocol."""
+"""A probe that tests whether an engine speaks HTTP/1.1, before any request goes to it by that protocol."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _answer(reader: asyncio.StreamReader) -> bool | None:
 
 
 def _request(authority: str) -> bytes:
-    """GET of a path that is cheap, or not there."""
+    """GET of a path that is cheap or absent."""
     lines = (
         "GET /health HTTP/1.1",
         f"host: {authority}",

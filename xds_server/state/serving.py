@@ -1,4 +1,4 @@
-"""What xds_server stands on: live data, the last good state, or nothing yet. It says so, once a change."""
+"""What xds_server serves: live data, the last good state, or nothing yet. Each change is logged once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Standing:
-    """Metrics, log and status of it."""
+class ServingStatus:
+    """Metrics, log and status of the pools without live data."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._last_good: frozenset[str] = frozenset()
@@ -36,11 +36,11 @@ class Standing:
         )
 
     def loaded(self, state: LastGood) -> None:
-        """Note the state that was read at start."""
+        """Record the state that was read at start."""
         self._saved_at = state.saved_at_text
 
     def on_last_good(self, pools: frozenset[str]) -> None:
-        """Note which pools stand on the last good state."""
+        """Record which pools are served from the last good state."""
         if pools - self._last_good:
             logger.warning(
                 "served from the last good state of %s until live data comes: %s",
@@ -55,7 +55,7 @@ class Standing:
         self._serving.set(len(pools))
 
     def unknown(self, pools: frozenset[str]) -> None:
-        """Note of which pools nothing is known."""
+        """Record which pools have unknown endpoints."""
         if pools - self._unknown:
             logger.warning(
                 "no source has told of these pools yet, Envoys keep what they have: %s", _named(pools)
