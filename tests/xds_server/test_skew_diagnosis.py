@@ -20,7 +20,7 @@ from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.diagnosis import Diagnosis, diagnose
 from xds_server.skew.facts import COMPARED, STATES, over_peers
 from xds_server.skew.layout import Layout
-from xds_server.skew.rules import ALWAYS_TOLD, RULES, Rule
+from xds_server.skew.rules import ALWAYS_SHOWN, RULES, Rule
 from xds_server.skew.sample import DERIVED, SIGNALS
 from xds_server.skew.watch import SkewWatch
 
@@ -166,7 +166,7 @@ def test_the_document_holds_the_same_table() -> None:
     assert rows == [
         (rule.cause, f"`{rule.condition}`" if rule.tests else rule.condition, rule.advice) for rule in RULES
     ]
-    for name in (*ALWAYS_TOLD, *DERIVED, *COMPARED):
+    for name in (*ALWAYS_SHOWN, *DERIVED, *COMPARED):
         assert f"`{name}`" in text
 
 

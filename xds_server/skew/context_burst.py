@@ -7,31 +7,31 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from xds_server.skew.finding import Detector, Finding
-from xds_server.skew.window import mean_known
+from xds_server.skew.window import mean_observed
 
 if TYPE_CHECKING:
     from fleet.settings.skew import SkewSettings
     from xds_server.skew.window import Window
 
 LEAST_DEVIATION_SHARE: Final = 0.01
-"""Of the mean length: prompts all of one length would turn any difference into endless growth."""
+"""Of the mean length: the variance of prompts of equal length would make any growth infinite."""
 
 
 def find(window: Window, settings: SkewSettings) -> Finding:
     """Compare the newest variance with the mean of the window's older half, half of which must be known."""
     variance, mean = window.newest("prompt_tokens_variance"), window.newest("prompt_tokens_mean")
     older = window.older("prompt_tokens_variance")
-    before = mean_known(older, (len(older) + 1) // 2)
-    length_before = mean_known(window.older("prompt_tokens_mean"))
+    before = mean_observed(older, (len(older) + 1) // 2)
+    length_before = mean_observed(window.older("prompt_tokens_mean"))
     least = np.square(np.fmax(LEAST_DEVIATION_SHARE * length_before, 1.0))
-    known = ~np.isnan(variance) & ~np.isnan(mean) & ~np.isnan(before)
+    observed = ~np.isnan(variance) & ~np.isnan(mean) & ~np.isnan(before)
     nothing = np.full_like(variance, np.nan)
-    growth = np.divide(variance, np.maximum(before, least), out=nothing, where=known) - 1.0
-    wanted, tokens, release = settings.burst_growth_ratio, settings.burst_tokens, settings.release_ratio
+    growth = np.divide(variance, np.maximum(before, least), out=nothing, where=observed) - 1.0
+    least_growth, tokens, release = settings.burst_growth_ratio, settings.burst_tokens, settings.release_ratio
     return Finding(
-        skewed=(growth > wanted) & (mean > tokens),
-        clear=known & ((growth <= wanted * release) | (mean <= tokens * release)),
-        known=known,
+        skewed=(growth > least_growth) & (mean > tokens),
+        clear=observed & ((growth <= least_growth * release) | (mean <= tokens * release)),
+        observed=observed,
         evidence={
             "prompt_tokens_mean": mean,
             "prompt_tokens_variance": variance,

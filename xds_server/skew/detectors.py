@@ -1,4 +1,4 @@
-"""The detectors by the kind of skew that they find: a new one is a file and a line below."""
+"""The detectors by kind of skew: a new one is a file and a line below."""
 
 from __future__ import annotations
 

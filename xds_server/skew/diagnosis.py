@@ -20,7 +20,7 @@ _ESTIMATES: Final = frozenset({"kv_fragmentation_estimate"})
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is the matter with one endpoint, or with a pool where `address` is None."""
+    """The diagnosis of one endpoint, or of a pool if `address` is None."""
 
     pool: str
     address: str | None
@@ -30,7 +30,7 @@ class Diagnosis:
     """Known facts by name."""
     advice: str
     missing: tuple[str, ...] = ()
-    """Facts whose lack left a rule before this one undecided."""
+    """Facts that an earlier rule lacked."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -53,15 +53,15 @@ def diagnose(layout: Layout, facts: Mapping[str, FloatArray]) -> tuple[Diagnosis
     open_ = np.ones(columns, dtype=np.bool_)
     missing: dict[str, np.ndarray[Any, np.dtype[np.bool_]]] = {}
     for number, rule in enumerate(RULES):
-        held = [test.holds(facts) for test in rule.tests]
+        matches = [test.holds(facts) for test in rule.tests]
         unknown = [np.isnan(facts[test.fact]) for test in rule.tests]
-        # A test that fails decides its rule, whatever the others would have said.
+        # A test that fails decides its rule, whatever the unknown facts are.
         undecided = open_ & np.logical_and.reduce(
-            [here | lacking for here, lacking in zip(held, unknown, strict=True)] or [np.ones_like(open_)]
+            [here | lacking for here, lacking in zip(matches, unknown, strict=True)] or [np.ones_like(open_)]
         )
         for test, lacking in zip(rule.tests, unknown, strict=True):
             missing[test.fact] = missing.get(test.fact, np.zeros_like(open_)) | (undecided & lacking)
-        matched = open_ & np.logical_and.reduce(held or [np.ones_like(open_)])
+        matched = open_ & np.logical_and.reduce(matches or [np.ones_like(open_)])
         chosen[matched] = number
         open_ &= ~matched
     return tuple(

@@ -1,4 +1,4 @@
-"""What a detected skew is, and what is to be done about it."""
+"""A detected skew, and the actions that it asks for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SkewEvent:
     """None: the pool as a whole."""
     began_at: float
     evidence: Mapping[str, float]
-    """The figures that it began with, by name."""
+    """Name to figure at its begin."""
     hint: str
     ended_at: float | None = None
     """None while it lasts."""
@@ -31,7 +31,7 @@ class SkewEvent:
         return f"pool {self.pool}" if self.address is None else f"{self.address} (pool {self.pool})"
 
     def as_json(self, now: float) -> dict[str, Any]:
-        """Return plain values; ages in seconds instead of times on a clock that nobody else has."""
+        """Return plain values; ages in seconds instead of times of a private clock."""
         return {
             "kind": self.kind,
             "pool": self.pool,
@@ -45,14 +45,14 @@ class SkewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What the skews that last ask of others. A hint changes nothing by itself."""
+    """The actions that the active skews ask for. A hint changes nothing by itself."""
 
     sampling_ratio_floor: float = 0.0
-    """At least this share of picks is to get a span; 0 asks for nothing."""
+    """Least share of picks that get a span; 0 asks for nothing."""
     batching_hint: frozenset[str] = frozenset()
     """Addresses whose batches have collapsed."""
     warmup_hint: frozenset[str] = frozenset()
-    """Addresses that get a burst of long contexts, whose shared prefixes are worth computing ahead."""
+    """Addresses with a burst of long contexts, whose shared prefixes are worth warming."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -1,4 +1,4 @@
-"""What a detector says of each column, and what a detector is."""
+"""Detectors, and their verdicts for each column."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Action = Literal["trace_sampling", "batching_hint", "warm_up_hint"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Verdicts of one period, a column each. Neither skewed nor clear, though known, is in between."""
+    """Verdicts of one period, one per column. An observed column may be neither skewed nor clear."""
 
     skewed: BoolArray
     clear: BoolArray
-    known: BoolArray
-    """Unknown is never skewed and never clear."""
+    observed: BoolArray
+    """A column that is not observed is neither skewed nor clear."""
     evidence: Mapping[str, FloatArray]
 
     def only(self, columns: BoolArray) -> Finding:
-        """Return the same with nothing known of other columns."""
-        return Finding(self.skewed & columns, self.clear & columns, self.known & columns, self.evidence)
+        """Return the same with all other columns unobserved."""
+        return Finding(self.skewed & columns, self.clear & columns, self.observed & columns, self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Detector:
 
     find: Callable[[Window, SkewSettings], Finding]
     begin_periods: Callable[[SkewSettings], int]
-    """An event begins when the finding says so in so many periods in a row."""
+    """An event begins after this many skewed periods in a row."""
     action: Action
     hint: str
-    """What it means and what to do, for operators."""
+    """Its meaning and the next step, for operators."""

@@ -1,4 +1,4 @@
-"""Findings to events that begin and end: several periods in a row for both, and a band between."""
+"""From findings to events: begin and end each need several periods in a row, with a band between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Patience:
     begin: int
     end: int
     unknown: int
-    """An event of which nothing is known any more ends after so many."""
+    """An event ends after this many unobserved periods."""
 
 
 class Latch:
@@ -31,7 +31,7 @@ class Latch:
         """Periods in a row: skewed, clear, unknown."""
 
     def rearrange(self, columns: int, here: IntArray, there: IntArray) -> None:
-        """Take another layout; whoever stays keeps its state."""
+        """Take another layout; endpoints and pools in both keep their state."""
         active, streaks = self.active, self._streaks
         self.active = np.zeros(columns, dtype=np.bool_)
         self._streaks = np.zeros((3, columns), dtype=np.intp)
@@ -39,17 +39,17 @@ class Latch:
         self._streaks[:, here] = streaks[:, there]
 
     def skip(self, periods: int) -> None:
-        """Let periods pass of which nothing is known."""
+        """Count unobserved periods."""
         self._streaks[:2] = 0
         self._streaks[2] += periods
 
     def step(self, finding: Finding, patience: Patience) -> tuple[IntArray, IntArray]:
         """Take one period's verdicts; returns the columns that begin and those that end.
 
-        Unknown breaks a row of skewed and of clear periods, and by itself ends an event only late.
+        An unobserved period interrupts rows of skewed and clear ones; many in a row end an event.
         """
-        seen = np.stack((finding.skewed, finding.clear, ~finding.known))
-        self._streaks = np.where(seen, self._streaks + 1, 0)
+        verdicts = np.stack((finding.skewed, finding.clear, ~finding.observed))
+        self._streaks = np.where(verdicts, self._streaks + 1, 0)
         skewed, clear, unknown = self._streaks
         begins = ~self.active & (skewed >= patience.begin)
         ends = self.active & ((clear >= patience.end) | (unknown >= patience.unknown))

@@ -1,4 +1,4 @@
-"""Which column of a sample is whose: every endpoint, pool by pool, then every pool that has endpoints."""
+"""The columns of a sample: every endpoint, pool by pool, then every pool that has endpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IntArray = npt.NDArray[np.intp]
 
 
 class Scope(NamedTuple):
-    """Whom something is said of: an endpoint, or a whole pool where `address` is None."""
+    """The subject of a column: an endpoint, or a whole pool if `address` is None."""
 
     pool: str
     address: str | None
@@ -42,7 +42,7 @@ class Layout:
 
     @classmethod
     def of(cls, membership: Membership) -> Layout:
-        """Lay a membership out."""
+        """Make the layout of a membership."""
         pools = [pool for pool in membership.pools if pool.endpoints]
         counts = np.array([len(pool.endpoints) for pool in pools], dtype=np.intp)
         endpoints = [Scope(pool.name, endpoint.address) for pool in pools for endpoint in pool.endpoints]
@@ -77,13 +77,13 @@ class Layout:
         return self.endpoint_count + np.concatenate((self.pool_of, own))
 
     def shared(self) -> BoolArray:
-        """Columns of which events may speak: a pool of one endpoint would only repeat its endpoint."""
+        """Columns that may have events: all but pools of one endpoint, which would repeat its events."""
         several: BoolArray = np.concatenate((np.ones(self.endpoint_count, dtype=np.bool_), self.counts > 1))
         return several
 
     def moved_from(self, before: Layout) -> tuple[IntArray, IntArray]:
-        """Return for whoever stays its column here, and its column there."""
-        held = {scope: column for column, scope in enumerate(before.scopes)}
-        pairs = [(here, held[scope]) for here, scope in enumerate(self.scopes) if scope in held]
+        """Return the columns here and there of the scopes in both layouts."""
+        columns = {scope: column for column, scope in enumerate(before.scopes)}
+        pairs = [(here, columns[scope]) for here, scope in enumerate(self.scopes) if scope in columns]
         both = np.array(pairs, dtype=np.intp).reshape(-1, 2)
         return both[:, 0], both[:, 1]

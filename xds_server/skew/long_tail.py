@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 def find(window: Window, settings: SkewSettings) -> Finding:
-    """Compare the newest quantiles. Where too few requests make them, they are unknown."""
+    """Compare the newest quantiles, which are unknown if they come from too few requests."""
     p50, p99 = window.newest("latency_p50_seconds"), window.newest("latency_p99_seconds")
-    # Not told is not few: NaN compares as false.
+    # Unknown is not few: NaN compares as false.
     few = _requests(window, settings) < settings.tail_requests
-    known = (p50 > 0) & (p99 >= 0) & ~few
-    ratio = np.divide(p99, p50, out=np.full_like(p50, np.nan), where=known)
+    observed = (p50 > 0) & (p99 >= 0) & ~few
+    ratio = np.divide(p99, p50, out=np.full_like(p50, np.nan), where=observed)
     short = p99 <= settings.tail_seconds * settings.release_ratio
     return Finding(
         skewed=(ratio > settings.tail_ratio) & (p99 > settings.tail_seconds),
-        clear=known & (short | (ratio <= max(1.0, settings.tail_ratio * settings.release_ratio))),
-        known=known,
+        clear=observed & (short | (ratio <= max(1.0, settings.tail_ratio * settings.release_ratio))),
+        observed=observed,
         evidence={"latency_p50_seconds": p50, "latency_p99_seconds": p99, "tail_ratio": ratio},
     )
 
 
 def _requests(window: Window, settings: SkewSettings) -> FloatArray:
-    """Return of how many requests the newest quantiles are; NaN where it is not told.
+    """Return the number of requests of the newest quantiles; NaN: unknown.
 
-    A rate is over the quantiles' own window, or over what has passed of it since the endpoint is there: the
-    periods that tell, less the first, of which the beginning is not known.
+    A rate is over the quantiles' own window, or over its part since the endpoint joined: the known periods
+    without the first, whose begin is unknown.
     """
     rates = window.whole("requests_per_second")
     enough = min(window.periods, ceil(window.latency_seconds / settings.period_seconds))
-    told = (~np.isnan(rates[:enough])).sum(axis=0)
-    seconds = np.where(told >= enough, window.latency_seconds, (told - 1) * settings.period_seconds)
+    periods = (~np.isnan(rates[:enough])).sum(axis=0)
+    seconds = np.where(periods >= enough, window.latency_seconds, (periods - 1) * settings.period_seconds)
     requests: FloatArray = rates[0] * seconds
     return requests
 

@@ -1,8 +1,8 @@
-"""A pool's figures out of its endpoints'. Unknown unless at least half of the endpoints tell.
+"""A pool's figures from those of its endpoints. Unknown unless at least half of the endpoints' are known.
 
 Most are means over the endpoints. Latencies are quantiles of the requests of all of them, and the prompts'
-variance is that of all prompts; both count endpoints by their requests per second where all tell these. What
-waits is the lower median: one long queue does not make a pool that waits.
+variance is that of all prompts; both weight endpoints by their requests per second if all of these are known.
+Waiting requests are the lower median: one long queue does not make a pool that waits.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _STEPS: Final = 24
 _LEAST_RATIO: Final = 1.001
 """Of P99 to P50: a distribution has some width."""
 _STEEPEST: Final = 60.0
-"""Exponents beyond this make the same share, and would overflow further on."""
+"""Exponents beyond this give the same share, and would overflow in the end."""
 _LOG_ODDS_99: Final = float(np.log(99.0))
 
 
 def pooled(endpoints: FloatArray, layout: Layout, row: Mapping[str, int]) -> FloatArray:
-    """Return one column a pool for `endpoints`, shape (figures, endpoints)."""
+    """Return one column per pool from `endpoints`, shape (figures, endpoints)."""
     if not layout.pools:
         return np.zeros((len(endpoints), 0))
     result = _means(endpoints, layout)
@@ -49,15 +49,15 @@ def mixture_quantile(
     Each endpoint's latency is taken as log-logistic through its P50 and P99, F(x) = 1 / (1 + (x/p50)^-b) with
     b = ln 99 / ln(p99/p50), so that one slow endpoint shows in the pool's P99 as much as it serves.
     """
-    known = (p50 > 0) & (p99 > 0)
-    counted = np.where(known, weights, 0.0)
+    observed = (p50 > 0) & (p99 > 0)
+    counted = np.where(observed, weights, 0.0)
     total = np.add.reduceat(counted, layout.starts)
-    middle = np.log(np.where(known, p50, 1.0))
-    far = np.log(np.where(known, np.maximum(p99, p50 * _LEAST_RATIO), _LEAST_RATIO))
+    middle = np.log(np.where(observed, p50, 1.0))
+    far = np.log(np.where(observed, np.maximum(p99, p50 * _LEAST_RATIO), _LEAST_RATIO))
     steepness = _LOG_ODDS_99 / (far - middle)
-    low = np.minimum.reduceat(np.where(known, middle, np.inf), layout.starts)
-    high = np.maximum.reduceat(np.where(known, far, -np.inf), layout.starts)
-    usable = _half(known, layout) & (total > 0)
+    low = np.minimum.reduceat(np.where(observed, middle, np.inf), layout.starts)
+    high = np.maximum.reduceat(np.where(observed, far, -np.inf), layout.starts)
+    usable = _half(observed, layout) & (total > 0)
     low, high, total = np.where(usable, low, 0.0), np.where(usable, high, 0.0), np.where(usable, total, 1.0)
     for _ in range(_STEPS):
         at = (low + high) / 2.0
@@ -77,39 +77,39 @@ def _moments(
 
 
 def _means(values: FloatArray, layout: Layout) -> FloatArray:
-    known = ~np.isnan(values)
-    totals = np.add.reduceat(np.where(known, values, 0.0), layout.starts, axis=1)
-    counts = np.add.reduceat(known.astype(np.float64), layout.starts, axis=1)
+    observed = ~np.isnan(values)
+    totals = np.add.reduceat(np.where(observed, values, 0.0), layout.starts, axis=1)
+    counts = np.add.reduceat(observed.astype(np.float64), layout.starts, axis=1)
     out = np.full_like(totals, np.nan)
     return np.divide(totals, counts, out=out, where=(counts > 0) & (2 * counts >= layout.counts))
 
 
 def _lower_median(values: FloatArray, layout: Layout) -> FloatArray:
     """Return a value that at least half of the pool's known endpoints reach."""
-    known = ~np.isnan(values)
-    counts = np.add.reduceat(known.astype(np.intp), layout.starts)
+    observed = ~np.isnan(values)
+    counts = np.add.reduceat(observed.astype(np.intp), layout.starts)
     ordered = values[np.lexsort((values, layout.pool_of))]  # by pool, unknown last
     middle = ordered[layout.starts + np.maximum(counts - 1, 0) // 2]
-    return np.where(_half(known, layout), middle, np.nan)
+    return np.where(_half(observed, layout), middle, np.nan)
 
 
 def _weighted(values: FloatArray, weights: FloatArray, layout: Layout) -> FloatArray:
-    known = ~np.isnan(values)
-    counted = np.where(known, weights, 0.0)
-    totals = np.add.reduceat(np.where(known, values, 0.0) * counted, layout.starts)
+    observed = ~np.isnan(values)
+    counted = np.where(observed, weights, 0.0)
+    totals = np.add.reduceat(np.where(observed, values, 0.0) * counted, layout.starts)
     total = np.add.reduceat(counted, layout.starts)
     out = np.full_like(totals, np.nan)
-    return np.divide(totals, total, out=out, where=(total > 0) & _half(known, layout))
+    return np.divide(totals, total, out=out, where=(total > 0) & _half(observed, layout))
 
 
 def _weights(rates: FloatArray, layout: Layout) -> FloatArray:
-    """Return requests per second where the whole pool tells them, else 1 for each."""
-    known = ~np.isnan(rates)
-    told = np.add.reduceat(known.astype(np.intp), layout.starts) == layout.counts
-    some = np.add.reduceat(np.where(known, rates, 0.0), layout.starts) > 0
-    return np.where((told & some)[layout.pool_of], np.where(known, rates, 0.0), 1.0)
+    """Return requests per second if they are known for the whole pool, otherwise 1 for each endpoint."""
+    observed = ~np.isnan(rates)
+    complete = np.add.reduceat(observed.astype(np.intp), layout.starts) == layout.counts
+    some = np.add.reduceat(np.where(observed, rates, 0.0), layout.starts) > 0
+    return np.where((complete & some)[layout.pool_of], np.where(observed, rates, 0.0), 1.0)
 
 
-def _half(known: BoolArray, layout: Layout) -> BoolArray:
-    half: BoolArray = 2 * np.add.reduceat(known.astype(np.intp), layout.starts) >= layout.counts
+def _half(observed: BoolArray, layout: Layout) -> BoolArray:
+    half: BoolArray = 2 * np.add.reduceat(observed.astype(np.intp), layout.starts) >= layout.counts
     return half

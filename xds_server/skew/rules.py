@@ -1,8 +1,8 @@
-"""The decision table of the diagnosis, as data: the first rule of which every test holds names the cause.
+"""The decision table of the diagnosis, as data: the first rule whose tests all hold names the cause.
 
-`docs/skew.md` holds the same table; a test keeps the two equal. Order is by how much a cause explains: what
-is broken comes before what is slow, and what is slow before what is merely full. Thresholds that are named
-in the product's texts (memory of 0.85 and 0.92, the silent zone) are those; the others are set by hand.
+`docs/skew.md` holds the same table; a test keeps the two equal. The order is by how much a cause explains:
+broken before slow, and slow before full. The thresholds of memory (0.85 and 0.92, the silent zone) are those
+of the documents; the others are set by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPARE: Final = {
     ">=": np.greater_equal,
 }
 UNKNOWN: Final = "unknown"
-ALWAYS_TOLD: Final = (
+ALWAYS_SHOWN: Final = (
     "generation_tokens_per_second",
     "prefix_hit_ratio",
     "kv_fragmentation_ratio",
@@ -42,9 +42,9 @@ class Condition(NamedTuple):
     bound: float
 
     def holds(self, facts: Mapping[str, FloatArray]) -> BoolArray:
-        """Return where it holds; for what is unknown it does not."""
-        held: BoolArray = _COMPARE[self.is_](facts[self.fact], self.bound)
-        return held
+        """Return where it holds; it does not for unknown facts."""
+        result: BoolArray = _COMPARE[self.is_](facts[self.fact], self.bound)
+        return result
 
     def __str__(self) -> str:
         return f"{self.fact} {self.is_} {self.bound:g}"
@@ -58,7 +58,7 @@ class Rule:
     tests: tuple[Condition, ...]
     """All must hold."""
     also: tuple[str, ...]
-    """Further facts that are told as evidence."""
+    """Further facts in the evidence."""
     advice: str
     healthy: bool = False
 
@@ -69,8 +69,8 @@ class Rule:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The facts that are told, those of the tests first."""
-        return tuple(dict.fromkeys((*(test.fact for test in self.tests), *self.also, *ALWAYS_TOLD)))
+        """The facts of the evidence, those of the tests first."""
+        return tuple(dict.fromkeys((*(test.fact for test in self.tests), *self.also, *ALWAYS_SHOWN)))
 
 
 _MEMORY, _QUEUE, _FILL = "memory_used_ratio", "queue_depth", "batch_fill_ratio"

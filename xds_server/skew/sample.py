@@ -1,4 +1,4 @@
-"""One period's sample as one matrix: a row a figure, a column an endpoint or a pool."""
+"""One period's sample as one matrix: a row per figure, a column per endpoint and pool."""
 
 from __future__ import annotations
 
@@ -52,40 +52,40 @@ DERIVED: Final = (
 ROW: Final[Mapping[str, int]] = {name: row for row, name in enumerate((*SIGNALS, *DERIVED))}
 
 LEAST_MEMORY_FOR_ESTIMATE: Final = 0.05
-"""Of a cache that is nearly empty, how well it is filled says nothing."""
+"""Below this share of memory in use, the estimate would be noise."""
 
 MOST: Final = 1e18
-"""No figure of an engine is larger, and products of those that pass stay finite."""
+"""Larger figures are errors; products of smaller ones stay finite."""
 
 _ROWS: Final = rows_of(SIGNALS)
 
 
 def take(layout: Layout, signals: SignalTable, now: float, stale_after_seconds: float) -> FloatArray:
-    """Return the sample, shape (figures, columns). Stale, missing and senseless is NaN: unknown."""
-    told = signals.arranged(layout.addresses).fresh(now - stale_after_seconds).values[_ROWS]
-    told = np.where((told >= 0) & (told <= MOST), told, np.nan)
-    endpoints = np.concatenate((told, _derived(told)))
+    """Return the sample, shape (figures, columns). Stale, missing and impossible values are NaN: unknown."""
+    values = signals.arranged(layout.addresses).fresh(now - stale_after_seconds).values[_ROWS]
+    values = np.where((values >= 0) & (values <= MOST), values, np.nan)
+    endpoints = np.concatenate((values, _derived(values)))
     return np.concatenate((endpoints, pooled(endpoints, layout, ROW)), axis=1)
 
 
-def _derived(told: FloatArray) -> FloatArray:
-    """Return what follows from the signals, in the order of `DERIVED`.
+def _derived(values: FloatArray) -> FloatArray:
+    """Return the figures of `DERIVED`, in that order.
 
-    waiting: in the engine's queue, or of ours in flight and not computed there, whichever is more.
-    work: queued and computed, or of ours in flight, whichever is more.
-    prefill_per_generated: prompt tokens computed (those in the cache left out) for one token generated.
+    waiting: requests in the engine's queue, or in flight from us and not running, whichever are more.
+    work: queued and running requests, or those in flight from us, whichever are more.
+    prefill_per_generated: prompt tokens computed (without those in the cache) per token generated.
     """
-    get = {name: told[ROW[name]] for name in SIGNALS}
+    get = {name: values[ROW[name]] for name in SIGNALS}
     running, queue, in_flight = get["running"], get["queue_depth"], get["in_flight"]
-    held = running + queue
-    # Only ours in flight, and none: others may have sent something all the same.
-    ours = np.where(np.isnan(held) & (in_flight == 0), np.nan, in_flight)
+    load = running + queue
+    # If only requests in flight are known, and there are none, other clients may still have sent some.
+    ours = np.where(np.isnan(load) & (in_flight == 0), np.nan, in_flight)
     waiting = np.fmax(queue, np.maximum(in_flight - running, 0.0))
     computed = get["prompt_tokens_per_second"] * (1.0 - np.minimum(get["prefix_hit_ratio"], 1.0))
     return np.stack(
         (
             waiting,
-            np.fmax(held, ours),
+            np.fmax(load, ours),
             _quotient(running, get["batch_limit"]),
             _fragmentation(get),
             _quotient(computed, get["generation_tokens_per_second"]),
@@ -94,23 +94,24 @@ def _derived(told: FloatArray) -> FloatArray:
 
 
 def _fragmentation(get: Mapping[str, FloatArray]) -> FloatArray:
-    """Estimate the share of the KV cache in use that holds no token, where the engine does not tell it.
+    """Estimate the share of the KV cache in use without a token, if the engine does not report it.
 
-    1 - tokens held / tokens' room in use. A running request holds its prompt and, on the mean, half of its
-    answer. Requests that share a prefix hold it once, so the quotient may pass 1: that is no fragmentation.
+    1 - cached tokens / capacity in use (tokens). A running request has its prompt and, on average, half of
+    its answer in the cache. Requests with a shared prefix share its blocks, so the quotient may exceed 1,
+    which counts as no fragmentation.
     """
-    held = get["running"] * (get["prompt_tokens_mean"] + get["generation_tokens_mean"] / 2.0)
+    tokens = get["running"] * (get["prompt_tokens_mean"] + get["generation_tokens_mean"] / 2.0)
     room = get["memory_used_ratio"] * get["kv_capacity_tokens"]
     usable = (
         np.isnan(get["kv_fragmentation_ratio"])
         & (get["running"] >= 1.0)
         & (get["memory_used_ratio"] >= LEAST_MEMORY_FOR_ESTIMATE)
     )
-    estimate: FloatArray = np.where(usable, np.clip(1.0 - _quotient(held, room), 0.0, 1.0), np.nan)
+    estimate: FloatArray = np.where(usable, np.clip(1.0 - _quotient(tokens, room), 0.0, 1.0), np.nan)
     return estimate
 
 
 def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Divide; by nothing, or by next to nothing, is unknown: as senseless as a signal above `MOST`."""
+    """Divide; unknown where the quotient is not finite or exceeds `MOST`."""
     sound = (denominator > 0) & (numerator <= MOST * denominator)
     return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=sound)

@@ -1,4 +1,4 @@
-"""Watches the whole fleet for skew: a sample a period, detectors over the window, events that begin, end."""
+"""Watches the whole fleet for skew: a sample per period, detectors over the window, events."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_LINES: Final = 20
-"""Log lines of one period: when a whole fleet turns, one line says how many more there are."""
+"""Log lines of one period; when a whole fleet turns, one more line has the number of the others."""
 
 
 class SkewWatch:
-    """Gets the signals of every tick; does its work once a period. It holds one window and what lasts."""
+    """Gets the signals of every tick and works once per period. Keeps one window and the active events."""
 
     def __init__(self, settings: SkewSettings, signals: SignalSettings, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -48,21 +48,21 @@ class SkewWatch:
         self._active: dict[tuple[str, Scope], SkewEvent] = {}
         self._over: deque[SkewEvent] = deque(maxlen=settings.recent_events)
         self._diagnoses: tuple[Diagnosis, ...] | None = None
-        self._due_at = -inf
+        self._next_at = -inf
         self._observed_at: float | None = None
         nobody = Layout.of_nobody()
         self._window = Window(settings.periods, nobody, signals.latency_window_seconds)
         self._latches = {kind: Latch(nobody.columns) for kind in DETECTORS}
 
     def reconfigure(self, settings: SkewSettings, signals: SignalSettings) -> None:
-        """Take other settings; with another window or period the samples begin anew, and events go on."""
+        """Apply other settings; another window or period clears the samples and keeps the events."""
         before, self._settings = self._settings, settings
         self._signals = signals
         self._window.latency_seconds = signals.latency_window_seconds
         self._over = deque(self._over, maxlen=settings.recent_events)
         if (before.periods, before.period_seconds) != (settings.periods, settings.period_seconds):
             self._window = Window(settings.periods, self._window.layout, signals.latency_window_seconds)
-            self._due_at = -inf
+            self._next_at = -inf
             self._diagnoses = None
 
     def observe(self, membership: Membership, signals: SignalTable, now: float) -> list[SkewEvent]:
@@ -70,7 +70,7 @@ class SkewWatch:
 
         `now` is on the clock of the signals' `observed_at`.
         """
-        if now < self._due_at:
+        if now < self._next_at:
             return []
         changes = self._follow(membership, now)
         self._keep_time(now)
@@ -87,18 +87,18 @@ class SkewWatch:
         return changes
 
     def active(self) -> tuple[SkewEvent, ...]:
-        """Return the events that last, oldest first."""
+        """Return the active events, oldest first."""
         return tuple(sorted(self._active.values(), key=lambda event: event.began_at))
 
     def events(self) -> tuple[SkewEvent, ...]:
-        """Return the events that last and those lately over, newest first."""
+        """Return the active events and those that ended recently, newest first."""
         return tuple(
             sorted((*self._over, *self._active.values()), key=lambda event: event.began_at, reverse=True)
         )
 
     @property
     def actions(self) -> Actions:
-        """What the events that last ask of others, as of the newest period."""
+        """The actions that the active events ask for, as of the newest period."""
         now = self._observed_at or 0.0
         floor, hinted = 0.0, {"batching_hint": set[str](), "warm_up_hint": set[str]()}
         for event in self._active.values():
@@ -113,8 +113,8 @@ class SkewWatch:
         """Return the diagnosis of every endpoint, then of every pool, as of the newest period."""
         if self._diagnoses is None:
             flags = {kind: latch.active for kind, latch in self._latches.items()}
-            seen = self._observed_at is not None
-            self._diagnoses = diagnose(self._window.layout, facts(self._window, flags)) if seen else ()
+            observed = self._observed_at is not None
+            self._diagnoses = diagnose(self._window.layout, facts(self._window, flags)) if observed else ()
         return self._diagnoses
 
     def status(self) -> dict[str, Any]:
@@ -142,11 +142,11 @@ class SkewWatch:
         }
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
-        """What the admin server shows: path to view."""
+        """Path of the admin server to view."""
         return {"/api/v1/skew": self.status, "/api/v1/diagnosis": self.diagnosis}
 
     def _follow(self, membership: Membership, now: float) -> list[SkewEvent]:
-        """Take over who is there; the events of those who have left end."""
+        """Follow the membership; events of endpoints and pools that have left end."""
         if membership is self._membership:
             return []
         self._membership = membership
@@ -161,13 +161,13 @@ class SkewWatch:
         return [self._end(key, now) for key in tuple(self._active) if key[1] not in staying]
 
     def _keep_time(self, now: float) -> None:
-        """Age the window by the periods that nobody observed, and say when the next one is due."""
+        """Age the window by the missed periods, and schedule the next one."""
         period = self._settings.period_seconds
-        if self._due_at > -inf and (missed := int((now - self._due_at) / period)):
+        if self._next_at > -inf and (missed := int((now - self._next_at) / period)):
             self._window.skip(missed)
             for latch in self._latches.values():
                 latch.skip(missed)
-        self._due_at = self._due_at + period if now - self._due_at < period else now + period
+        self._next_at = self._next_at + period if now - self._next_at < period else now + period
         self._observed_at = now
 
     def _step(self, kind: str, finding: Finding, patience: Patience, now: float) -> list[SkewEvent]:
@@ -196,7 +196,7 @@ class SkewWatch:
 
 
 def _evidence(finding: Finding, column: int) -> Mapping[str, float]:
-    """Return the known figures; six digits are what anybody reads."""
+    """Return the known figures, with six digits."""
     figures = {name: float(values[column]) for name, values in finding.evidence.items()}
     return {name: float(f"{value:.6g}") for name, value in figures.items() if isfinite(value)}
 
@@ -204,8 +204,8 @@ def _evidence(finding: Finding, column: int) -> Mapping[str, float]:
 def _log(changes: list[SkewEvent], now: float) -> None:
     for event in changes[:MOST_LINES]:
         if event.ended_at is None:
-            told = ", ".join(f"{name} {value:.4g}" for name, value in event.evidence.items())
-            logger.warning("%s begins at %s: %s; %s", event.kind, event.where, told, event.hint)
+            evidence = ", ".join(f"{name} {value:.4g}" for name, value in event.evidence.items())
+            logger.warning("%s begins at %s: %s; %s", event.kind, event.where, evidence, event.hint)
         else:
             logger.info("%s at %s is over after %.0f s", event.kind, event.where, now - event.began_at)
     if len(changes) > MOST_LINES:

@@ -1,4 +1,4 @@
-"""The window: the last periods' samples over the whole fleet. Its size is fixed but for the endpoints."""
+"""The window: the newest periods' samples over the whole fleet. Its size changes only with the endpoints."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ if TYPE_CHECKING:
     from xds_server.skew.layout import FloatArray, Layout
 
 PEAK_PERIODS: Final = 120.0
-"""Time constant, in periods (ten minutes by default), with which the highest batch seen is forgotten."""
+"""Time constant, in periods (ten minutes by default), with which the largest batch decays."""
 
 
 class Window:
-    """A ring of samples. Ages count in periods, 0 is the newest; what was never sampled is unknown."""
+    """A ring of samples. Ages count in periods, 0 is the newest; missing samples are unknown."""
 
     def __init__(self, periods: int, layout: Layout, latency_seconds: float) -> None:
         self.layout = layout
         self.latency_seconds = latency_seconds
-        """The longest that a sample's latencies and rates look back."""
+        """Longest time that a sample's latencies and rates cover."""
         self._ring = np.full((periods, len(ROW), layout.columns), np.nan)
         self._newest = -1
         self._peak: FloatArray = np.zeros(layout.columns)
 
     @property
     def periods(self) -> int:
-        """Samples that it holds."""
+        """Number of samples."""
         return len(self._ring)
 
     @property
     def recent_periods(self) -> int:
-        """The newest quarter: what is said to be so now."""
+        """Samples in the newest quarter, which counts as the present."""
         return max(3, self.periods // 4)
 
     def push(self, sample: FloatArray) -> None:
-        """Take the newest sample, shape (figures, columns); the oldest goes."""
+        """Add the newest sample, shape (figures, columns), in place of the oldest."""
         self._newest = (self._newest + 1) % self.periods
         self._ring[self._newest] = sample
         self._peak = np.fmax(self._peak * np.exp(-1.0 / PEAK_PERIODS), sample[ROW["running"]])
 
     def skip(self, periods: int) -> None:
-        """Let periods pass in which nothing was sampled."""
+        """Add periods without samples."""
         for _ in range(min(periods, self.periods)):
             self.push(np.full(self._ring.shape[1:], np.nan))
 
     def rearrange(self, layout: Layout) -> None:
-        """Take another layout; whoever stays keeps what it has."""
+        """Take another layout; endpoints and pools in both keep their samples."""
         here, there = layout.moved_from(self.layout)
         ring = np.full((self.periods, len(ROW), layout.columns), np.nan)
         ring[:, :, here] = self._ring[:, :, there]
@@ -73,7 +73,7 @@ class Window:
         return self._ages(name, 0, self.periods)
 
     def peak(self) -> FloatArray:
-        """Return the largest batch seen lately in each column's pool, for engines that tell no limit."""
+        """Return the largest recent batch of each column's pool, for engines that report no limit."""
         endpoints = self.layout.endpoint_count
         if not endpoints:
             return np.zeros(0)
@@ -87,11 +87,11 @@ class Window:
         return figures
 
 
-def mean_known(block: FloatArray, least: int = 1) -> FloatArray:
-    """Return the mean over periods of what is known; unknown with fewer than `least` known."""
-    known = ~np.isnan(block)
-    counts = known.sum(axis=0)
-    totals: FloatArray = np.where(known, block, 0.0).sum(axis=0)
+def mean_observed(block: FloatArray, least: int = 1) -> FloatArray:
+    """Return the mean of the known values over periods; unknown if fewer than `least` are known."""
+    observed = ~np.isnan(block)
+    counts = observed.sum(axis=0)
+    totals: FloatArray = np.where(observed, block, 0.0).sum(axis=0)
     mean: FloatArray = np.full_like(totals, np.nan)
     np.divide(totals, counts, out=mean, where=counts >= max(least, 1))
     return mean
