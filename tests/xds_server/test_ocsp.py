@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 from testing.certificates import Authority, Issued
 from testing.responder import Responder
 from xds_server.tls.ocsp import store
-from xds_server.tls.ocsp.ask import Responders
-from xds_server.tls.ocsp.response import Question, StapleError, must_staple
-from xds_server.tls.ocsp.staples import Staples, Wanted
+from xds_server.tls.ocsp.client import OcspClient
+from xds_server.tls.ocsp.response import OcspRequest, StapleError, must_staple
+from xds_server.tls.ocsp.staples import Staples, StapleTarget
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,12 +36,12 @@ def chain(issued: Issued) -> bytes:
     return issued.certificate_file.read_bytes()
 
 
-def question(issued: Issued) -> Question:
-    return Question.of(chain(issued), SOMEWHERE)
+def request(issued: Issued) -> OcspRequest:
+    return OcspRequest.of(chain(issued), SOMEWHERE)
 
 
 def read(issued: Issued, content: bytes) -> Any:
-    return question(issued).read(content, NOW.timestamp())
+    return request(issued).read(content, NOW.timestamp())
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -126,16 +126,16 @@ LATER = NOW + datetime.timedelta(hours=2)
         ("revoked", "revoked since", lambda a, i, _: a.staple(i.certificate, at=NOW, status=REVOKED)),
         ("refused", "does not know", lambda a, i, _: a.staple(i.certificate, at=NOW, status=UNKNOWN)),
         ("refused", "another certificate", lambda a, i, _: a.staple(a.issue("other").certificate, at=NOW)),
-        ("refused", "holds from", lambda a, i, _: a.staple(i.certificate, at=NOW, hours=-0.1)),
-        ("refused", "holds from", lambda a, i, _: a.staple(i.certificate, at=LATER)),
-        ("refused", "not named", lambda a, i, _: a.staple(i.certificate, at=NOW, signer=a.issue("any"))),
-        ("refused", "not named", lambda a, i, s: a.staple(i.certificate, signer=responder_of(s))),
+        ("refused", "valid from", lambda a, i, _: a.staple(i.certificate, at=NOW, hours=-0.1)),
+        ("refused", "valid from", lambda a, i, _: a.staple(i.certificate, at=LATER)),
+        ("refused", "not authorised", lambda a, i, _: a.staple(i.certificate, at=NOW, signer=a.issue("any"))),
+        ("refused", "not authorised", lambda a, i, s: a.staple(i.certificate, signer=responder_of(s))),
         ("refused", "another certificate", lambda a, i, s: s.staple(i.certificate, at=NOW)),
         ("refused", "signature is wrong", lambda a, i, _: forged(a.staple(i.certificate, at=NOW))),
         ("refused", "about 2 certificates", lambda a, i, _: about_two(a, i)),
         ("refused", "UNAUTHORIZED", lambda a, i, _: unauthorized()),
-        ("refused", "can be read", lambda a, i, _: b"<html>"),
-        ("refused", "can be read", lambda a, i, _: b""),
+        ("refused", "no readable", lambda a, i, _: b"<html>"),
+        ("refused", "no readable", lambda a, i, _: b""),
     ],
 )  # fmt: skip
 def test_what_no_client_would_believe_is_no_staple(
@@ -168,7 +168,7 @@ def test_no_cut_or_changed_response_gets_past_the_checks(authority: Authority) -
     """Whatever comes ends as a `StapleError`, and nothing that was changed is taken."""
     issued = authority.issue("front")
     content = authority.staple(issued.certificate, at=NOW)
-    asked = question(issued)
+    asked = request(issued)
     for at in range(len(content)):
         for bad in (content[:at], content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]):
             with pytest.raises(StapleError):
@@ -177,11 +177,11 @@ def test_no_cut_or_changed_response_gets_past_the_checks(authority: Authority) -
 
 def test_whom_to_ask_stands_in_the_certificate_or_in_the_settings(authority: Authority) -> None:
     named, silent = authority.issue("a", responder="http://ocsp.test/x"), authority.issue("b")
-    assert Question.of(chain(named), None).url == "http://ocsp.test/x"
-    assert Question.of(chain(named), SOMEWHERE).url == SOMEWHERE
+    assert OcspRequest.of(chain(named), None).url == "http://ocsp.test/x"
+    assert OcspRequest.of(chain(named), SOMEWHERE).url == SOMEWHERE
     with pytest.raises(StapleError, match="names no"):
-        Question.of(chain(silent), None)
-    asked = ocsp.load_der_ocsp_request(Question.of(chain(named), None).request)
+        OcspRequest.of(chain(silent), None)
+    asked = ocsp.load_der_ocsp_request(OcspRequest.of(chain(named), None).der)
     assert asked.serial_number == named.certificate.serial_number
     assert isinstance(asked.hash_algorithm, hashes.SHA1)
 
@@ -192,7 +192,7 @@ def test_a_chain_without_its_issuer_has_nobody_to_ask_about(authority: Authority
     alone = b"-----BEGIN CERTIFICATE-----" + first
     for pem in (alone, alone + stranger.file.read_bytes()):
         with pytest.raises(StapleError, match="issuer") as caught:
-            Question.of(pem, SOMEWHERE)
+            OcspRequest.of(pem, SOMEWHERE)
         assert caught.value.outcome == "impossible"
 
 
@@ -209,7 +209,7 @@ async def test_a_staple_comes_is_kept_and_is_there_at_the_next_start(
     told: list[int] = []
     async with Responder(authority) as responder:
         issued = responder.know(authority.issue("front", responder=responder.url))
-        wanted = {"listener/l": Wanted(chain(issued))}
+        wanted = {"listener/l": StapleTarget(chain(issued))}
         responder.hours = 3
         first = Staples(registry, path)
         first.on_change = lambda: told.append(1)
@@ -245,7 +245,7 @@ async def test_a_responder_that_is_away_is_asked_again_and_the_staple_in_force_s
         issued = responder.know(authority.issue("front", responder=responder.url))
         responder.hours = 0.0001  # Past its half at once, so that it is asked for again and again.
         responder.http_status = 503
-        staples.update({"listener/l": Wanted(chain(issued))})
+        staples.update({"listener/l": StapleTarget(chain(issued))})
         await staples.start()
         await until(lambda: responder.asked >= 2)
         assert staples.of("listener/l") is None
@@ -269,7 +269,7 @@ async def test_a_staple_that_has_ended_is_none(authority: Authority) -> None:
     staples = Staples(wall=lambda: now)
     async with Responder(authority) as responder:
         issued = responder.know(authority.issue("front", responder=responder.url))
-        staples.update({"listener/l": Wanted(chain(issued))})
+        staples.update({"listener/l": StapleTarget(chain(issued))})
         await staples.start()
         await until(lambda: staples.of("listener/l"))
         await staples.close()
@@ -286,7 +286,7 @@ async def test_a_revoked_certificate_has_no_staple_any_more(authority: Authority
     async with Responder(authority) as responder:
         issued = responder.know(authority.issue("front", responder=responder.url))
         responder.hours = 0.001
-        staples.update({"listener/l": Wanted(chain(issued))})
+        staples.update({"listener/l": StapleTarget(chain(issued))})
         await staples.start()
         await until(lambda: staples.of("listener/l"))
         responder.status = ocsp.OCSPCertStatus.REVOKED
@@ -301,12 +301,14 @@ async def test_another_certificate_starts_anew_and_a_use_that_is_gone_shows_noth
     registry = CollectorRegistry()
     staples = Staples(registry)
     async with Responder(authority) as responder:
-        staples.update({"listener/l": Wanted(chain(responder.know(authority.issue("a"))), responder.url)})
+        staples.update(
+            {"listener/l": StapleTarget(chain(responder.know(authority.issue("a"))), responder.url)}
+        )
         await staples.start()
         await until(lambda: staples.of("listener/l"))
         first = staples.of("listener/l")
         other = responder.know(authority.issue("b"))
-        staples.update({"listener/l": Wanted(chain(other), responder.url)})
+        staples.update({"listener/l": StapleTarget(chain(other), responder.url)})
         assert staples.of("listener/l") is None
         await until(lambda: staples.of("listener/l"))
         assert staples.of("listener/l") != first
@@ -321,7 +323,7 @@ async def test_who_cannot_be_asked_about_is_told_once(
 ) -> None:
     registry = CollectorRegistry()
     staples = Staples(registry)
-    staples.update({"listener/l": Wanted(chain(authority.issue("front")))})
+    staples.update({"listener/l": StapleTarget(chain(authority.issue("front")))})
     await staples.start()
     await until(lambda: value(registry, "fetches_total", outcome="impossible"))
     await staples.close()
@@ -333,12 +335,12 @@ async def test_a_fault_of_ours_is_counted_and_does_not_end_the_asking(
 ) -> None:
     registry = CollectorRegistry()
 
-    class Broken(Responders):
-        async def ask(self, question: Question) -> bytes:
+    class Broken(OcspClient):
+        async def fetch(self, request: OcspRequest) -> bytes:
             raise KeyError("ours")
 
-    staples = Staples(registry, asking=Broken)
-    staples.update({"listener/l": Wanted(chain(authority.issue("front")), SOMEWHERE)})
+    staples = Staples(registry, make_client=Broken)
+    staples.update({"listener/l": StapleTarget(chain(authority.issue("front")), SOMEWHERE)})
     await staples.start()
     await until(lambda: value(registry, "fetches_total", outcome="failed"))
     assert not any(task.done() for task in asyncio.all_tasks() if task.get_name() == "staple listener/l")
@@ -364,11 +366,11 @@ async def test_responders_have_a_deadline_and_a_limit(authority: Authority) -> N
         (endless, 60.0, "refused"),
         (None, 60.0, "unreachable"),
     ):
-        asked = Responders(deadline_seconds=deadline_seconds)
+        asked = OcspClient(deadline_seconds=deadline_seconds)
         server = None if serve is None else await asyncio.start_server(serve, "127.0.0.1", 0)
         port = 1 if server is None else server.sockets[0].getsockname()[1]
         with pytest.raises(StapleError) as caught:
-            await asked.ask(Question.of(chain(issued), f"http://127.0.0.1:{port}/"))
+            await asked.fetch(OcspRequest.of(chain(issued), f"http://127.0.0.1:{port}/"))
         assert caught.value.outcome == outcome
         if server is not None:
             server.close()
@@ -394,12 +396,12 @@ async def test_nobody_is_asked_but_the_responder(authority: Authority, status: s
     responder = await asyncio.start_server(
         server("responder", f"{status}\r\nlocation: {elsewhere}"), "127.0.0.1", 0
     )
-    asking = Responders()
+    make_client = OcspClient()
     url = f"http://127.0.0.1:{responder.sockets[0].getsockname()[1]}/"
     with pytest.raises(StapleError, match=f"status {status[:3]}"):
-        await asking.ask(Question.of(chain(authority.issue("front")), url))
+        await make_client.fetch(OcspRequest.of(chain(authority.issue("front")), url))
     assert asked == ["responder"]
-    await asking.close()
+    await make_client.close()
     for each in (other, responder):
         each.close()
 
@@ -420,10 +422,10 @@ async def test_a_kept_staple_is_checked_as_one_that_has_just_come(
     stranger = Authority(tmp_path, "stranger")
     issued = authority.issue("front")
     path = tmp_path / "x.ocsp"
-    store.write(path, {question(issued).key: stranger.staple(issued.certificate)})
+    store.write(path, {request(issued).key: stranger.staple(issued.certificate)})
     staples = Staples(path=path, first_backoff_seconds=0.01)
     async with Responder(authority) as responder:
-        staples.update({"listener/l": Wanted(chain(issued), responder.url)})
+        staples.update({"listener/l": StapleTarget(chain(issued), responder.url)})
         await staples.start()
         await until(lambda: responder.asked)
         assert staples.of("listener/l") is None

@@ -180,7 +180,7 @@ async def test_a_certificate_that_envoy_refuses_without_a_staple_waits_behind_on
     await certificates.look()
     assert (served(held, secrets) == before) is not ended
     assert served(held, secrets) == served(held, secrets)
-    assert caplog.text.count("listener/l waits for its staple") == (0 if ended else 1)
+    assert caplog.text.count("listener/l stays until the new one") == (0 if ended else 1)
     staples.staple = Staple(b"its", 0.0, 1e11)
     if more:
         assert served(held, secrets).tls_certificate.ocsp_staple.inline_bytes == b"its"

@@ -1,4 +1,4 @@
-"""The last good state on disk: who was served with which weight, for a start without discovery or engines.
+"""The last good state on disk: endpoints and weights, for a start without discovery or engines.
 
     warmroute-last-good VERSION SHA-256-OF-THE-REST
     {"saved_at": ..., "settings": ..., "pools": [...]}
@@ -50,19 +50,19 @@ class RefusedError(WarmrouteError):
 
 @dataclass(frozen=True)
 class LastGood:
-    """What Envoys were told of endpoints. Those who were leaving are not in it."""
+    """The endpoints that Envoys got, without those that were leaving."""
 
     membership: Membership
     weights: Mapping[str, int]
     unhealthy: frozenset[str]
     static: frozenset[str]
-    """Addresses that stood in the settings themselves: those of the next start say whether they still do."""
+    """Addresses from `pools.endpoints`: the settings of the next start may lack them."""
     saved_at: float = field(default=0.0, compare=False)
     """Seconds since the epoch."""
 
     @property
     def discovered(self) -> Membership:
-        """Without those who stood in the settings."""
+        """The endpoints of sources, without those from `pools.endpoints`."""
         return Membership(
             tuple(
                 Pool(pool.name, tuple(e for e in pool.endpoints if e.address not in self.static))
@@ -72,7 +72,7 @@ class LastGood:
 
     @property
     def saved_at_text(self) -> str:
-        """For people."""
+        """In ISO 8601, UTC."""
         return datetime.fromtimestamp(self.saved_at, UTC).isoformat(timespec="seconds")
 
 
@@ -96,19 +96,19 @@ class _File(msgspec.Struct):
 
 
 def state_path(settings: Settings) -> Path | None:
-    """Where the state is kept; None for nowhere.
+    """The file of the state; None: no file.
 
-    By default beside the Unix socket of discovery: no other server has that one, and it must be writable
-    anyway. A TCP address names no such place.
+    By default next to the Unix socket of discovery, whose directory is this server's alone and writable
+    anyway. There is no default for a TCP address.
     """
-    given, address = settings.xds.state_path, settings.xds.address
-    if given is None and address.startswith("unix:"):
+    path, address = settings.xds.state_path, settings.xds.address
+    if path is None and address.startswith("unix:"):
         return Path(address.removeprefix("unix:") + _SUFFIX)
-    return Path(given) if given else None
+    return Path(path) if path else None
 
 
 def fingerprint(settings: Settings) -> str:
-    """What a state belongs to: names of pools and where their endpoints are found, not what is listed."""
+    """Hash of the pools' names and sources, without their endpoints: a state is valid for equal ones."""
     sources = {
         pool.name: [
             entry.file.path
@@ -137,7 +137,7 @@ def encode(state: LastGood, settings: Settings) -> bytes:
 
 
 def decode(content: bytes, settings: Settings) -> LastGood:
-    """Read the inverse of `encode`, for the settings of now.
+    """Read the inverse of `encode`, for the current settings.
 
     Raises:
         RefusedError: it is damaged, of another version, or of other settings.
@@ -151,10 +151,10 @@ def decode(content: bytes, settings: Settings) -> LastGood:
     if words[2] != sha256(body).hexdigest().encode():
         raise RefusedError("damaged", "its checksum is wrong")
     try:
-        held = msgspec.json.decode(body, type=_File)
-        if held.settings != fingerprint(settings):
+        file = msgspec.json.decode(body, type=_File)
+        if file.settings != fingerprint(settings):
             raise RefusedError("settings", "its pools or their sources are not those of the settings")
-        return _state(held, {pool.name: pool for pool in settings.pools})
+        return _state(file, {pool.name: pool for pool in settings.pools})
     except (msgspec.DecodeError, UnicodeDecodeError, ValidationError, KeyError) as error:
         raise RefusedError("damaged", f"its content is wrong: {type(error).__name__}") from error
 
@@ -163,7 +163,7 @@ def read(path: Path, settings: Settings) -> LastGood | None:
     """Read the file; None without one.
 
     Raises:
-        RefusedError: there is one that is not used.
+        RefusedError: it cannot be used.
     """
     try:
         content = read_whole(path, _MAX_BYTES)
@@ -182,7 +182,7 @@ def write(path: Path, state: LastGood, settings: Settings) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    # Closed to others: a metrics URL may carry a password.
+    # Readable by its owner only: a metrics URL may contain a password.
     write_whole(path, encode(state, settings))
 
 
@@ -196,7 +196,7 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
         node="" if endpoint.node == endpoint.host else endpoint.node,
         gpus=endpoint.gpus,
         gpu_metrics_url=endpoint.gpu_metrics_url or None,
-        # The node is the first of them, and comes back by itself.
+        # The first one is the node, which `endpoint_of` adds again.
         fault_domains=endpoint.fault_domains[1:],
         locality=LocalitySettings(region=place.region, zone=place.zone, sub_zone=place.sub_zone),
         kv_events=source
@@ -207,7 +207,7 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
             ranks=source.ranks,
         ),
     )
-    # Without what is left at its default, so that a server of an older version reads it too.
+    # Without defaults, so that a server of an older version reads it too.
     return _Entry(
         msgspec.Raw(listed.model_dump_json(exclude_defaults=True).encode()),
         state.weights.get(endpoint.address),
@@ -216,24 +216,24 @@ def _entry(endpoint: Endpoint, state: LastGood) -> _Entry:
     )
 
 
-def _state(held: _File, pools: Mapping[str, PoolSettings]) -> LastGood:
+def _state(file: _File, pools: Mapping[str, PoolSettings]) -> LastGood:
     made, weights = [], {}
     unhealthy, static = set(), set()
-    for pool in held.pools:
+    for pool in file.pools:
         endpoints = []
         settings = pools[pool.name]
-        # Without sources the file brings nobody: whoever can write it could send traffic anywhere.
-        known = None if settings.discovery else {listed.address for listed in settings.endpoints}
+        # Without sources the file adds no endpoint: its writer could send traffic anywhere.
+        allowed = None if settings.discovery else {listed.address for listed in settings.endpoints}
         for entry in pool.endpoints:
             listed = EndpointSettings.model_validate_json(bytes(entry.endpoint))
-            if known is not None and listed.address not in known:
+            if allowed is not None and listed.address not in allowed:
                 continue
             endpoints.append(endpoint_of(settings, listed))
             if entry.weight is not None:
                 weights[listed.address] = entry.weight
             if entry.unhealthy:
                 unhealthy.add(listed.address)
-            if entry.static or known is not None:
+            if entry.static or allowed is not None:
                 static.add(listed.address)
         made.append(Pool(pool.name, tuple(endpoints)))
-    return LastGood(Membership(tuple(made)), weights, frozenset(unhealthy), frozenset(static), held.saved_at)
+    return LastGood(Membership(tuple(made)), weights, frozenset(unhealthy), frozenset(static), file.saved_at)

@@ -1,9 +1,9 @@
-"""Weights that an operator has set, each until a moment. They outlive a restart in a small file.
+"""Weights that an operator has set, each with an expiry. A small file keeps them over a restart.
 
     {"overrides": {"10.0.0.1:8000": {"weight": 100, "expires_at": 1790000000.0}}}
 
-A weight of 0 is a drain: the endpoint gets no new requests, by weight or by pick. The file stands beside the
-last good state. Without it, or when it is damaged, there are no overrides.
+A weight of 0 is a drain: the endpoint gets no new requests, by weight or by pick. The file is next to the
+last good state. If it is absent or damaged, there are no overrides.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAINED: Final = 0
-"""The weight that stands for a drain. No Envoy is ever told it: who drains has a health status instead."""
+"""The weight that means a drain. Envoys never get it: a drained endpoint has a health status instead."""
 MAX_SECONDS: Final = 86_400.0
-"""What is to last longer belongs into the settings."""
+"""A longer override belongs into the settings."""
 MAX_OVERRIDES: Final = 10_000
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _SUFFIX: Final = ".overrides"
@@ -37,7 +37,7 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Override(msgspec.Struct, frozen=True):
-    """One endpoint's weight by an operator's word."""
+    """An operator's weight for one endpoint."""
 
     weight: Annotated[int, msgspec.Meta(ge=DRAINED, le=MAX_WEIGHT)]
     expires_at: float
@@ -49,30 +49,30 @@ class _File(msgspec.Struct):
 
 
 class OverrideBook:
-    """Who has which weight until when. `now` is in Unix seconds, by which a restart loses no time."""
+    """Overrides by address. `now` is in Unix seconds, so that a restart does not prolong any."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Override] = {}
+        self._overrides: dict[str, Override] = {}
         self._active: Mapping[str, int] = _NONE
         self._drained: frozenset[str] = frozenset()
         self._next_expiry = float("inf")
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._overrides)
 
     def set(self, weights: Mapping[str, int], expires_at: float) -> None:
-        """Set weights in [0, 10000] until a moment; 0 drains."""
+        """Set weights in [0, 10000] that expire at a Unix time; 0 drains."""
         for address, weight in weights.items():
-            self._held[address] = Override(weight, expires_at)
+            self._overrides[address] = Override(weight, expires_at)
         if weights:
-            told = ", ".join(f"{address} {weight}" for address, weight in sorted(weights.items()))
+            texts = ", ".join(f"{address} {weight}" for address, weight in sorted(weights.items()))
             until = datetime.fromtimestamp(expires_at, UTC).isoformat(timespec="seconds")
-            logger.info("weights are overridden by an operator until %s: %s", until, told)
+            logger.info("weights are overridden by an operator until %s: %s", until, texts)
         self._lay_out()
 
     def clear(self, addresses: Iterable[str]) -> None:
-        """Let these go back to what is computed; unknown ones are ignored."""
-        cleared = [address for address in addresses if self._held.pop(address, None) is not None]
+        """Return these to their computed weights; unknown addresses are ignored."""
+        cleared = [address for address in addresses if self._overrides.pop(address, None) is not None]
         if cleared:
             logger.info("overridden weights are cleared by an operator: %s", ", ".join(sorted(cleared)))
         self._lay_out()
@@ -83,57 +83,57 @@ class OverrideBook:
         return self._active
 
     def drained(self, now: float) -> frozenset[str]:
-        """Who gets no new requests; the same object as long as nothing changes."""
+        """Addresses that get no new requests; the same object as long as nothing changes."""
         self._expire(now)
         return self._drained
 
     def _expire(self, now: float) -> None:
         if now >= self._next_expiry:
-            expired = [address for address, held in self._held.items() if held.expires_at <= now]
+            expired = [address for address, override in self._overrides.items() if override.expires_at <= now]
             logger.info("overridden weights have expired: %s", ", ".join(sorted(expired)))
             for address in expired:
-                del self._held[address]
+                del self._overrides[address]
             self._lay_out()
 
     def until(self, address: str) -> float | None:
         """When an endpoint's override ends, in Unix seconds; None without one."""
-        held = self._held.get(address)
-        return None if held is None else held.expires_at
+        override = self._overrides.get(address)
+        return None if override is None else override.expires_at
 
     def encode(self) -> bytes:
         """The file's content."""
-        return msgspec.json.encode(_File(self._held))
+        return msgspec.json.encode(_File(self._overrides))
 
     def decode(self, content: bytes, now: float) -> None:
-        """Take over what `encode` gave, without what has expired.
+        """Replace the overrides with those of the file, without expired ones.
 
         Raises:
-            msgspec.DecodeError: it is damaged; nothing is taken over.
+            msgspec.DecodeError: it is damaged; nothing changes.
         """
-        held = msgspec.json.decode(content, type=_File).overrides
-        self._held = {
+        overrides = msgspec.json.decode(content, type=_File).overrides
+        self._overrides = {
             address: Override(entry.weight, min(entry.expires_at, now + MAX_SECONDS))
-            for address, entry in held.items()
+            for address, entry in overrides.items()
             if entry.expires_at > now
         }
         self._lay_out()
 
     def _lay_out(self) -> None:
-        held = self._held
+        overrides = self._overrides
         self._active = MappingProxyType(
-            {address: entry.weight for address, entry in held.items() if entry.weight != DRAINED}
+            {address: entry.weight for address, entry in overrides.items() if entry.weight != DRAINED}
         )
-        self._drained = frozenset(address for address, entry in held.items() if entry.weight == DRAINED)
-        self._next_expiry = min((entry.expires_at for entry in held.values()), default=float("inf"))
+        self._drained = frozenset(address for address, entry in overrides.items() if entry.weight == DRAINED)
+        self._next_expiry = min((entry.expires_at for entry in overrides.values()), default=float("inf"))
 
 
 def override_path(state_path: Path | None) -> Path | None:
-    """Where overrides are kept, by where the last good state is; None for nowhere."""
+    """The file of overrides, next to that of the last good state; None: no file."""
     return None if state_path is None else state_path.with_name(state_path.name + _SUFFIX)
 
 
 class OverrideFile:
-    """A book's file. Neither a file that cannot be read nor one that cannot be written stops anything."""
+    """A book's file. A failure to read or write it is logged and stops nothing."""
 
     def __init__(self, book: OverrideBook, path: Path | None) -> None:
         self._book = book
@@ -141,7 +141,7 @@ class OverrideFile:
         self._one_at_a_time = asyncio.Lock()
 
     async def load(self, now: float) -> None:
-        """Take over what the file holds."""
+        """Replace the book's overrides with those of the file."""
         if self._path is None:
             return
         try:
@@ -157,14 +157,14 @@ class OverrideFile:
             )
 
     async def save(self) -> bool:
-        """Write what the book holds; returns whether a restart will find it."""
+        """Write the overrides; returns whether a restart will keep them."""
         if self._path is None:
             return False
         async with self._one_at_a_time:
             try:
                 await asyncio.to_thread(write_whole, self._path, self._book.encode())
             except OSError as error:
-                logger.warning("%s: overridden weights cannot be kept: %s", self._path, cause_of(error))
+                logger.warning("%s: overridden weights cannot be saved: %s", self._path, cause_of(error))
                 return False
         return True
 

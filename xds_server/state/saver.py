@@ -1,4 +1,4 @@
-"""Keeping the last good state on disk in step with what is served, off the event loop."""
+"""Writes the last good state to disk as it changes, off the event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SAVE_SECONDS: Final = 3.0
 """Least time between two writes. A killed server loses no more than this."""
 LOAD_SECONDS: Final = 3.0
-"""Most that a start waits for the disk: a network file system may never answer."""
+"""Longest time that a start waits for the disk: a network file system may never answer."""
 
 
 class Saver:
@@ -63,7 +63,7 @@ class Saver:
         )
 
     async def load(self, settings: Settings) -> LastGood | None:
-        """Read what was served last; None for nothing that can be used."""
+        """Read the last good state; None: there is none that can be used."""
         path = state_path(settings)
         if path is None:
             return None
@@ -84,16 +84,16 @@ class Saver:
             raise RefusedError("unreadable", f"not read in {self._load_seconds:g} s") from None
 
     def start(self) -> None:
-        """Begin to write."""
+        """Begin to write offered states."""
         self._task = asyncio.create_task(self._save_for_ever(), name="save last good state")
 
     def offer(self, state: LastGood, settings: Settings) -> None:
-        """Have a state written soon, unless another one is offered before."""
+        """Write a state soon, unless a newer one is offered before."""
         self._offered = state, settings
         self._wake.set()
 
     async def close(self) -> None:
-        """Write what is waiting, and end."""
+        """Write the newest state, and stop."""
         if self._task is None:
             return
         self._task.cancel()

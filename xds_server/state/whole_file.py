@@ -36,17 +36,18 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    beside = path.with_name(path.name + ".new")
+    temporary = path.with_name(path.name + ".new")
     with _one_at_a_time:
         make_directories(path.parent)
-        # Made anew, so that nothing that somebody has put there is followed or written through.
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        # A new file, so that a link that somebody has put there is not followed.
+
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             os.fchmod(file.fileno(), 0o600)  # The umask may have taken even the owner's bits.
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
         # The name is durable once the directory is. Not every file system can be asked for that.
         with contextlib.suppress(OSError):
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEY_BYTES: Final = 80
 """Envoy's: name, HMAC key and AES key."""
 TURN_SECONDS: Final = 8 * 3600.0
-"""A key is in use so long, and understood so long before and after."""
+"""A key is in use for this long, and accepted for the same time before and after."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

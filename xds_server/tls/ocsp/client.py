@@ -1,4 +1,4 @@
-"""Asking an OCSP responder over HTTP, within limits."""
+"""OCSP requests over HTTP, within limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet.cause import cause_of
 from xds_server.tls.ocsp.response import StapleError
 
 if TYPE_CHECKING:
-    from xds_server.tls.ocsp.response import Question
+    from xds_server.tls.ocsp.response import OcspRequest
 
 DEADLINE_SECONDS: Final = 10.0
 _MAX_BYTES: Final = 65_536
@@ -22,11 +22,11 @@ _HEADERS: Final = {
 }
 
 
-class Responders:
-    """Asks them; a connection each time, as it is needed every few days. Make it inside a running loop."""
+class OcspClient:
+    """Sends requests, each on a new connection, as they are days apart. Create it inside a running loop."""
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        # Responders are outside: where that needs a proxy, the environment says so.
+        # Responders are on the internet: the environment names a proxy if one is needed.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(force_close=True),
             timeout=aiohttp.ClientTimeout(total=deadline_seconds),
@@ -37,33 +37,33 @@ class Responders:
         self._deadline_seconds = deadline_seconds
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close the session."""
         await self._session.close()
 
-    async def ask(self, question: Question) -> bytes:
-        """Return what the responder answers, unread.
+    async def fetch(self, request: OcspRequest) -> bytes:
+        """Return the responder's answer in DER.
 
         Raises:
-            StapleError: `unreachable`, with what went wrong.
+            StapleError: `unreachable`, with the cause.
         """
         try:
-            return await self._ask(question)
+            return await self._fetch(request)
         except TimeoutError as error:
-            text = f"{question.url} does not answer within {self._deadline_seconds:g} s"
+            text = f"{request.url} does not answer within {self._deadline_seconds:g} s"
             raise StapleError("unreachable", text) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            text = f"{question.url} cannot be asked: {cause_of(error)}"
+            text = f"{request.url} cannot be reached: {cause_of(error)}"
             raise StapleError("unreachable", text) from error
 
-    async def _ask(self, question: Question) -> bytes:
-        # Whoever answers in the responder's place says nothing of whom to ask next.
-        async with self._session.post(question.url, data=question.request, allow_redirects=False) as response:
+    async def _fetch(self, request: OcspRequest) -> bytes:
+        # A redirect may come from something else at the responder's address.
+        async with self._session.post(request.url, data=request.der, allow_redirects=False) as response:
             if response.status != _OK:
-                raise StapleError("unreachable", f"{question.url} answers with status {response.status}")
+                raise StapleError("unreachable", f"{request.url} answers with status {response.status}")
             content = bytearray()
             async for piece in response.content.iter_chunked(_MAX_BYTES):
                 content += piece
                 if len(content) > _MAX_BYTES:
                     response.close()
-                    raise StapleError("refused", f"{question.url} sends more than {_MAX_BYTES} bytes")
+                    raise StapleError("refused", f"{request.url} sends more than {_MAX_BYTES} bytes")
             return bytes(content)

@@ -1,4 +1,4 @@
-"""What the fetching of staples shows."""
+"""Metrics of staples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTCOMES: Final = ("fetched", "impossible", "unreachable", "refused", "revoked",
 
 @dataclass(frozen=True, slots=True)
 class StapleMetrics:
-    """By use: is there a staple, from when to when, and what became of asking."""
+    """By use: whether there is a staple, its begin and end, and the outcomes of fetches."""
 
     stapled: Gauge
     begins: Gauge
@@ -49,13 +49,13 @@ class StapleMetrics:
         )
 
     def begin(self, use: str, stapled: Callable[[], bool]) -> None:
-        """Show a use, with every outcome at 0."""
+        """Add a use, with every outcome at 0."""
         self.stapled.labels(use).set_function(stapled)
         for outcome in OUTCOMES:
             self.fetches.labels(use, outcome)
 
     def show(self, use: str, staple: Staple | None) -> None:
-        """Tell of the newest staple; without one there are no times."""
+        """Show the newest staple; without one there are no times."""
         if staple is not None:
             self.begins.labels(use).set(staple.this_update)
             self.ends.labels(use).set(staple.next_update)

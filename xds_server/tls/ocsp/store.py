@@ -2,7 +2,7 @@
 
     {"version": 1, "staples": {SHA-256 of the certificate: response in base64}}
 
-A response is checked as one that has just come: the file is believed no more than a responder is.
+A saved response is checked like a new one: the file is trusted no more than a responder is.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _decoder: Final = msgspec.json.Decoder(_File)
 
 
 def staple_path(settings: Settings) -> Path | None:
-    """Return where staples are kept: beside the last good state; None without one."""
+    """Return the file of staples, next to the last good state; None without one."""
     path = state_path(settings)
     return None if path is None else path.with_name(path.name + SUFFIX)
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """Return responses by certificate; none of a file that is absent or cannot be used, which is told."""
+    """Return responses by certificate; none if the file is absent, or unusable, which is logged."""
     try:
         content = read_whole(path, _MAX_BYTES)
         if content is None:
             return {}
-        held = _decoder.decode(content)
+        file = _decoder.decode(content)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        logger.warning("%s: no staples from before: %s", path, cause_of(error))
+        logger.warning("%s: the saved staples cannot be used: %s", path, cause_of(error))
         return {}
-    return held.staples if held.version == _VERSION else {}
+    return file.staples if file.version == _VERSION else {}
 
 
 def write(path: Path, staples: Mapping[str, bytes]) -> None:
