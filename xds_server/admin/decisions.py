@@ -1,4 +1,4 @@
-"""Why a weight is what it is: the newest changes of weights, and each endpoint's verdict of now."""
+"""The reasons of weights: the newest changes of weights, and each endpoint's current verdict."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class WeightDecisions:
     def __init__(
         self, limit: int, wall: Callable[[], float], verdict: Callable[[str], Verdict | None]
     ) -> None:
-        """`verdict` tells of an endpoint why it weighs what it weighs now."""
+        """`verdict` returns the current verdict of an endpoint."""
         self._wall = wall
         self._verdict = verdict
         self._ring: deque[_Decision] = deque(maxlen=limit)
 
     def resize(self, limit: int) -> None:
-        """Remember so many from now on; the newest stay."""
+        """Change the limit; the newest changes stay."""
         if limit != self._ring.maxlen:
             self._ring = deque(self._ring, maxlen=limit)
 

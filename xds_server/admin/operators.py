@@ -1,4 +1,4 @@
-"""What operators have of weights, in one piece: traces, remembered decisions, overrides, and their API."""
+"""Everything for operators about weights: traces, recent decisions, overrides, and their API."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Operators:
         recompute: Callable[[], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`membership` was weighed at the last tick, `leaving` was not; `recompute` is a tick, at once."""
+        """`membership` was weighed at the last tick, `leaving` was not; `recompute` runs a tick."""
         self._settings = settings
         self._snapshots = snapshots
         self._wall = wall
         self.traces = UpdateTraces(tracer, registry, self._version_for, max_open=settings.limits.xds_streams)
-        """To be told of what happens on the streams."""
+        """Observer of the discovery streams."""
         self.requests = RequestSpans(tracer, registry)
-        """To be told of finished requests."""
+        """Observer of finished requests."""
         self._decisions = WeightDecisions(settings.limits.decisions, wall, weigher.verdict)
         self._book = OverrideBook()
         self._file = OverrideFile(self._book, override_path(state_path(settings)))
@@ -68,20 +68,20 @@ class Operators:
         self._api = WeightsApi(sources, self._book, self._file, wall)
 
     async def load(self) -> None:
-        """Take over the overrides from before a restart."""
+        """Load the overrides from before a restart."""
         await self._file.load(self._wall())
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._settings = settings
         self._decisions.resize(settings.limits.decisions)
 
     def overrides(self) -> Mapping[str, int]:
-        """Address to weight of those that an operator has set."""
+        """Address to weight, for weights that an operator has set."""
         return self._book.active(self._wall())
 
     def drained(self) -> frozenset[str]:
-        """Who is to get no new requests, by an operator's word."""
+        """Addresses that an operator has drained."""
         return self._book.drained(self._wall())
 
     def tick(self) -> TickTimes:
@@ -99,11 +99,11 @@ class Operators:
         return self._api.views()
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
-        """Path to what answers a question."""
+        """Path to query handler."""
         return {"/api/v1/decisions": self._decisions.view}
 
     def actions(self) -> Mapping[str, Callable[[Any], Any]]:
-        """Path to what an operator may do."""
+        """Path to action."""
         return self._api.actions()
 
     def _version(self) -> str | None:

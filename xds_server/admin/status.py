@@ -1,4 +1,4 @@
-"""What the admin server shows of xds_server, as plain data."""
+"""The admin server's views of xds_server, as plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StatusViews:
-    """Builds each view on request, from what is held anyway."""
+    """Builds each view on request, without data of its own."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class StatusViews:
         They are made as they are read: of thousands that takes long.
         """
         view, in_flight = self._store.view, self._store.in_flight()
-        # Without any worker nobody tells what is in flight.
+        # Without any worker the number of requests in flight is unknown.
         otherwise = 0 if self._store.traffic() else None
         weights = {} if view is None else view.weights
-        # An endpoint that gets nothing new is not weighed, so only its page shows what it has yet to finish.
+        # An endpoint without new requests is not weighed, so only its page shows its remaining requests.
         tables = (self._pages(),) if view is None else (self._pages(), view.signals)
         loads = {
             address: table.endpoint_values(n) for table in tables for n, address in enumerate(table.addresses)
@@ -76,7 +76,7 @@ class StatusViews:
         }
 
     def status(self) -> dict[str, Any]:
-        """Counts since the start, and what is served that is not live."""
+        """Counts since the start, and the pools without live data."""
         return {
             **self._standing(),
             "weight_updates": int(self._total("warmroute_weight_updates_total")),

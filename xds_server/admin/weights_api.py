@@ -1,4 +1,4 @@
-"""What operators see of all weights, and how they recompute or override them."""
+"""The API of weights: operators see, recompute and override them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MAX_PLACES: Final = 16
 
 @dataclass(frozen=True)
 class WeightSources:
-    """Where the facts come from; all of one moment."""
+    """Sources of the view; all of one moment."""
 
     verdicts: Callable[[], Mapping[str, Verdict]]
     membership: Callable[[], Membership | None]
     leaving: Callable[[], Collection[str]]
-    """Addresses that are served to their end and get nothing new."""
+    """Addresses that finish their requests and get no new ones."""
     version: Callable[[], str | None]
     """Of the endpoints, for Envoys without a group."""
     recompute: Callable[[], None]
@@ -57,11 +57,11 @@ class WeightsApi:
         return {"/api/v1/weights": self.weights}
 
     def actions(self) -> Mapping[str, Callable[[Any], Awaitable[Any]]]:
-        """Path to what takes a JSON body."""
+        """Path to handler of a JSON body."""
         return {"/api/v1/update_weights": self.update}
 
     def weights(self) -> dict[str, Any]:
-        """Every endpoint with its verdict; overridden ones with the end of that, near ones with factors.
+        """Every endpoint with its verdict, the end of its override and its factors of nearness.
 
         A drained endpoint is not weighed. Where all others of its pool are drained too, the drain is not in
         force (false); where no endpoint has the address any more, it is null.
@@ -136,7 +136,7 @@ class WeightsApi:
 
 
 def _checked(weights: Any, addresses: Collection[str], overridden: Collection[str]) -> dict[str, int | None]:
-    """Check `weights`; null stands for clearing everything."""
+    """Check `weights`; null clears all overrides."""
     if weights is None:
         return dict.fromkeys(overridden)
     if not isinstance(weights, dict):

@@ -1,4 +1,4 @@
-"""The bootstrap: an Envoy's name and where its configuration comes from, and nothing else."""
+"""The bootstrap: only an Envoy's name and the source of its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters: one for each pool, by EDS, and the one through which Envoy finds ext_proc."""
+"""Clusters: one for each pool, by EDS, and one for ext_proc."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ _HEALTH_INTERVAL_SECONDS: Final = 0.25
 _HEALTH_TIMEOUT_SECONDS: Final = 0.25
 _HEALTH_FAILURES: Final = 2
 
-# A pool of which nothing is known has no assignment yet, and a new Envoy waits for it before it serves any.
+# A pool without discovered endpoints has no assignment yet, and a new Envoy waits for it before it serves.
 _FIRST_ENDPOINTS_SECONDS: Final = 5.0
 
 # Two refused connections in a row, of any requests, and the endpoint is left alone for this long (then
-# longer, up to the maximum). Short, because an engine that restarts is wanted back at once.
+# longer, up to the maximum). Short, because a restarted engine should get requests at once.
 _EJECT_AFTER_FAILURES: Final = 2
 _EJECTION_SECONDS: Final = 2.0
 _MAX_EJECTION_SECONDS: Final = 10.0
@@ -74,25 +74,27 @@ _PANIC_PERCENT: Final = 50.0
 
 def clusters(settings: Settings) -> list[Resource]:
     """Every cluster that the listeners of these settings need."""
-    held = settings.connections
-    made = [_pool_cluster(pool, pool.name, transports.of(pool), held) for pool in settings.pools]
+    connection_settings = settings.connections
+    made = [
+        _pool_cluster(pool, pool.name, transports.of(pool), connection_settings) for pool in settings.pools
+    ]
     for pool in settings.pools:
         second = http1_cluster(pool)
         if second is not None and second != pool.name:
-            made.append(_pool_cluster(pool, second, transports.HTTP1, held))
+            made.append(_pool_cluster(pool, second, transports.HTTP1, connection_settings))
     made.append(_ext_proc_cluster(settings))
     return [Resource.of(cluster.name, TYPE_CLUSTER, bytes(cluster)) for cluster in made]
 
 
 def _pool_cluster(
-    pool: PoolSettings, name: str, transport: transports.Transport, held: ConnectionSettings
+    pool: PoolSettings, name: str, transport: transports.Transport, connection_settings: ConnectionSettings
 ) -> Cluster:
     return Cluster(
         name=name,
         type=ClusterDiscoveryType.EDS,
         eds_cluster_config=ClusterEdsClusterConfig(
             eds_config=over_ads(_FIRST_ENDPOINTS_SECONDS),
-            # Both clusters of a pool share its endpoints, told once.
+            # Both clusters of a pool share one load assignment.
             service_name="" if name == pool.name else pool.name,
         ),
         connect_timeout=seconds(pool.connect_timeout_seconds),
@@ -105,12 +107,14 @@ def _pool_cluster(
         outlier_detection=limits.outlier_detection(pool, _refused_connections_only()),
         health_checks=transport.probing(limits.health_checks(pool)),
         ignore_health_on_host_removal=limits.leaves_at_once(pool),
-        typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool, held))},
+        typed_extension_protocol_options={
+            _UPSTREAM_OPTIONS: packed(transport.options(pool, connection_settings))
+        },
     )
 
 
 def _pick_then_weights() -> LoadBalancingPolicy:
-    """The pick from metadata, which no client can set; without one Maglev, which keeps to EDS weights.
+    """The pick from metadata, which no client can set; without a pick Maglev, which respects EDS weights.
 
     round_robin and least_request start anew with every EDS update and then starve light endpoints.
     The policy behind is for gRPC: each client takes the first of the list that it knows.
@@ -145,7 +149,7 @@ def _no_circuit_breaking() -> CircuitBreakers:
 
 
 def _refused_connections_only() -> OutlierDetection:
-    """Eject what cannot be connected to. What an engine answers is its own matter and ejects nobody."""
+    """Eject endpoints that cannot be connected to. An engine's answers never eject it."""
     return OutlierDetection(
         interval=seconds(1.0),
         base_ejection_time=seconds(_EJECTION_SECONDS),

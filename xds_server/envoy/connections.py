@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 
 def ext_proc_http2(settings: Settings) -> Http2ProtocolOptions:
-    """How Envoy speaks to ext_proc's workers."""
-    held = settings.connections
+    """Options of Envoy's connections to ext_proc's workers."""
+    connections = settings.connections
     return Http2ProtocolOptions(
-        max_concurrent_streams=min(held.ext_proc_streams, settings.limits.ext_proc_streams),
-        connection_keepalive=_pings(held, held.ping_seconds),
+        max_concurrent_streams=min(connections.ext_proc_streams, settings.limits.ext_proc_streams),
+        connection_keepalive=_pings(connections, connections.ping_seconds),
     )
 
 
-def engine_http2(held: ConnectionSettings) -> Http2ProtocolOptions:
-    """How Envoy speaks to engines by HTTP/2: pinged only where the settings say that they permit it."""
-    if held.engine_ping_seconds is None:
+def engine_http2(connections: ConnectionSettings) -> Http2ProtocolOptions:
+    """Options of Envoy's HTTP/2 connections to engines: pings only if the settings permit them."""
+    if connections.engine_ping_seconds is None:
         return Http2ProtocolOptions()
-    return Http2ProtocolOptions(connection_keepalive=_pings(held, held.engine_ping_seconds))
+    return Http2ProtocolOptions(connection_keepalive=_pings(connections, connections.engine_ping_seconds))
 
 
-def _pings(held: ConnectionSettings, interval_seconds: float) -> KeepaliveSettings:
-    return KeepaliveSettings(interval=seconds(interval_seconds), timeout=seconds(held.ping_timeout_seconds))
+def _pings(connections: ConnectionSettings, interval_seconds: float) -> KeepaliveSettings:
+    return KeepaliveSettings(
+        interval=seconds(interval_seconds), timeout=seconds(connections.ping_timeout_seconds)
+    )

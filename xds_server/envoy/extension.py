@@ -44,7 +44,7 @@ def seconds(value: float) -> timedelta:
 
 
 def over_ads(first_fetch_seconds: float | None = None) -> ConfigSource:
-    """Where everything but the bootstrap comes from; an Envoy waits so long for it at first (None: 15 s)."""
+    """The configuration source of all resources; the first may take as long as this (None: 15 s)."""
     return ConfigSource(
         ads=AggregatedConfigSource(),
         resource_api_version=ApiVersion.V3,

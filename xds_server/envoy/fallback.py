@@ -1,4 +1,4 @@
-"""Which headers the HTTP/1.1 fallback passes on: Envoy can only be told what to remove, so the rest is.
+"""The headers that the HTTP/1.1 fallback passes on: Envoy can only remove headers, so it removes all others.
 
 "All names but these" is one regular expression over the tree of their letters; Envoy refuses programs of more
 than 100 instructions by default, so the tree is cut into several of them.
@@ -18,16 +18,16 @@ _ANY: Final = f"[{_FIRST}-{_LAST}]*"
 _MOST_STEPS: Final = 84
 """Instructions of a program."""
 _PER_STEP: Final = 0.75
-"""RE2 needs about so many for each that `_steps` counts."""
+"""RE2 instructions for each step that `_steps` counts."""
 _MOST_PREFIX: Final = 40
-"""A longer name is held for the same as one that begins like it."""
+"""Longer names count as equal if they begin alike."""
 _END: Final = ""
 
 _Tree = dict[str, "_Tree"]
 
 
 def all_but(names: Iterable[str]) -> tuple[str, ...]:
-    """Return regular expressions of which one matches whole every header name that is not in `names`.
+    """Return regular expressions such that one of them fully matches every header name not in `names`.
 
     Names are in small letters, as Envoy holds them; those that begin with a colon (`:path`) are no headers.
     """
@@ -48,7 +48,7 @@ def _programs(prefix: str, node: _Tree) -> Iterator[str]:
     if prefix and len(prefix) + _PER_STEP * _steps(node) <= _MOST_STEPS:
         yield re.escape(prefix) + _whole(node)
         return
-    # Too large: what leaves the tree here on its own, then each branch.
+    # Too large: one expression for names that leave the tree here, then one per branch.
     letters = [*filter(None, node), *([] if prefix else [":"])]
     yield re.escape(prefix) + _alternatives([_leaving(letters)], optional=_END not in node and bool(prefix))
     for letter, child in node.items():

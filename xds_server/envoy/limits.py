@@ -1,4 +1,4 @@
-"""A pool's limits as Envoy configuration, where its settings have an SLA or health checks; else as ever."""
+"""A pool's limits as Envoy configuration: from its SLA and health checks, otherwise the defaults."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _OF_A_REFUSAL: Final = "content-type|retry-after"
 
 
 def retry_policy(pool: PoolSettings, settings: Settings) -> RetryPolicy | None:
-    """What is tried again, and after which pauses; None: nothing.
+    """Which requests are retried, and after which pauses; None: none.
 
     Nothing here repeats what an engine may have begun. Requests that may be repeated ask for more by
     themselves, by headers that `filters` makes of ext_proc's metadata; the status codes mean nothing before.
@@ -83,13 +83,13 @@ def retry_policy(pool: PoolSettings, settings: Settings) -> RetryPolicy | None:
 
 
 def hedge_policy(pool: PoolSettings, settings: Settings) -> HedgePolicy | None:
-    """Ask the next engine beside a late one, never in its place: a time limit must fail nobody."""
+    """Hedge a late request on the next engine, without ending the first try: no request may fail by time."""
     derived = _derived(pool, settings)
     return HedgePolicy(hedge_on_per_try_timeout=True) if derived is not None and derived.hedged else None
 
 
 def circuit_breakers(pool: PoolSettings, default: CircuitBreakers) -> CircuitBreakers:
-    """How many requests and retries at once; `default` without an SLA."""
+    """Limits of concurrent requests and retries; `default` without an SLA."""
     derived = derive(pool)
     if derived is None:
         return default
@@ -109,12 +109,12 @@ def circuit_breakers(pool: PoolSettings, default: CircuitBreakers) -> CircuitBre
 
 
 def outlier_detection(pool: PoolSettings, default: OutlierDetection) -> OutlierDetection:
-    """Who is left alone for a while: as in `default`, and for more errors than the SLA tolerates.
+    """Which endpoints are ejected: as in `default`, and for more errors than the SLA tolerates.
 
     Only engines' own answers count for these; connections have their own rule in `default`.
     """
     if pool.health_check is not None:
-        # A probe of /health says nothing of engines whose answers are errors.
+        # A probe of /health shows nothing about engines whose answers are errors.
         default.successful_active_health_check_uneject_host = False
     derived = derive(pool)
     if derived is None:
@@ -130,33 +130,33 @@ def outlier_detection(pool: PoolSettings, default: OutlierDetection) -> OutlierD
 
 
 def common_lb_config(pool: PoolSettings, default: ClusterCommonLbConfig) -> ClusterCommonLbConfig:
-    """The cap on how many engines may be out by probes; `default` without probes."""
-    held = probe(pool)
-    if held is not None:
-        default.healthy_panic_threshold = Percent(value=held.panic_percent)
+    """The cap on engines that probes may exclude; `default` without probes."""
+    health_check = probe(pool)
+    if health_check is not None:
+        default.healthy_panic_threshold = Percent(value=health_check.panic_percent)
     return default
 
 
 def health_checks(pool: PoolSettings) -> list[HealthCheck]:
     """Envoy's own probes of the pool's engines; none by default."""
-    held = probe(pool)
-    if held is None:
+    health_check = probe(pool)
+    if health_check is None:
         return []
-    interval = seconds(held.interval_seconds)
+    interval = seconds(health_check.interval_seconds)
     return [
         HealthCheck(
-            timeout=seconds(held.timeout_seconds),
+            timeout=seconds(health_check.timeout_seconds),
             interval=interval,
             # Its default of 60 s is in force until a cluster has had its first request.
             no_traffic_interval=interval,
             # Many Envoys that start together do not probe together for ever.
             interval_jitter_percent=_PROBE_JITTER_PERCENT,
-            unhealthy_threshold=held.failures,
-            healthy_threshold=held.successes,
+            unhealthy_threshold=health_check.failures,
+            healthy_threshold=health_check.successes,
             # An engine's keep-alive may end just when a probe is sent, which would count as a failure.
             reuse_connection=False,
             http_health_check=HealthCheckHttpHealthCheck(
-                path=held.path,
+                path=health_check.path,
                 # Without it one answer other than 200 takes an engine out, whatever the threshold.
                 retriable_statuses=[Int64Range(start=_EVERY_STATUS[0], end=_EVERY_STATUS[1])],
             ),
@@ -165,12 +165,12 @@ def health_checks(pool: PoolSettings) -> list[HealthCheck]:
 
 
 def leaves_at_once(pool: PoolSettings) -> bool:
-    """Whether an endpoint that leaves EDS must be told to leave in spite of its good probes."""
+    """Whether an endpoint that leaves EDS must be removed although its probes pass."""
     return pool.health_check is not None
 
 
 def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
-    """Between the buffer and the router: what ext_proc says of one request becomes Envoy's own headers.
+    """Between the buffer and the router: ext_proc's decision on a request becomes Envoy's own headers.
 
     A client's key of our name goes. Metadata that is not there adds no header.
     """
@@ -210,7 +210,7 @@ def may_answer(settings: Settings) -> bool:
 
 
 def mutation_rules(settings: Settings, default: HeaderMutationRules) -> HeaderMutationRules:
-    """They hold for the headers of such an answer too, so those of a refusal may be set."""
+    """They apply to the headers of such an answer too, so those of a refusal may be set."""
     if not may_answer(settings):
         return default
     default.allow_expression = RegexMatcher(regex=_OF_A_REFUSAL)

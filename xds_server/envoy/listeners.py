@@ -123,7 +123,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type=upgrades.WEBSOCKET)],
         http2_protocol_options=upgrades.http2_options(settings),
         access_log=[_access_log(listener)] if settings.signals.access_log else [],
-        # A WebSocket may last for days; that an engine has taken it says something of the engine now.
+        # A WebSocket may last for days; its begin already shows that the engine works.
         access_log_options=_TOLD_OF_UPGRADES if settings.signals.access_log else None,
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
@@ -157,7 +157,7 @@ def _ext_proc(listener: ListenerSettings, settings: Settings) -> ExternalProcess
 
 
 def _access_log(listener: ListenerSettings) -> AccessLog:
-    """What became of each request, in batches, to the xds_server that configures this Envoy."""
+    """The access log: finished requests, in batches, to the xds_server that configures this Envoy."""
     session = CustomTag(tag=SESSION_TAG, request_header=CustomTagHeader(name=listener.session_header))
     return AccessLog(
         name="envoy.access_loggers.http_grpc",
@@ -177,7 +177,7 @@ def _access_log(listener: ListenerSettings) -> AccessLog:
 
 
 def request_attributes(listener: ListenerSettings, settings: Settings) -> list[str]:
-    """What of a request's headers comes along with its body; an absent header is absent there too."""
+    """The headers of a request that come with its body; an absent header is absent there too."""
     return [
         "request.path",
         "request.id",

@@ -1,4 +1,4 @@
-"""What gRPC's own xDS client needs besides the pools' clusters: one API listener a pool, and its bootstrap.
+"""What gRPC's own xDS client needs besides the pools' clusters: an API listener per pool and a bootstrap.
 
 A client of `xds:///POOL` asks for the listener `grpc/POOL`, follows its inline routes to the cluster POOL,
 and balances by the last policy of that cluster's list, the only one there that gRPC knows.
@@ -125,7 +125,7 @@ def _api_listener(pool: PoolSettings, settings: Settings) -> Listener:
 
 
 def _route(pool: PoolSettings, settings: Settings) -> Route:
-    """No retries: gRPC itself sends again what no engine has seen, and knows no finer reason than that."""
+    """No retries: gRPC itself retries requests that no engine has got, and has no finer conditions."""
     return Route(
         name="all",
         match=RouteMatch(prefix="/"),
@@ -141,6 +141,6 @@ def _route(pool: PoolSettings, settings: Settings) -> Route:
 
 
 def _session_headers(pool: PoolSettings, settings: Settings) -> list[str]:
-    """Those of the pool's listeners, so that a session means the same through Envoy and past it."""
-    held = {listener.session_header for listener in settings.listeners if listener.pool == pool.name}
-    return sorted(held) or [str(ListenerSettings.model_fields["session_header"].default)]
+    """The session headers of the pool's listeners, so that sessions are the same with and without Envoy."""
+    headers = {listener.session_header for listener in settings.listeners if listener.pool == pool.name}
+    return sorted(headers) or [str(ListenerSettings.model_fields["session_header"].default)]

@@ -1,4 +1,4 @@
-"""Routes: they decide, from a request's headers, what of it ext_proc gets to read.
+"""Routes: they decide, from a request's headers, which parts of it ext_proc reads.
 
 In order: paths of upgrades (the headers alone), other upgrades (nothing), JSON of a known and ordinary length
 (the whole body in one message), all else (nothing). What ext_proc does not read goes by weights: every way

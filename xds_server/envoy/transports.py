@@ -1,4 +1,4 @@
-"""How a cluster speaks to a pool's engines: HTTP/1.1, HTTP/2, or what TLS agrees on."""
+"""The protocol between a cluster and a pool's engines: HTTP/1.1, HTTP/2, or by ALPN."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One way to speak to engines."""
+    """One protocol of connections to engines."""
 
     alpn: tuple[str, ...]
-    """What is offered where there is TLS."""
+    """The ALPN protocols of TLS connections."""
     probed_over_http2: bool
 
     def options(self, pool: PoolSettings, connections: ConnectionSettings) -> UpstreamProtocolOptions:
@@ -57,7 +57,7 @@ class Transport:
         return made
 
     def probing(self, checks: list[HealthCheck]) -> list[HealthCheck]:
-        """Make Envoy's probes speak so too: they have a protocol of their own."""
+        """Make Envoy's probes use it too: they have a protocol of their own."""
         for check in checks:
             if self.probed_over_http2 and check.http_health_check is not None:
                 check.http_health_check.codec_client_type = CodecClientType.HTTP2
@@ -72,7 +72,7 @@ AGREED: Final = Transport(("h2", "http/1.1"), probed_over_http2=False)
 
 
 def of(pool: PoolSettings) -> Transport:
-    """How the pool's own cluster speaks."""
+    """The transport of the pool's own cluster."""
     if pool.protocol == "http1":
         return HTTP1
     return AGREED if pool.protocol == "auto" and pool.tls is not None else HTTP2

@@ -59,14 +59,14 @@ FALLBACK_FILTER: Final = "warmroute.fallback"
 WEBSOCKET: Final = "websocket"
 
 _KEY: Final = r"[A-Za-z0-9+/]{22}=="
-"""16 bytes in base64, with whatever in the bits that no byte uses. Source: RFC 6455, 4.1 and 4.2.1."""
+"""16 bytes in base64; the bits past the last byte may be anything. Source: RFC 6455, 4.1 and 4.2.1."""
 _NO_KEYS: Final = (
     r"\C{0,23}|\C{25,}",
     r"\C*[^A-Za-z0-9+/=]\C*|\C*=[^=]\C*|\C*===|\C*[^=]=?",
 )
-"""What has another length, and what of 24 bytes is no key. `.` would make larger programs than `\\C`."""
+"""Values of another length, and non-keys of 24 bytes. `.` would make larger programs than `\\C`."""
 _KEY_OF_HTTP2: Final = "d2FybXJvdXRlLWhhbmRzaA=="
-"""RFC 8441 has no keys; an engine that is asked in HTTP/1.1 wants one. No secret: it protects caches."""
+"""RFC 8441 has no keys, but HTTP/1.1 engines want one. No secret: it only protects caches."""
 _VERSION: Final = "13"
 _NO_VERSIONS: Final = (r"|[^1]\C*|1|1[^3]\C*|13\C+",)
 _HTTP2: Final = "HTTP/2"
@@ -74,7 +74,7 @@ _BAD_REQUEST: Final = 400
 
 
 def http1_cluster(pool: PoolSettings) -> str | None:
-    """The cluster by which a pool's engines are spoken to in HTTP/1.1; None: there is none."""
+    """The cluster of a pool's HTTP/1.1 requests; None: there is none."""
     if pool.protocol == "grpc":
         return None
     return pool.name if pool.protocol == "http1" else f"{pool.name}{HTTP1_SUFFIX}"
@@ -136,24 +136,24 @@ def early_mutations(settings: Settings) -> list[HeaderMutation]:
 
     A handshake over HTTP/2 has no key, and one over HTTP/1.1 must have one.
     """
-    if not _told_protocol(settings):
+    if not _needs_protocol_header(settings):
         return []
     return [HeaderMutation(append=overwriting(HEADER_PROTOCOL, "%PROTOCOL%"))]
 
 
 def http2_options(settings: Settings) -> Http2ProtocolOptions | None:
-    """What a listener tells HTTP/2 clients; None: Envoy's defaults."""
-    held = settings.upgrades
-    return Http2ProtocolOptions(allow_connect=True) if held.paths and held.extended_connect else None
+    """A listener's options for HTTP/2 clients; None: Envoy's defaults."""
+    upgrades = settings.upgrades
+    return Http2ProtocolOptions(allow_connect=True) if upgrades.paths and upgrades.extended_connect else None
 
 
 def removed_headers(settings: Settings) -> list[str]:
-    """Headers that go before an engine is asked."""
-    return [HEADER_PROTOCOL] if _told_protocol(settings) else []
+    """Headers that are removed before the request goes to an engine."""
+    return [HEADER_PROTOCOL] if _needs_protocol_header(settings) else []
 
 
 def untouched() -> dict[str, Any]:
-    """Neither ext_proc nor the buffer: whoever waits for the body of an upgrade waits for ever."""
+    """Neither ext_proc nor the buffer: a filter that waits for the body of an upgrade waits for ever."""
     return {EXT_PROC_FILTER: packed(ExtProcPerRoute(disabled=True)), BUFFER_FILTER: _unbuffered()}
 
 
@@ -161,9 +161,9 @@ def _unbuffered() -> Any:
     return packed(BufferPerRoute(disabled=True))
 
 
-def _told_protocol(settings: Settings) -> bool:
-    held = settings.upgrades
-    return bool(held.paths) and held.check_handshakes and held.extended_connect
+def _needs_protocol_header(settings: Settings) -> bool:
+    upgrades = settings.upgrades
+    return bool(upgrades.paths) and upgrades.check_handshakes and upgrades.extended_connect
 
 
 def _with(action: RouteAction, cluster: str) -> RouteAction:
@@ -228,15 +228,15 @@ def _refusal(text: str) -> DirectResponseAction:
 
 
 def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
-    held = settings.upgrades
+    upgrades = settings.upgrades
     # Envoy ends this with the answer to the handshake, so it is no limit of the WebSocket itself.
-    action.timeout = seconds(held.handshake_seconds)
-    action.idle_timeout = seconds(held.idle_seconds)
+    action.timeout = seconds(upgrades.handshake_seconds)
+    action.idle_timeout = seconds(upgrades.idle_seconds)
     action.upgrade_configs = [RouteActionUpgradeConfig(upgrade_type=WEBSOCKET)]
     action.hedge_policy = None
-    action.retry_policy = _refused_elsewhere(action.retry_policy, held.retry_statuses)
+    action.retry_policy = _refused_elsewhere(action.retry_policy, upgrades.retry_statuses)
     keys = []
-    if held.extended_connect:
+    if upgrades.extended_connect:
         option = HeaderValueOption(
             header=HeaderValue(key="sec-websocket-key", value=_KEY_OF_HTTP2),
             append_action=HeaderValueOptionHeaderAppendAction.ADD_IF_ABSENT,
@@ -252,7 +252,7 @@ def _websocket(path: str, settings: Settings, action: RouteAction) -> Route:
 
 
 def _refused_elsewhere(policy: RetryPolicy | None, statuses: tuple[int, ...]) -> RetryPolicy | None:
-    """A handshake that is refused has had no effect: the next engine may have WebSockets."""
+    """A refused handshake has had no effect, and the next engine may support WebSockets."""
     if policy is not None and statuses:
         policy.retry_on = f"{policy.retry_on},retriable-status-codes"
         policy.retriable_status_codes = list(statuses)
@@ -284,7 +284,7 @@ def _fallback(path: str, listener: ListenerSettings, settings: Settings, action:
 
 
 def _headers_only() -> dict[str, Any]:
-    """ext_proc is asked by the headers alone; whatever waits for a body is off."""
+    """ext_proc gets the headers alone; the buffer is off."""
     skip, send = ProcessingModeHeaderSendMode.SKIP, ProcessingModeHeaderSendMode.SEND
     none = ProcessingModeBodySendMode.NONE
     mode = ProcessingMode(
@@ -295,5 +295,5 @@ def _headers_only() -> dict[str, Any]:
         request_trailer_mode=skip,
         response_trailer_mode=skip,
     )
-    asked = ExtProcPerRoute(overrides=ExtProcOverrides(processing_mode=mode))
-    return {EXT_PROC_FILTER: packed(asked), BUFFER_FILTER: _unbuffered()}
+    overrides = ExtProcPerRoute(overrides=ExtProcOverrides(processing_mode=mode))
+    return {EXT_PROC_FILTER: packed(overrides), BUFFER_FILTER: _unbuffered()}

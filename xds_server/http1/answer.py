@@ -13,11 +13,11 @@ from typing import Final, Literal
 from fleet.errors import PeerError
 
 MAX_HEAD_BYTES: Final = 32_768
-"""Of all heads of an answer together: interim ones (1xx) come before it, as many as a server likes."""
+"""Of all heads of an answer together, since a server may send any number of interim ones (1xx) first."""
 MAX_FRAMING_BYTES: Final = 16_384
-"""Of chunk sizes and trailers, beside a part of the body's bytes: a body in tiny chunks ends here."""
+"""Of chunk sizes and trailers, in addition to a part of the body's bytes; it limits bodies of tiny chunks."""
 _FRAMING_PART: Final = 4
-"""One in so many bytes: some servers send each line as a chunk."""
+"""One more byte of framing per this many of the body: some servers send each line as a chunk."""
 _MAX_LINE_BYTES: Final = 4096
 
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
@@ -41,7 +41,7 @@ _Where = Literal["head", "length", "size", "chunk", "after", "trailer", "close",
 
 
 class AnswerError(PeerError):
-    """What came is no answer, or one beyond its limits."""
+    """The bytes are no answer, or exceed its limits."""
 
     def __init__(self, kind: Literal["protocol", "too_large"], text: str) -> None:
         super().__init__(text)
@@ -49,17 +49,17 @@ class AnswerError(PeerError):
 
 
 class Budget:
-    """Bytes of all bodies together that are on their way."""
+    """Bytes of all bodies in flight together."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._used = 0
 
     def use(self, count: int) -> None:
-        """Take so many bytes.
+        """Take `count` bytes.
 
         Raises:
-            AnswerError: there are not so many left.
+            AnswerError: fewer are left.
         """
         if self._used + count > self._most:
             raise AnswerError("too_large", f"more than {self._most} bytes of all pages at once")
@@ -102,10 +102,10 @@ class Answer:
         return self._where == "done"
 
     def take(self, data: bytes) -> None:
-        """Take what has come.
+        """Take received bytes.
 
         Raises:
-            AnswerError: that is no answer, or one beyond its limits.
+            AnswerError: they are no answer, or exceed its limits.
         """
         self._begun = True
         at = 0
@@ -142,7 +142,7 @@ class Answer:
         """Undo the body's coding.
 
         Raises:
-            AnswerError: it is not what it says, or too large.
+            AnswerError: its coding is another one, or it is too large.
         """
         if not self.encoded:
             return bytes(self.body)
@@ -193,31 +193,31 @@ class Answer:
             raise AnswerError("protocol", "another protocol, unasked")
         if self.status < _OK:
             return False
-        told: dict[bytes, bytes] = {}
+        fields: dict[bytes, bytes] = {}
         for line in lines:
             name, colon, value = line.partition(b":")
             name = name.lower()
             if colon and name in _READ:
                 value = value.strip()
-                if name == b"content-length" and told.get(name, value) != value:
+                if name == b"content-length" and fields.get(name, value) != value:
                     raise AnswerError("protocol", "two lengths")
-                told[name] = value
-        self.location = told.get(b"location", b"").decode("latin-1")
-        self._frame(told, persistent=status[1] == b"1")
+                fields[name] = value
+        self.location = fields.get(b"location", b"").decode("latin-1")
+        self._frame(fields, persistent=status[1] == b"1")
         return True
 
-    def _frame(self, told: dict[bytes, bytes], *, persistent: bool) -> None:
-        """See how the body comes."""
-        options = {option.strip() for option in told.get(b"connection", b"").lower().split(b",")}
+    def _frame(self, fields: dict[bytes, bytes], *, persistent: bool) -> None:
+        """Determine the framing of the body."""
+        options = {option.strip() for option in fields.get(b"connection", b"").lower().split(b",")}
         self.keeps = b"close" not in options if persistent else b"keep-alive" in options
-        transfer, length = told.get(b"transfer-encoding", b"").lower(), told.get(b"content-length")
+        transfer, length = fields.get(b"transfer-encoding", b"").lower(), fields.get(b"content-length")
         if self.status in _NO_BODY or (length == b"0" and not transfer):
             self._where = "done"
             return
         if self.status != _OK:
             self._where, self.keeps = "done", False
             return
-        coding = told.get(b"content-encoding", b"").lower()
+        coding = fields.get(b"content-encoding", b"").lower()
         self.encoded = coding in _CODINGS
         if coding not in (b"", b"identity") and not self.encoded:
             raise AnswerError("protocol", "a content-encoding that was not asked for")
@@ -239,7 +239,7 @@ class Answer:
             self._where, self.keeps = "close", False
 
     def _counted(self, data: bytes, at: int) -> int:
-        """Take as much of the body as is still to come; return where in `data` it ends."""
+        """Take the rest of a body or chunk of known length; return where in `data` it ends."""
         count = min(self._left, len(data) - at)
         self._append(data[at : at + count] if count < len(data) else data)
         self._left -= count
@@ -276,12 +276,12 @@ class Answer:
         return at
 
     def _whole_chunk(self, data: bytes, at: int) -> int:
-        """Take a chunk that has come whole, as most small ones do; return where it ends, 0: it has not."""
-        found = None if self._line else _CHUNK.match(data, at)
-        if found is None:
+        """Take a chunk that is wholly in `data`, as most small ones are; return its end; 0: it is not."""
+        match = None if self._line else _CHUNK.match(data, at)
+        if match is None:
             return 0
-        begin = found.end()
-        end = begin + int(found[1], 16)
+        begin = match.end()
+        end = begin + int(match[1], 16)
         if begin == end or data[end : end + 2] != b"\r\n":
             return 0
         self._use_framing(begin - at + 2)
@@ -297,10 +297,10 @@ class Answer:
     def _framed(self, line: bytes) -> None:
         """Take a line between chunks."""
         if self._where == "size":
-            found = _SIZE.match(line)
-            if found is None:
+            match = _SIZE.match(line)
+            if match is None:
                 raise AnswerError("protocol", "a chunk size that is no number")
-            self._left = int(found[1], 16)
+            self._left = int(match[1], 16)
             self._where = "chunk" if self._left else "trailer"
         elif self._where == "after":
             if line:

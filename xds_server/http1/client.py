@@ -22,23 +22,22 @@ if TYPE_CHECKING:
 FailureKind = Literal["refused", "connect", "timeout", "http_status", "too_large", "protocol"]
 
 CONNECT_SHARE: Final = 0.9
-"""Of the time for a page: without a connection until then it is told that none was made, not that the page
-did not come."""
+"""Of the time for a page. Without a connection by then the error is a failed connection, not a late page."""
 MAX_BYTES_AT_ONCE: Final = 268_435_456
-"""Of all bodies that are on their way."""
+"""Of all bodies in flight."""
 _NO_ROUTE: Final = frozenset((errno.EHOSTUNREACH, errno.EHOSTDOWN))
-"""Of the peer; that this host has no network (ENETUNREACH, ENETDOWN) is no word about anybody else."""
+"""Errors of the peer; a host without a network (ENETUNREACH, ENETDOWN) is an error of our own."""
 _LATE_FACTOR: Final = 1.5
-"""A time-out that comes so much later than it should is our own: this process stood still."""
+"""A time-out this much later than planned is an error of our own: this process stood still."""
 _IDLE_SECONDS: Final = 15.0
 """A connection is kept for the next request; there is at most one for each request that ran at once."""
 
 
 class FetchError(PeerError):
-    """There is no answer, or none that is wanted.
+    """There is no usable answer.
 
-    `status` is that of an answer which is no page. `unconnected` says that the port gave no connection in
-    time (a slow TLS handshake comes over one), `no_route` that there is no way to the host.
+    `status` is that of an answer without a page. `unconnected`: the port accepted no connection in time (a
+    slow TLS handshake already has one). `no_route`: there is no route to the host.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class FetchError(PeerError):
 
 
 class Client:
-    """Asks; one connection carries one request after the other. All calls come from one event loop."""
+    """Sends requests; a connection carries one after the other. All calls come from one event loop."""
 
     def __init__(self, headers: Mapping[str, str], *, keeps: bool = True) -> None:
         """Without `keeps` each request has a connection of its own."""
@@ -87,9 +86,8 @@ class Client:
     ) -> tuple[Answer, bytes]:
         """Return an answer of any status and its decoded body, which is empty unless the status is 200.
 
-        A URL is remembered; one that a peer chose is told as the `Place` that it leads to. `dial` says how
-        TLS is spoken, None: as the system does. With `screened` no special address is asked, whatever name
-        leads there.
+        URLs are cached; pass a URL that a peer chose as a `Place`. `dial`: the TLS to use; None: the
+        system's. `screened`: never connect to a special address, whatever name resolves to it.
 
         Raises:
             FetchError: it could not be had within the time and the bytes, counted before and after decoding.
@@ -99,7 +97,7 @@ class Client:
             place = place_of(url) if isinstance(url, str) else url
             async with asyncio.timeout(timeout_seconds):
                 connect_seconds = timeout_seconds * CONNECT_SHARE
-                answer = await self._asked(place, dial, answer, connect_seconds, screened=screened)
+                answer = await self._request(place, dial, answer, connect_seconds, screened=screened)
                 # zlib leaves Python's lock alone meanwhile, and many empty blocks take it long.
                 body = await asyncio.to_thread(answer.decoded) if answer.encoded else answer.decoded()
         except TimeoutError as error:
@@ -107,13 +105,13 @@ class Client:
         except AnswerError as error:
             raise FetchError(error.kind, str(error)) from error
         except (OSError, ValueError) as error:
-            # Only the type is told: the text of some of these carries the URL, and that may carry a password.
+            # Only the type: the text of some of these has the URL, which may contain a password.
             raise FetchError("protocol", type(error).__name__) from error
         finally:
             answer.free()
         return answer, body
 
-    async def _asked(
+    async def _request(
         self, place: Place, dial: Dial | None, answer: Answer, connect_seconds: float, *, screened: bool
     ) -> Answer:
         request = (place.request + self._headers).encode("latin-1")
@@ -121,16 +119,18 @@ class Client:
         while kept := self._idle.get(key):
             connection = kept[-1]
             connection.wake()
-            if await self._exchanged(connection, request, answer, key):
+            if await self._try_connection(connection, request, answer, key):
                 return answer
-            # It was closed from the other side meanwhile, as servers close idle connections.
-        connection = await self._connected(place, dial, connect_seconds, screened=screened)
-        if not await self._exchanged(connection, request, answer, key):
+            # The server has closed it meanwhile, as servers close idle connections.
+        connection = await self._new_connection(place, dial, connect_seconds, screened=screened)
+        if not await self._try_connection(connection, request, answer, key):
             raise AnswerError("protocol", "the connection was closed without an answer")
         return answer
 
-    async def _exchanged(self, connection: _Connection, request: bytes, answer: Answer, key: _Key) -> bool:
-        """Ask on a connection; returns False if it ended without a byte of an answer."""
+    async def _try_connection(
+        self, connection: _Connection, request: bytes, answer: Answer, key: _Key
+    ) -> bool:
+        """Send on a connection; returns False if it ended without a byte of an answer."""
         try:
             await connection.ask(request, answer)
         except AnswerError:
@@ -145,7 +145,7 @@ class Client:
             if not connection.resting:
                 connection.close()
 
-    async def _connected(
+    async def _new_connection(
         self, place: Place, dial: Dial | None, seconds: float, *, screened: bool
     ) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -179,8 +179,8 @@ class Client:
 async def _addresses(place: Place) -> list[str]:
     if place.is_address:
         return [place.host]
-    found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    resolved = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in resolved))
 
 
 def _allowed(hosts: list[str]) -> list[str]:
@@ -199,10 +199,10 @@ def _allowed(hosts: list[str]) -> list[str]:
 
 
 async def _connect(hosts: list[str], port: int, deadline: float) -> _Connection:
-    """Return a connection without TLS: whether the port gives one is a word of its own."""
+    """Return a connection without TLS: whether the port accepts one has a meaning of its own."""
     loop = asyncio.get_running_loop()
     for number, host in enumerate(hosts):
-        # A host with several addresses of which some are dead: each has its part of the time.
+        # Some of a host's addresses may be dead: each has its part of the time.
         part = (deadline - loop.time()) / (len(hosts) - number)
         try:
             async with asyncio.timeout(part):
@@ -215,7 +215,7 @@ async def _connect(hosts: list[str], port: int, deadline: float) -> _Connection:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: asked, at rest among the idle ones, or closed."""
+    """One connection: busy, idle or closed."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -252,7 +252,7 @@ class _Connection(asyncio.Protocol):
         """Send a request and read its answer.
 
         Raises:
-            AnswerError: what came is none, or beyond its limits.
+            AnswerError: there is none, or it exceeds its limits.
         """
         if self.closed or self._transport is None:
             raise AnswerError("protocol", "the connection is closed")
@@ -291,7 +291,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what belongs to a request; nobody may speak unasked."""
+        """Pass bytes on to the answer; bytes without a request close the connection."""
         answer, waiter = self._answer, self._waiter
         if answer is None or waiter is None or waiter.done():
             self._abort()

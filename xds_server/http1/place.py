@@ -1,4 +1,4 @@
-"""Where a URL leads, and how a request says it. Pure."""
+"""The server that a URL names, and the lines of its request. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_PATH: Final = "/%:@!$&'()*+,;=-._~?[]"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a URL leads, and the request's own part of it."""
+    """The server of a URL, and the lines of a request to it."""
 
     secure: bool
     host: str
@@ -54,4 +54,4 @@ def read_place(url: str) -> Place:
 
 
 place_of = lru_cache(maxsize=8192)(read_place)
-"""The same for URLs of settings and endpoints, which are asked again and again and are remembered."""
+"""The same with a cache, for URLs of settings and endpoints, which are fetched again and again."""

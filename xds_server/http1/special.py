@@ -1,4 +1,4 @@
-"""Addresses at which no engine is: whoever names them wants something else of xds_server."""
+"""Addresses that cannot be an engine's: naming one may be an attempt to misuse xds_server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _METADATA: Final = frozenset(
         ),
     )
 )
-"""Of clouds: credentials of the host stand there."""
+"""Metadata services of clouds, which serve credentials of the host."""
 _METADATA_NAMES: Final = frozenset(("metadata", "metadata.goog", "metadata.google.internal"))
 _EMBEDDING: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
 """The last four bytes are an IPv4 address: NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible (RFC 4291)."""

@@ -1,4 +1,4 @@
-"""Turns on the event loop: timers, or answers, that come at one moment are not one long pass of it."""
+"""Turns on the event loop: timers or answers of one moment do not make one long pass."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ T = TypeVar("T")
 
 
 class Turn:
-    """Lets tasks go on one after the other, in the order in which they ask, one in a pass of the loop.
+    """Lets tasks continue one per pass of the loop, in the order of their calls.
 
-    `rest` is how many times as long as one used its pass the next one waits, if it waits anyway.
+    A waiting task waits `rest` times as long as the task before it used.
     """
 
     def __init__(self, rest: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> None:
         self._rest = rest
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._let_go_at = 0.0
+        self._ended_at = 0.0
 
     async def take(self) -> None:
         """Wait for the turn; what the caller does until its next wait is its part."""
         waits = self._lock.locked()
         async with self._lock:
-            used = self._clock() - self._let_go_at if waits else 0.0
+            used = self._clock() - self._ended_at if waits else 0.0
             await asyncio.sleep(self._rest * used)
-            self._let_go_at = self._clock()
+            self._ended_at = self._clock()
 
 
 class Portions(Generic[T]):

@@ -1,4 +1,4 @@
-"""One span a client and weight update, from the push to the client's ACK or NACK.
+"""One span per client and weight update, from the push to the client's ACK or NACK.
 
 A client has one open span at most: a newer push ends the one before as `superseded`, a stream that ends as
 `gone`, a bounded time as `timeout`. So there are never more open spans than clients, and over `max_open` a
@@ -72,12 +72,12 @@ class AckSpans:
         """Begin a client's span as a child of `update`, which was published at `published_ns`."""
         key = _key(client)
         early = self._early.pop(key, None)
-        held = self._open.get(key)
-        if held is not None and held.version == version:
+        pending = self._open.get(key)
+        if pending is not None and pending.version == version:
             return  # More of the same version: its ACK ends it.
         self.superseded(client, now_ns)
         if early is not None and early.version == version:
-            # The answer was quicker than the note that its question was sent.
+            # The ACK came before the record of its push.
             span = self._start(client, version, update, published_ns)
             self._end(span, early.outcome, early.message, early.at_ns)
         elif len(self._open) >= self._max_open:
@@ -89,17 +89,17 @@ class AckSpans:
         """End a client's span by its ACK, or by a NACK with its message."""
         key = _key(client)
         outcome: Outcome = "ack" if message is None else "nack"
-        held = self._open.get(key)
-        if held is not None and held.version == version:
+        pending = self._open.get(key)
+        if pending is not None and pending.version == version:
             del self._open[key]
-            self._end(held.span, outcome, message or "", now_ns)
+            self._end(pending.span, outcome, message or "", now_ns)
             return
         self._early[key] = _Answer(version, outcome, message or "", now_ns)
         if len(self._early) > self._max_open:
             self._early.popitem(last=False)
 
     def superseded(self, client: Client, now_ns: int) -> None:
-        """End a client's span because something newer was sent."""
+        """End a client's span because a newer version was sent."""
         self._drop(_key(client), "superseded", now_ns)
 
     def left(self, client: Client, now_ns: int) -> None:
@@ -108,17 +108,17 @@ class AckSpans:
         self._drop(_key(client), "gone", now_ns)
 
     def expire(self, now_ns: int) -> None:
-        """End the spans that wait too long. Cheap when there is none."""
+        """End the spans that have waited too long. Cheap if there are none."""
         while self._open:
-            key, held = next(iter(self._open.items()))
-            if now_ns - held.since_ns < self._timeout_ns:
+            key, pending = next(iter(self._open.items()))
+            if now_ns - pending.since_ns < self._timeout_ns:
                 return
             self._drop(key, "timeout", now_ns)
 
     def _drop(self, key: _Key, outcome: Outcome, now_ns: int) -> None:
-        held = self._open.pop(key, None)
-        if held is not None:
-            self._end(held.span, outcome, "", now_ns)
+        pending = self._open.pop(key, None)
+        if pending is not None:
+            self._end(pending.span, outcome, "", now_ns)
 
     def _start(self, client: Client, version: str, update: Context, at_ns: int) -> Span:
         return self._tracer.start_span(

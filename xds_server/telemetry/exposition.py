@@ -1,4 +1,4 @@
-"""Series read when a page is asked for: endpoints' weights and signals, and how far clients lag."""
+"""Series that are read at each scrape: endpoints' weights and signals, and the lag of clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fleet.store import FleetStore, FleetView
 
 MOST_ENDPOINTS: Final = 256
-"""A page of so many, every signal known, has 9,300 lines and holds the event loop up for 45 ms."""
+"""A page of this many, with all signals, has 9,300 lines and blocks the event loop for 45 ms."""
 EXPOSED: Final = tuple(name for name in SIGNALS if name != "progress_total")
 """Of `progress_total` only the movement has a meaning, which `stalled` shows."""
 _LABELS: Final = ("pool", "endpoint")
@@ -38,7 +38,7 @@ def signal_metric(name: str) -> str:
 
 
 class EndpointExposition(Collector):
-    """Gauges by pool and endpoint. What is unknown has no series, never a 0.
+    """Gauges by pool and endpoint. An unknown value has no series, never a 0.
 
     Nothing is kept between scrapes, so an endpoint that left is gone from the next page, and a page costs
     only when somebody reads it. At most `most_endpoints` are shown, in the order of the membership.
@@ -59,12 +59,12 @@ class EndpointExposition(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Name the metrics without reading anything, so that registries can restrict and check names."""
+        """Name the metrics without values, so that registries can restrict and check names."""
         yield from _families().values()
         yield _left_out(0)
 
     def collect(self) -> Iterable[Metric]:
-        """Read the store's newest view; signals that nobody has have no family."""
+        """Read the store's newest view; signals without any value have no family."""
         view = self._store.view
         endpoints = () if view is None else view.membership.endpoints
         shown = endpoints[: self._most_endpoints]
@@ -86,9 +86,9 @@ class EndpointExposition(Collector):
                 families[_WEIGHT].add_metric(pair, weight)
                 families[_SHARE].add_metric(pair, shares[pair[1]])
         for name in EXPOSED:
-            _add_known(families[signal_metric(name)], labels, signals[name])
+            _add_observed(families[signal_metric(name)], labels, signals[name])
         for source, ages in _ages(signals, self._clock()):
-            _add_known(families[_AGE], [(*pair, source) for pair in labels], ages)
+            _add_observed(families[_AGE], [(*pair, source) for pair in labels], ages)
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
@@ -121,7 +121,7 @@ def _shares(view: FleetView) -> dict[str, float]:
     }
 
 
-def _add_known(
+def _add_observed(
     family: GaugeMetricFamily, labels: Sequence[tuple[str, ...]], column: NDArray[np.float64]
 ) -> None:
     for place in np.flatnonzero(~np.isnan(column)).tolist():
@@ -129,19 +129,19 @@ def _add_known(
 
 
 def _ages(signals: SignalTable, now: float) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield each source with the age in seconds of every endpoint's newest signal of it; NaN: none."""
-    known = ~np.isnan(signals.values)
+    """Yield each source with the seconds since every endpoint's newest signal from it; NaN: none."""
+    observed = ~np.isnan(signals.values)
     for source in Source:
-        newest = np.where(known & (signals.sources == source), signals.observed_at, -np.inf)
+        newest = np.where(observed & (signals.sources == source), signals.observed_at, -np.inf)
         newest = newest.max(axis=0, initial=-np.inf)
         yield source.label, np.where(np.isfinite(newest), np.maximum(now - newest, 0.0), np.nan)
 
 
 class ClientExposition(Collector):
-    """How many clients discovery has, and how far the slowest lags. Nothing is kept between scrapes."""
+    """The number of discovery's clients and the lag of the slowest. Nothing is kept between scrapes."""
 
     def __init__(self, lag: Callable[[], tuple[int, float]]) -> None:
-        """`lag` returns how many clients there are, and how many seconds the slowest has owed an ACK."""
+        """`lag` returns the number of clients, and the age in seconds of the oldest missing ACK."""
         self._lag = lag
 
     def register(self, registry: CollectorRegistry) -> None:
@@ -149,11 +149,11 @@ class ClientExposition(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Name the metrics without asking for the clients."""
+        """Name the metrics without calling `lag`."""
         yield from _client_families(0, 0.0)
 
     def collect(self) -> Iterable[Metric]:
-        """Ask for the clients; without any, nobody lags."""
+        """Call `lag`; without clients the lag is 0."""
         yield from _client_families(*self._lag())
 
 

@@ -1,4 +1,4 @@
-"""What became of a traced request: a span below its pick, predicted against real time to the first token.
+"""The outcome of a traced request: a span below its pick, predicted and real time to the first token.
 
 The real time is Envoy's time to the first byte of the host's answer. An answer that is not streamed comes
 at its end, so there it says nothing of the first token, and such a request is left out of the error.
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from xds_server.access_log.finished import Finished
 
 _STREAMED_SHARE: Final = 0.98
-"""A first byte later than this share of the whole duration is that of an answer in one piece."""
+"""If the first byte comes later than this share of the whole duration, the answer came in one piece."""
 _MAX_FLAGS: Final = 8
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class RequestSpans:
-    """Hears of finished requests, on the event loop."""
+    """An observer of finished requests, on the event loop."""
 
     def __init__(self, tracer: Tracer, registry: CollectorRegistry) -> None:
         self._tracer = tracer
@@ -44,7 +44,7 @@ class RequestSpans:
         self._early = error.labels("early")
 
     def note(self, finished: Finished) -> None:
-        """Count the prediction's error, and tell of a traced request."""
+        """Record the prediction's error, and the span of a traced request."""
         expected = _seconds(finished.metadata.get(METADATA_EXPECTED, ""))
         error = _error(finished, expected)
         if error is not None:
@@ -57,12 +57,12 @@ class RequestSpans:
             "warmroute.request", parent, SpanKind.CLIENT, start_time=_ns(finished.started_at)
         )
         if span.is_recording():
-            _tell(span, finished, expected, error)
+            _set_attributes(span, finished, expected, error)
         span.end(_ns(finished.started_at + (finished.duration_seconds or finished.first_byte_seconds or 0.0)))
 
 
-def _tell(span: Span, finished: Finished, expected: float | None, error: float | None) -> None:
-    told: dict[str, str | int | float | None] = {
+def _set_attributes(span: Span, finished: Finished, expected: float | None, error: float | None) -> None:
+    attributes: dict[str, str | int | float | None] = {
         "warmroute.endpoint": finished.address or None,
         "warmroute.picked": finished.picked or None,
         "warmroute.pool": finished.cluster or None,
@@ -75,7 +75,7 @@ def _tell(span: Span, finished: Finished, expected: float | None, error: float |
         "warmroute.prediction_error_seconds": error,
         "http.response.status_code": finished.status or None,
     }
-    span.set_attributes({name: value for name, value in told.items() if value is not None})
+    span.set_attributes({name: value for name, value in attributes.items() if value is not None})
     if finished.first_byte_seconds is not None:
         span.add_event("first_byte", timestamp=_ns(finished.started_at + finished.first_byte_seconds))
     if finished.faulty:
@@ -85,7 +85,7 @@ def _tell(span: Span, finished: Finished, expected: float | None, error: float |
 
 
 def _error(finished: Finished, expected: float | None) -> float | None:
-    """Real minus predicted seconds; None where the two do not belong together or one is unknown."""
+    """Real minus predicted seconds; None: they are not comparable, or one is unknown."""
     real, whole = finished.first_byte_seconds, finished.duration_seconds
     if expected is None or real is None or whole is None or real >= _STREAMED_SHARE * whole:
         return None

@@ -1,4 +1,4 @@
-"""What is counted of ticks."""
+"""Metrics of ticks."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from xds_server.weights.weigh import WeightChange, WeightUpdate
 
 MAX_EVENTS: Final = 128
-"""The SDK's own limit of events on a span: what is beyond it is only counted."""
+"""The SDK's own limit of events on a span; further ones are only counted."""
 MAX_LOADS: Final = 512
 """Endpoints whose signals the span `warmroute.collect` counts."""
 _MAX_REMEMBERED: Final = 1024
 _MAX_UPDATES: Final = 64
 _ROOT: Final = trace.set_span_in_context(trace.INVALID_SPAN)
-"""Not whatever span happens to be current."""
+"""No parent, whatever span is current."""
 
 
 class TracedNacks(NullObserver):
@@ -56,7 +56,7 @@ class TracedNacks(NullObserver):
         self._traced: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-        """Record who refused what first, and why."""
+        """Record the first client that refused the content, and its message."""
         content = (type_url, version)
         if content in self._traced:
             return
@@ -71,7 +71,7 @@ class TracedNacks(NullObserver):
 
 
 class TickTimes:
-    """When the steps of one tick were done, in Unix nanoseconds; it begins when it is made."""
+    """Unix nanoseconds at which the steps of one tick ended; the tick begins when this is created."""
 
     __slots__ = ("_clock_ns", "began_ns", "collected_ns", "computed_ns")
 
@@ -80,11 +80,11 @@ class TickTimes:
         self.began_ns = self.collected_ns = self.computed_ns = clock_ns()
 
     def collected(self) -> None:
-        """The signals are there."""
+        """Record that the signals are collected."""
         self.collected_ns = self.computed_ns = self._clock_ns()
 
     def computed(self) -> None:
-        """The weights are there."""
+        """Record that the weights are computed."""
         self.computed_ns = self._clock_ns()
 
 
@@ -122,7 +122,7 @@ class UpdateTraces(NullObserver):
         self._by_version: OrderedDict[str, _Update] = OrderedDict()
 
     def tick(self) -> TickTimes:
-        """Begin to measure a tick, and end what has waited too long."""
+        """Begin to measure a tick, and end the spans that have waited too long."""
         self._spans.expire(self._clock_ns())
         return TickTimes(self._clock_ns)
 
@@ -145,8 +145,8 @@ class UpdateTraces(NullObserver):
         _tell_changes(root, update, version)
         self._step(context, "collect", times.began_ns, times.collected_ns, _collected(signals, now))
         self._step(context, "compute", times.collected_ns, times.computed_ns, _computed(update))
-        told = {"warmroute.eds_version": version}
-        self._step(context, "publish", times.computed_ns, published_ns, told)
+        attributes = {"warmroute.eds_version": version}
+        self._step(context, "publish", times.computed_ns, published_ns, attributes)
         root.end(published_ns)
         self._newest = _Update(context, published_ns)
         self._remember(version, self._newest)
@@ -163,7 +163,7 @@ class UpdateTraces(NullObserver):
         self._following.pushed(client, type_url, version)
 
     def acked(self, client: Client, type_url: str, version: str) -> None:
-        """End the client's span well."""
+        """End the client's span with success."""
         if type_url == TYPE_ENDPOINT:
             self._answered(client, version, None)
         self._following.acked(client, type_url, version)
@@ -175,7 +175,7 @@ class UpdateTraces(NullObserver):
         self._following.nacked(client, type_url, version, message)
 
     def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """End the client's span, if it was of the stream that has ended."""
+        """End the client's span if its stream has ended."""
         if TYPE_ENDPOINT in type_urls:
             self._spans.left(client, self._clock_ns())
         self._following.left(client, type_urls)
@@ -186,15 +186,15 @@ class UpdateTraces(NullObserver):
             self._spans.answered(client, version, message, now_ns)
 
     def _update_of(self, client: Client, version: str, now_ns: int) -> _Update | None:
-        """Return the update that brought a version; None for one without a trace, or long ago."""
+        """Return the update that published a version; None: it has no trace, or is too old."""
         newest = self._newest
         # The newest first: content that comes back has an old version.
         if newest is not None and self._version_for(client) == version:
             self._remember(version, newest)
-            found: _Update | None = newest
+            update: _Update | None = newest
         else:
-            found = self._by_version.get(version)
-        return None if found is None or now_ns - found.published_ns > self._timeout_ns else found
+            update = self._by_version.get(version)
+        return None if update is None or now_ns - update.published_ns > self._timeout_ns else update
 
     def _remember(self, version: str, update: _Update) -> None:
         if self._by_version.get(version) is update:
@@ -252,20 +252,20 @@ def _computed(update: WeightUpdate) -> dict[str, str | int | float]:
 
 
 def _collected(signals: SignalTable, now: float) -> dict[str, str | int | float]:
-    """Count signals by source, with the youngest and the oldest one's age."""
+    """Count signals by source, with the ages of the newest and the oldest."""
     counted = signals.part(0, MAX_LOADS)
-    known = ~np.isnan(counted.values)
-    counts = np.bincount(counted.sources[known], minlength=len(Source)).tolist()
+    observed = ~np.isnan(counted.values)
+    counts = np.bincount(counted.sources[observed], minlength=len(Source)).tolist()
     by_source = {source.label: counts[source] for source in Source if counts[source]}
     attributes: dict[str, str | int | float] = {
         "warmroute.endpoints": len(signals),
         "warmroute.endpoints_counted": len(counted),
-        "warmroute.endpoints_without_signal": int((~known.any(axis=0)).sum()),
-        "warmroute.signals": int(known.sum()),
+        "warmroute.endpoints_without_signal": int((~observed.any(axis=0)).sum()),
+        "warmroute.signals": int(observed.sum()),
         **{f"warmroute.signals.{source}": count for source, count in sorted(by_source.items())},
     }
     if by_source:
-        ages = np.maximum(now - counted.observed_at[known], 0.0)
+        ages = np.maximum(now - counted.observed_at[observed], 0.0)
         attributes["warmroute.youngest_signal_seconds"] = float(ages.min())
         attributes["warmroute.oldest_signal_seconds"] = float(ages.max())
     return attributes
