@@ -39,7 +39,7 @@ class NameServer(asyncio.DatagramProtocol):
         self.additional: list[tuple[str, str, str]] = []
         self.ttl = 1
         self.soa = True
-        self.asked: list[tuple[str, str]] = []
+        self.queries: list[tuple[str, str]] = []
         self.cut = False
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
@@ -67,7 +67,7 @@ class NameServer(asyncio.DatagramProtocol):
         query = dns.message.from_wire(data)
         question = query.question[0]
         name, kind = question.name.to_text(), dns.rdatatype.to_text(question.rdtype)
-        self.asked.append((name, kind))
+        self.queries.append((name, kind))
         answer = self.answers.get((name, kind), [])
         if answer is None:
             return None
@@ -88,12 +88,12 @@ class Resolved:
 
     def __init__(self, address: str, **settings: object) -> None:
         self.registry = CollectorRegistry()
-        self.told: list[tuple[Endpoint, ...]] = []
+        self.results: list[tuple[Endpoint, ...]] = []
         given = {"min_ttl_seconds": 0.02, "max_ttl_seconds": 0.05, "nameservers": (address,), **settings}
         dns_settings = DnsDiscoverySettings.model_validate(given)
         trouble = TroubleReport("dns", "dns", SourceMetrics(self.registry))
         self.source = DnsSource(PoolSettings(name="p", models=("m",)), dns_settings, trouble)
-        self.task = asyncio.create_task(self.source.run(self.told.append))
+        self.task = asyncio.create_task(self.source.run(self.results.append))
 
     @property
     def errors(self) -> float:
@@ -103,7 +103,7 @@ class Resolved:
 
     @property
     def newest(self) -> list[str] | None:
-        return [endpoint.address for endpoint in self.told[-1]] if self.told else None
+        return [endpoint.address for endpoint in self.results[-1]] if self.results else None
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -112,18 +112,18 @@ class Resolved:
 
     async def after_errors(self, count: int = 3) -> None:
         """Until so many more errors came."""
-        seen = self.errors
-        await self.until(lambda: self.errors >= seen + count)
+        errors = self.errors
+        await self.until(lambda: self.errors >= errors + count)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[NameServer]:
     loop = asyncio.get_running_loop()
-    held = NameServer()
-    tcp = await asyncio.start_server(held.stream, "127.0.0.1", 0)
+    server = NameServer()
+    tcp = await asyncio.start_server(server.stream, "127.0.0.1", 0)
     port = tcp.sockets[0].getsockname()[1]
-    transport, _ = await loop.create_datagram_endpoint(lambda: held, local_addr=("127.0.0.1", port))
-    yield held
+    transport, _ = await loop.create_datagram_endpoint(lambda: server, local_addr=("127.0.0.1", port))
+    yield server
     transport.close()
     tcp.close()
     await tcp.wait_closed()
@@ -153,10 +153,10 @@ async def test_both_families_are_found_with_the_port_and_in_one_order(
 ) -> None:
     server.answers = {(NAME, "A"): ["10.0.0.2", "10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}
     resolved = resolve(name="engines.test", port=8000)
-    await resolved.until(lambda: len(resolved.told) >= 2)
+    await resolved.until(lambda: len(resolved.results) >= 2)
     assert resolved.newest == ["10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::1]:8000"]
-    assert resolved.told[0][0].models == ("m",)
-    assert resolved.told[0][0].metrics_url == "http://10.0.0.1:8000/metrics"
+    assert resolved.results[0][0].models == ("m",)
+    assert resolved.results[0][0].metrics_url == "http://10.0.0.1:8000/metrics"
     assert resolved.errors == 0
 
 
@@ -171,7 +171,7 @@ async def test_a_change_is_seen_when_the_ttl_is_over(server: NameServer, resolve
 async def test_the_ttl_decides_within_its_bounds(server: NameServer, resolve: Resolve) -> None:
     server.answers, server.ttl = {(NAME, "A"): ["10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}, 30
     resolved = resolve(name=NAME, port=80, max_ttl_seconds=10.0)
-    await resolved.until(lambda: bool(resolved.told))
+    await resolved.until(lambda: bool(resolved.results))
     source = resolved.source
     assert 10.0 <= source._wait(0) <= 11.0
     source._ttl = 0.5
@@ -194,13 +194,13 @@ async def test_an_error_keeps_what_was_found(
     """Each error counts; the log tells the change of state once."""
     server.answers = {(NAME, "A"): ["10.0.0.1"]}
     resolved = resolve(name=NAME, port=80)
-    await resolved.until(lambda: bool(resolved.told))
+    await resolved.until(lambda: bool(resolved.results))
     server.answers = {(NAME, "A"): trouble, (NAME, "AAAA"): SERVFAIL}
     await resolved.after_errors()
     assert resolved.newest == ["10.0.0.1:80"]
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     # The first round may have met the change between its two questions.
-    assert len(told) == len(set(told)) <= 2
+    assert len(messages) == len(set(messages)) <= 2
 
 
 @pytest.mark.parametrize("trouble", [SERVFAIL, NXDOMAIN, []])
@@ -212,7 +212,7 @@ async def test_nothing_is_told_before_anything_is_certain(
     server.answers = {(NAME, "A"): trouble, (NAME, "AAAA"): trouble}
     resolved = resolve(name=NAME, port=80)
     await resolved.after_errors()
-    assert resolved.told == []
+    assert resolved.results == []
 
 
 async def test_silence_is_no_answer_in_time(
@@ -240,7 +240,7 @@ async def test_a_negative_answer_with_soa_is_certain(
 async def test_one_family_failing_takes_nothing_from_the_other(server: NameServer, resolve: Resolve) -> None:
     server.answers = {(NAME, "A"): ["10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}
     resolved = resolve(name=NAME, port=80)
-    await resolved.until(lambda: bool(resolved.told))
+    await resolved.until(lambda: bool(resolved.results))
     server.answers = {(NAME, "A"): ["10.0.0.2"], (NAME, "AAAA"): SERVFAIL}
     await resolved.until(lambda: resolved.newest == ["10.0.0.2:80", "[2001:db8::1]:80"])
     server.answers = {(NAME, "A"): SERVFAIL, (NAME, "AAAA"): NXDOMAIN}
@@ -253,7 +253,7 @@ async def test_no_data_of_one_family_needs_no_proof_beside_the_other(
     server.soa = False
     server.answers = {(NAME, "A"): ["10.0.0.1"]}
     resolved = resolve(name=NAME, port=80)
-    await resolved.until(lambda: len(resolved.told) >= 2)
+    await resolved.until(lambda: len(resolved.results) >= 2)
     assert (resolved.newest, resolved.errors) == (["10.0.0.1:80"], 0)
 
 
@@ -261,8 +261,8 @@ async def test_an_answer_too_long_for_a_datagram_comes_by_tcp(server: NameServer
     server.answers = {(NAME, "A"): [f"10.0.{i // 250}.{i % 250 + 1}" for i in range(1000)]}
     server.cut = True
     resolved = resolve(name=NAME, port=80)
-    await resolved.until(lambda: bool(resolved.told))
-    assert len(resolved.told[0]) == 1000
+    await resolved.until(lambda: bool(resolved.results))
+    assert len(resolved.results[0]) == 1000
 
 
 async def test_srv_gives_host_and_port_and_the_lowest_priority_counts(
@@ -275,7 +275,7 @@ async def test_srv_gives_host_and_port_and_the_lowest_priority_counts(
         ("c.test.", "A"): ["10.0.0.3"],
     }
     resolved = resolve(name=SRV_NAME, kind="srv")
-    await resolved.until(lambda: bool(resolved.told))
+    await resolved.until(lambda: bool(resolved.results))
     assert resolved.newest == ["10.0.0.1:8001", "10.0.0.2:8002"]
     del server.answers["a.test.", "A"]
     del server.answers["b.test.", "A"]
@@ -292,14 +292,12 @@ async def test_addresses_in_the_additional_section_are_not_asked_for(
     }
     server.additional = [("a.TEST.", "A", "10.0.0.1"), ("a.test.", "AAAA", "2001:db8::1")]
     resolved = resolve(name=SRV_NAME, kind="srv")
-    await resolved.until(lambda: bool(resolved.told))
+    await resolved.until(lambda: bool(resolved.results))
     assert resolved.newest == ["10.0.0.1:8001", "10.0.0.2:8002", "[2001:db8::1]:8001"]
-    assert {name for name, _ in server.asked} == {SRV_NAME, "b.test."}
+    assert {name for name, _ in server.queries} == {SRV_NAME, "b.test."}
 
 
-async def test_a_target_that_fails_keeps_its_addresses_and_never_brings_in_the_next_priority(
-    server: NameServer, resolve: Resolve
-) -> None:
+async def test_failing_target_never_activates_next_priority(server: NameServer, resolve: Resolve) -> None:
     server.answers = {
         (SRV_NAME, "SRV"): ["1 1 8001 a.test.", "2 1 8002 b.test."],
         ("a.test.", "A"): SERVFAIL,
@@ -307,7 +305,7 @@ async def test_a_target_that_fails_keeps_its_addresses_and_never_brings_in_the_n
     }
     resolved = resolve(name=SRV_NAME, kind="srv")
     await resolved.after_errors()
-    assert resolved.told == []
+    assert resolved.results == []
     server.answers["a.test.", "A"] = ["10.0.0.1"]
     await resolved.until(lambda: resolved.newest == ["10.0.0.1:8001"])
     server.answers["a.test.", "A"] = SERVFAIL

@@ -44,14 +44,14 @@ class Hostile:
         self._address = address
         self._patch = monkeypatch
         self._task: asyncio.Task[int] | None = None
-        self.asked = 0
+        self.queries = 0
 
     async def start(self, kind: str) -> str:
         """Return the address, once it listens there."""
         answer, listening = attacks.KINDS[kind], asyncio.Event()
 
         def counted(query: bytes) -> bytes:
-            self.asked += 1
+            self.queries += 1
             return answer(query)
 
         self._patch.setitem(attacks.KINDS, kind, counted)
@@ -90,7 +90,7 @@ def test_an_answer_that_is_slow_to_read_is_not_read(kind: str) -> None:
     assert looked <= len(wire)
 
 
-def test_an_answer_that_is_cut_within_a_record_is_asked_for_by_tcp() -> None:
+def test_truncated_answer_is_fetched_by_tcp() -> None:
     """Some name servers fill a datagram to its end, and say that there is more."""
     response = dns.message.make_response(dns.message.make_query("engines.test.", "A"))
     addresses = [f"10.0.0.{number}" for number in range(60)]
@@ -158,7 +158,7 @@ async def test_whatever_is_answered_is_unknown_and_raises_nothing(
     monkeypatch.setattr(lookup_module, "LIFETIME_SECONDS", 0.5 if waits else 60.0)
     address = await hostile.start(kind)
     reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
-    assert hostile.asked
+    assert hostile.queries
     assert reply == Reply(State.UNKNOWN, problem=PROBLEMS[kind])
 
 
@@ -247,7 +247,7 @@ def test_what_is_dialled_counts_and_not_how_it_is_spelt(url: str) -> None:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_last_good_state_brings_back_whom_a_source_may_name(allowed: bool) -> None:
+def test_last_good_state_is_screened(allowed: bool) -> None:
     discovery = {"dns": {"name": "engines.test", "port": 80}, "special_addresses": allowed}
     text = json.dumps([{"name": "p", "discovery": [discovery]}, {"name": "q"}])
     pools = TypeAdapter(tuple[PoolSettings, ...]).validate_json(text)
@@ -269,7 +269,7 @@ async def test_the_last_good_state_of_a_keeper_is_screened() -> None:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-async def test_a_source_names_odd_addresses_only_if_the_settings_let_it(
+async def test_special_addresses_need_the_setting(
     hostile: Hostile, caplog: pytest.LogCaptureFixture, allowed: bool
 ) -> None:
     address = await hostile.start("metadata")
@@ -282,15 +282,15 @@ async def test_a_source_names_odd_addresses_only_if_the_settings_let_it(
     }
     settings = DiscoverySettings.model_validate({"dns": given, "special_addresses": allowed})
     made = Maker()(PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry()))
-    told: list[tuple[Endpoint, ...]] = []
-    task = asyncio.create_task(made.source.run(told.append))
+    results: list[tuple[Endpoint, ...]] = []
+    task = asyncio.create_task(made.source.run(results.append))
     async with asyncio.timeout(60):
-        while not told and "left out" not in caplog.text:
+        while not results and "left out" not in caplog.text:
             await asyncio.sleep(0.01)
-        enough = hostile.asked + 12
-        while hostile.asked < enough:  # some more rounds, of two questions each
+        enough = hostile.queries + 12
+        while hostile.queries < enough:  # some more rounds, of two questions each
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
-    assert bool(told) is allowed
+    assert bool(results) is allowed
     assert caplog.text.count("left out: 169.254.169.254:80 (metadata)") == (not allowed)

@@ -31,11 +31,11 @@ class Watched:
 
     def __init__(self, path: Path, look_seconds: float = 5.0) -> None:
         self.registry = CollectorRegistry()
-        self.told: list[tuple[Endpoint, ...]] = []
+        self.results: list[tuple[Endpoint, ...]] = []
         pool = PoolSettings(name="p", models=("a",))
         trouble = TroubleReport("file", "file", SourceMetrics(self.registry))
         self.source = FileSource(pool, FileDiscoverySettings(path=str(path)), trouble, look_seconds)
-        self.task = asyncio.create_task(self.source.run(self.told.append))
+        self.task = asyncio.create_task(self.source.run(self.results.append))
 
     @property
     def errors(self) -> float:
@@ -49,7 +49,7 @@ class Watched:
 
     @property
     def newest(self) -> list[str] | None:
-        return [endpoint.address for endpoint in self.told[-1]] if self.told else None
+        return [endpoint.address for endpoint in self.results[-1]] if self.results else None
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -81,8 +81,8 @@ async def test_what_the_file_lists_is_told_with_the_pools_defaults(
     path = tmp_path / "endpoints.yaml"
     path.write_text(TWO)
     watched = watch(path)
-    await watched.until(lambda: bool(watched.told))
-    first, second = watched.told[0]
+    await watched.until(lambda: bool(watched.results))
+    first, second = watched.results[0]
     assert (first.address, first.pool, first.models) == ("10.0.0.1:80", "p", ("a",))
     assert (first.engine, first.metrics_url) == ("auto", "http://10.0.0.1:80/metrics")
     assert (first.node, first.fault_domains) == ("10.0.0.1", ("10.0.0.1",))
@@ -110,9 +110,7 @@ async def test_a_replaced_file_and_a_turned_link_are_seen(
     await watched.until(lambda: watched.newest == ["10.0.0.1:80", "10.0.0.2:80"])
 
 
-async def test_a_directory_that_is_turned_to_another_one_is_seen_at_the_next_look(
-    tmp_path: Path, watch: Callable[..., Watched]
-) -> None:
+async def test_retargeted_directory_link_is_noticed(tmp_path: Path, watch: Callable[..., Watched]) -> None:
     for name, text in (("v1", ONE), ("v2", "[]")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "endpoints.yaml").write_text(text)
@@ -131,7 +129,7 @@ async def test_a_broken_or_missing_file_keeps_what_was_found(
     path = tmp_path / "endpoints.yaml"
     path.write_text(ONE)
     watched = watch(path)
-    await watched.until(lambda: bool(watched.told))
+    await watched.until(lambda: bool(watched.results))
     caplog.clear()
     with caplog.at_level(logging.INFO, "xds_server.endpoints.source"):
         if broken is None:
@@ -139,7 +137,7 @@ async def test_a_broken_or_missing_file_keeps_what_was_found(
         else:
             path.write_text(broken)
         await watched.until(lambda: watched.errors >= 1)
-        assert len(watched.told) == 1
+        assert len(watched.results) == 1
         assert watched.failing == 1
         path.write_text("[]")
         await watched.until(lambda: watched.newest == [])
@@ -151,15 +149,15 @@ async def test_other_files_and_idle_looks_read_nothing(tmp_path: Path, watch: Ca
     path = tmp_path / "endpoints.yaml"
     path.write_text(ONE)
     watched = watch(path, 0.05)
-    await watched.until(lambda: bool(watched.told))
+    await watched.until(lambda: bool(watched.results))
     (tmp_path / "other.yaml").write_text("- [")
     await asyncio.sleep(0.25)
-    assert len(watched.told) == 1
+    assert len(watched.results) == 1
     path.write_text(TWO)
-    await watched.until(lambda: len(watched.told) == 2)
+    await watched.until(lambda: len(watched.results) == 2)
 
 
-async def test_where_no_notices_are_to_be_had_the_file_is_still_looked_at(
+async def test_file_is_polled_without_notifications(
     tmp_path: Path,
     watch: Callable[..., Watched],
     monkeypatch: pytest.MonkeyPatch,
@@ -189,7 +187,7 @@ async def test_a_file_and_a_directory_that_come_later_are_found(
 ) -> None:
     watched = watch(tmp_path / "later" / "endpoints.yaml", 0.05)
     await watched.until(lambda: watched.errors >= 1)
-    assert watched.told == []
+    assert watched.results == []
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "endpoints.yaml").write_text(ONE)
     await watched.until(lambda: watched.newest == ["10.0.0.1:80"])

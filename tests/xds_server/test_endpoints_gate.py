@@ -31,7 +31,7 @@ class Driven:
         pool = Pool("p", tuple(Endpoint(address, "p") for address in addresses))
         self.gate.update((pool,), {"p": self.joining}, self.now, presumed=set(presumed), trusted=set(trusted))
 
-    def hear(self, address: str, verdict: Verdict = Verdict.READY) -> bool:
+    def verdict(self, address: str, verdict: Verdict = Verdict.READY) -> bool:
         return self.gate.record(address, verdict, self.now)
 
     def pass_time(self, seconds: float) -> None:
@@ -61,12 +61,12 @@ def driven() -> Driven:
     return entry
 
 
-def test_a_new_endpoint_is_held_back_until_it_answers_and_then_grows(driven: Driven) -> None:
+def test_new_endpoint_waits_for_its_probe_then_ramps(driven: Driven) -> None:
     assert driven.served == {A}
-    assert not driven.hear(B, Verdict.NOT_READY)
-    assert not driven.hear(B, Verdict.UNKNOWN)
+    assert not driven.verdict(B, Verdict.NOT_READY)
+    assert not driven.verdict(B, Verdict.UNKNOWN)
     assert driven.served == {A}
-    assert driven.hear(B)
+    assert driven.verdict(B)
     assert driven.served == {A, B}
     assert driven.ramp == {B: pytest.approx(0.2)}
     driven.pass_time(5)
@@ -76,14 +76,14 @@ def test_a_new_endpoint_is_held_back_until_it_answers_and_then_grows(driven: Dri
 
 
 def test_once_let_in_a_probe_takes_nobody_out(driven: Driven) -> None:
-    driven.hear(B)
-    assert not driven.hear(B, Verdict.NOT_READY)
+    driven.verdict(B)
+    assert not driven.verdict(B, Verdict.NOT_READY)
     assert driven.served == {A, B}
     assert driven.gate.probing() == []
 
 
 def test_one_that_leaves_is_drained_and_then_gone(driven: Driven) -> None:
-    driven.hear(B)
+    driven.verdict(B)
     driven.find(B)
     assert driven.served == {B}
     assert set(driven.listed) == {A, B}
@@ -100,8 +100,8 @@ def test_one_that_was_never_served_is_gone_at_once(driven: Driven) -> None:
     assert driven.gate.counts()[State.LEAVING] == 0
 
 
-def test_one_that_comes_back_while_draining_goes_on_as_before(driven: Driven) -> None:
-    driven.hear(B)
+def test_endpoint_back_while_draining_keeps_its_state(driven: Driven) -> None:
+    driven.verdict(B)
     driven.pass_time(20)
     driven.find(A)
     driven.pass_time(3)
@@ -110,52 +110,52 @@ def test_one_that_comes_back_while_draining_goes_on_as_before(driven: Driven) ->
     assert driven.ramp == {}
 
 
-def test_a_slow_start_that_a_short_absence_interrupts_goes_on(driven: Driven) -> None:
-    driven.hear(B)
+def test_slow_start_survives_a_short_absence(driven: Driven) -> None:
+    driven.verdict(B)
     driven.find(A)
     driven.pass_time(2.5)
     driven.find(A, B)
     assert driven.ramp == {B: pytest.approx(0.4)}
 
 
-def test_one_that_was_away_for_long_is_new_even_if_it_is_still_draining() -> None:
+def test_long_absence_makes_an_endpoint_new() -> None:
     driven = Driven(JOINING.model_copy(update={"drain_seconds": 3600.0}))
     driven.find(A, B, trusted=[A, B])
     driven.find(A)
     driven.pass_time(BLINK_SECONDS + 1)
     driven.find(A, B)
     assert driven.served == {A}
-    driven.hear(B)
+    driven.verdict(B)
     assert driven.ramp == {B: pytest.approx(0.2)}
 
 
-def test_while_nobody_is_let_in_everybody_found_is_served() -> None:
+def test_all_are_served_while_none_is_admitted() -> None:
     driven = Driven()
     driven.find(A, B)
-    driven.hear(A, Verdict.NOT_READY)
-    driven.hear(B, Verdict.NOT_READY)
+    driven.verdict(A, Verdict.NOT_READY)
+    driven.verdict(B, Verdict.NOT_READY)
     assert driven.served == {A, B}
-    driven.hear(B)
+    driven.verdict(B)
     assert driven.served == {B}
 
 
-def test_while_nobody_who_is_let_in_would_serve_everybody_found_is_served(driven: Driven) -> None:
+def test_all_are_served_while_admitted_ones_are_unfit(driven: Driven) -> None:
     """A is let in and fails; B's model may answer although its probe has not yet."""
     assert driven.gate.judge(frozenset({A}))
     assert driven.served == {A, B}
     assert driven.gate.refused() == frozenset(), "nothing speaks against B"
-    driven.hear(B, Verdict.NOT_READY)
+    driven.verdict(B, Verdict.NOT_READY)
     assert driven.gate.refused() == {B}
-    driven.hear(B, Verdict.UNKNOWN)
+    driven.verdict(B, Verdict.UNKNOWN)
     assert driven.gate.refused() == frozenset()
     assert driven.gate.judge(frozenset())
     assert driven.served == {A}
-    driven.hear(B)
+    driven.verdict(B)
     assert not driven.gate.judge(frozenset({A})), "nobody waits"
     assert driven.served == {A, B}
 
 
-def test_those_served_only_because_nobody_is_let_in_are_drained_too() -> None:
+def test_unadmitted_but_served_endpoints_drain() -> None:
     driven = Driven()
     driven.find(A, B)
     driven.find(B)
@@ -174,33 +174,33 @@ def test_a_known_empty_pool_drains_to_nobody() -> None:
     assert driven.listed == []
 
 
-def test_the_first_sync_is_served_before_its_probes_and_without_slow_start() -> None:
+def test_first_sync_is_served_before_its_probes() -> None:
     driven = Driven()
     driven.find(A, B, C, presumed=[A, B, C])
     assert driven.served == {A, B, C}
     assert driven.gate.untried()
-    driven.hear(A)
-    driven.hear(B, Verdict.UNKNOWN)
-    driven.hear(C, Verdict.NOT_READY)
+    driven.verdict(A)
+    driven.verdict(B, Verdict.UNKNOWN)
+    driven.verdict(C, Verdict.NOT_READY)
     assert not driven.gate.untried()
     assert driven.served == {A, B}, "no answer in time is no word against an engine under load"
     assert driven.ramp == {}
-    driven.hear(C)
+    driven.verdict(C)
     assert driven.ramp == {C: pytest.approx(0.2)}, "what came up after us starts slowly"
 
 
-def test_an_engine_that_does_not_tell_is_let_in_after_some_answers(driven: Driven) -> None:
+def test_silent_engine_is_admitted_after_some_answers(driven: Driven) -> None:
     for _ in range(SILENT_ANSWERS - 1):
-        driven.hear(B, Verdict.SILENT)
-    driven.hear(B, Verdict.NOT_READY)
+        driven.verdict(B, Verdict.SILENT)
+    driven.verdict(B, Verdict.NOT_READY)
     for _ in range(SILENT_ANSWERS - 1):
-        driven.hear(B, Verdict.SILENT)
+        driven.verdict(B, Verdict.SILENT)
     assert driven.served == {A}
-    driven.hear(B, Verdict.SILENT)
+    driven.verdict(B, Verdict.SILENT)
     assert driven.served == {A, B}
 
 
-def test_without_probe_an_endpoint_comes_in_at_once_with_slow_start() -> None:
+def test_endpoint_without_probe_ramps_at_once() -> None:
     driven = Driven(JOINING.model_copy(update={"probe": "none"}))
     driven.find(A, presumed=[A])
     driven.find(A, B)
@@ -218,7 +218,7 @@ def test_a_probe_that_is_switched_off_lets_the_waiting_in(driven: Driven) -> Non
 def test_without_slow_start_nobody_is_held_down() -> None:
     driven = Driven(JOINING.model_copy(update={"slow_start_seconds": 0.0}))
     driven.find(A)
-    driven.hear(A)
+    driven.verdict(A)
     assert driven.ramp == {}
 
 
@@ -237,8 +237,8 @@ def test_a_removed_pool_takes_its_endpoints_along() -> None:
     assert gate.counts()[State.LEAVING] == 0
 
 
-def test_changed_fields_of_an_endpoint_show_and_its_state_stays(driven: Driven) -> None:
-    driven.hear(B)
+def test_changed_fields_keep_the_state(driven: Driven) -> None:
+    driven.verdict(B)
     changed = Endpoint(B, "p", models=("other",))
     driven.gate.update((Pool("p", (Endpoint(A, "p"), changed)),), {"p": JOINING}, driven.now)
     assert changed in driven.gate.serving()[0].endpoints
@@ -249,7 +249,7 @@ FOUND = st.lists(st.sampled_from(ADDRESSES), unique=True)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("find"), FOUND, FOUND),
-        st.tuples(st.just("hear"), st.sampled_from(ADDRESSES), st.sampled_from(Verdict)),
+        st.tuples(st.just("verdict"), st.sampled_from(ADDRESSES), st.sampled_from(Verdict)),
         st.tuples(st.just("wait"), st.floats(0, 50), st.none()),
     ),
     max_size=40,
@@ -257,9 +257,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(["models", "none"]))
-def test_whatever_happens_a_pool_with_somebody_found_serves_somebody(
-    steps: list[tuple[str, object, object]], probe: str
-) -> None:
+def test_pool_with_endpoints_always_serves_some(steps: list[tuple[str, object, object]], probe: str) -> None:
     """No address twice, nobody let in is taken out by a probe, every factor is above 0 and below 1."""
     driven = Driven(JOINING.model_copy(update={"probe": probe}))
     driven.find()
@@ -270,8 +268,8 @@ def test_whatever_happens_a_pool_with_somebody_found_serves_somebody(
             endpoints = list(first)  # type: ignore[call-overload]
             driven.find(*endpoints, presumed=second)  # type: ignore[arg-type]
             admitted &= set(endpoints)
-        elif kind == "hear":
-            driven.hear(first, second)  # type: ignore[arg-type]
+        elif kind == "verdict":
+            driven.verdict(first, second)  # type: ignore[arg-type]
             if first in endpoints and second is Verdict.READY:
                 admitted.add(first)  # type: ignore[arg-type]
         else:
@@ -285,13 +283,13 @@ def test_whatever_happens_a_pool_with_somebody_found_serves_somebody(
 
 
 @given(FOUND, st.randoms())
-def test_the_order_in_which_endpoints_are_told_decides_nothing(endpoints: list[str], random: object) -> None:
+def test_order_of_endpoints_has_no_effect(endpoints: list[str], random: object) -> None:
     shuffled = list(endpoints)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     first, second = Driven(), Driven()
     for driven, order in ((first, endpoints), (second, shuffled)):
         driven.find(*order)
         for address in sorted(order)[:2]:
-            driven.hear(address)
+            driven.verdict(address)
     assert first.served == second.served
     assert first.ramp == second.ramp

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from fleet.settings import DiscoverySettings
-    from xds_server.endpoints.source import Found
+    from xds_server.endpoints.source import OnEndpoints
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 NO_PROBE = "{probe: none, slow_start_seconds: 10, slow_start_from: 0.5, drain_seconds: 5}"
@@ -45,15 +45,15 @@ class Scripted:
 
     def __init__(self, pool: PoolSettings) -> None:
         self.name, self.pool = "scripted", pool.name
-        self.tell: Callable[..., None] | None = None
+        self.report: Callable[..., None] | None = None
         self.fault: Exception | None = None
         self.runs = 0
 
-    async def run(self, found: Found) -> None:
+    async def run(self, on_endpoints: OnEndpoints) -> None:
         self.runs += 1
         if self.fault is not None:
             raise self.fault
-        self.tell = lambda *addresses: found(tuple(Endpoint(a, self.pool) for a in addresses))
+        self.report = lambda *addresses: on_endpoints(tuple(Endpoint(a, self.pool) for a in addresses))
         await asyncio.Event().wait()
 
 
@@ -90,10 +90,10 @@ class Kept:
         for _ in range(5):
             await asyncio.sleep(0)
 
-    def tell(self, path: str, *addresses: str) -> None:
-        tell = self.sources[path].tell
-        assert tell is not None
-        tell(*addresses)
+    def report(self, path: str, *addresses: str) -> None:
+        report = self.sources[path].report
+        assert report is not None
+        report(*addresses)
 
     @property
     def listed(self) -> list[str]:
@@ -129,7 +129,7 @@ async def keep() -> AsyncIterator[Callable[..., Any]]:
 Keep: TypeAlias = "Callable[..., Any]"
 
 
-async def test_static_endpoints_alone_are_there_after_the_first_sync(keep: Keep) -> None:
+async def test_static_endpoints_are_served_after_first_sync(keep: Keep) -> None:
     kept = await keep(settings(A, B))
     assert await kept.keeper.first_sync(60)
     assert kept.listed == [A, B]
@@ -140,9 +140,9 @@ async def test_static_endpoints_alone_are_there_after_the_first_sync(keep: Keep)
 
 async def test_the_first_sync_waits_for_every_source(keep: Keep) -> None:
     kept = await keep(settings(discovery=TWO_FILES))
-    kept.tell("/x", A)
+    kept.report("/x", A)
     assert not await kept.keeper.first_sync(0.02)
-    kept.tell("/y", B)
+    kept.report("/y", B)
     assert await kept.keeper.first_sync(60)
     assert kept.listed == [A, B]
     assert kept.ramp == {}, "what a source tells first was served before us"
@@ -151,25 +151,25 @@ async def test_the_first_sync_waits_for_every_source(keep: Keep) -> None:
 async def test_unknown_is_not_empty(keep: Keep) -> None:
     kept = await keep(settings(discovery=FILE))
     assert kept.keeper.unknown_pools() == {"p"}
-    kept.tell("/x")
+    kept.report("/x")
     assert kept.keeper.unknown_pools() == frozenset()
     assert kept.keeper.membership() == Membership((Pool("p"),))
 
 
-async def test_joining_and_leaving_show_once_and_the_clock_does_the_rest(keep: Keep) -> None:
+async def test_membership_changes_once_per_join_and_leave(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=FILE))
-    kept.tell("/x", B)
+    kept.report("/x", B)
     before, changes = kept.keeper.membership(), kept.changes
-    kept.tell("/x", B)
+    kept.report("/x", B)
     assert kept.keeper.membership() is before
     assert kept.changes == changes
-    kept.tell("/x", B, C)
+    kept.report("/x", B, C)
     assert kept.changes == changes + 1
     assert kept.listed == [A, B, C]
     assert kept.ramp == {C: pytest.approx(0.5)}
     kept.now += 5
     assert kept.ramp == {C: pytest.approx(0.75)}
-    kept.tell("/x", C)
+    kept.report("/x", C)
     assert (kept.keeper.leaving(), sorted(kept.listed)) == ({B}, [A, B, C])
     kept.now += 5
     assert (kept.listed, kept.keeper.leaving(), kept.ramp) == ([A, C], frozenset(), {})
@@ -177,42 +177,42 @@ async def test_joining_and_leaving_show_once_and_the_clock_does_the_rest(keep: K
 
 async def test_duplicates_go_to_the_source_listed_first(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=TWO_FILES))
-    kept.tell("/y", B, A)
-    kept.tell("/x", B)
+    kept.report("/y", B, A)
+    kept.report("/x", B)
     assert kept.listed == [A, B]
     assert kept.metric("endpoint_duplicates") == 2
 
 
 async def test_over_the_limit_the_last_are_left_out(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=FILE, more="limits: {endpoints: 2}\n"))
-    kept.tell("/x", B, C)
+    kept.report("/x", B, C)
     assert kept.listed == [A, B]
     assert kept.metric("endpoints_over_limit") == 1
 
 
-async def test_a_last_good_state_stands_in_until_the_sources_are_heard(keep: Keep) -> None:
+async def test_last_good_state_is_served_until_first_results(keep: Keep) -> None:
     good = Membership((Pool("p", (Endpoint(B, "p"), Endpoint(C, "p"))), Pool("gone", (Endpoint(A, "gone"),))))
     joining = "{probe: models, probe_interval_seconds: 3600, drain_seconds: 5}"
     kept = await keep(settings(discovery=FILE, joining=joining), last_good=good)
     assert kept.listed == [B, C]
     assert kept.keeper.unknown_pools() == frozenset()
     assert kept.ramp == {}
-    kept.tell("/x", B)
+    kept.report("/x", B)
     assert kept.keeper.leaving() == {C}
     kept.now += 5
     assert kept.listed == [B]
 
 
-async def test_a_source_that_did_not_change_goes_on_undisturbed(keep: Keep) -> None:
+async def test_unchanged_source_keeps_running(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=FILE))
-    kept.tell("/x", B)
+    kept.report("/x", B)
     source, before = kept.sources["/x"], kept.keeper.membership()
     kept.keeper.reconfigure(settings(A, discovery=TWO_FILES, more="xds: {tick_seconds: 0.5}\n"))
     await kept.turn()
     assert kept.sources["/x"] is source
     assert source.runs == 1
     assert kept.keeper.membership() is before
-    kept.tell("/y", C)
+    kept.report("/y", C)
     assert kept.listed == [A, B, C]
     assert kept.ramp == {C: pytest.approx(0.5)}, "what a new source tells is new"
 
@@ -226,7 +226,7 @@ async def test_static_endpoints_that_change_join_and_drain(keep: Keep) -> None:
 
 async def test_changed_defaults_of_a_pool_take_nobody_out(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=FILE))
-    kept.tell("/x", B)
+    kept.report("/x", B)
     given = settings(A, discovery=FILE)
     pool = given.pools[0].model_copy(update={"models": ("m",)})
     kept.keeper.reconfigure(given.model_copy(update={"pools": (pool,)}))
@@ -235,15 +235,15 @@ async def test_changed_defaults_of_a_pool_take_nobody_out(keep: Keep) -> None:
     assert kept.keeper.membership().by_address[A].models == ("m",)
 
 
-async def test_what_a_replaced_source_found_stays_until_the_new_one_is_heard(keep: Keep) -> None:
+async def test_replaced_source_keeps_its_endpoints_at_first(keep: Keep) -> None:
     kept = await keep(settings(discovery=FILE))
-    kept.tell("/x", A, B)
+    kept.report("/x", A, B)
     kept.keeper.reconfigure(settings(discovery="[{file: {path: /y}}]"))
     await kept.turn()
     assert (kept.listed, kept.keeper.leaving()) == ([A, B], frozenset())
-    kept.tell("/x", C)
+    kept.report("/x", C)
     assert kept.listed == [A, B], "a source that is gone has no say"
-    kept.tell("/y", B)
+    kept.report("/y", B)
     assert kept.keeper.leaving() == {A}
 
 
@@ -255,7 +255,7 @@ async def test_a_pool_that_is_removed_is_gone_at_once(keep: Keep) -> None:
     assert kept.listed == [B]
 
 
-async def test_a_fault_of_ours_in_a_source_is_counted_and_the_source_runs_again(
+async def test_faulty_source_is_counted_and_restarted(
     keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("xds_server.endpoints.keeper.RESTART_SECONDS", 0.01)
@@ -264,8 +264,8 @@ async def test_a_fault_of_ours_in_a_source_is_counted_and_the_source_runs_again(
     await kept.start()
     await kept.until(lambda: kept.sources["/x"].runs >= 1)
     kept.sources["/x"].fault = None
-    await kept.until(lambda: kept.sources["/x"].tell is not None)
-    kept.tell("/x", B)
+    await kept.until(lambda: kept.sources["/x"].report is not None)
+    kept.report("/x", B)
     assert kept.listed == [A, B]
     assert (kept.metric("endpoint_source_errors_total", source="file") or 0) >= 1
     await kept.keeper.close()
@@ -280,7 +280,7 @@ async def test_closing_leaves_no_task_behind(keep: Keep) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_an_engine_that_still_loads_is_let_in_when_its_model_answers(keep: Keep) -> None:
+async def test_loading_engine_is_admitted_by_its_probe(keep: Keep) -> None:
     status = {"code": 200}
 
     async def late(request: web.BaseRequest) -> web.StreamResponse:
@@ -295,11 +295,11 @@ async def test_an_engine_that_still_loads_is_let_in_when_its_model_answers(keep:
     first, second = addresses
     kept = await keep(settings(first, discovery=FILE, joining="{probe_interval_seconds: 0.01}"))
     try:
-        kept.tell("/x")
+        kept.report("/x")
         assert await kept.keeper.first_sync(60)
         assert kept.listed == [first]
         status["code"] = 503
-        kept.tell("/x", second)
+        kept.report("/x", second)
         await asyncio.sleep(0.05)
         assert kept.listed == [first]
         assert kept.metric("endpoints", state="probing") == 1
@@ -313,7 +313,7 @@ async def test_an_engine_that_still_loads_is_let_in_when_its_model_answers(keep:
             await runner.cleanup()
 
 
-async def test_why_a_probe_fails_is_shown_of_those_only_whom_it_keeps_out(keep: Keep) -> None:
+async def test_probe_failure_shows_only_while_it_keeps_out(keep: Keep) -> None:
     """A doubted engine whose probe is not answered is served, and nothing is to be said of it."""
     statuses: dict[str, int | None] = {"code": 200}
 
@@ -348,14 +348,14 @@ async def test_why_a_probe_fails_is_shown_of_those_only_whom_it_keeps_out(keep: 
         await runner.cleanup()
 
 
-async def test_where_those_let_in_would_not_serve_who_waits_is_served_and_marked_by_its_probe(
+async def test_waiting_endpoint_serves_while_admitted_are_unfit(
     keep: Keep,
 ) -> None:
     joining = "{probe: models, probe_interval_seconds: 3600}"
     last_good = Membership((Pool("p", (Endpoint(A, "p"),)),))
     kept = await keep(settings(discovery=FILE, joining=joining), last_good=last_good)
-    kept.tell("/x", A)
-    kept.tell("/x", A, B)
+    kept.report("/x", A)
+    kept.report("/x", A, B)
     assert kept.listed == [A]
     kept.keeper.judge(frozenset({A}))
     assert kept.listed == [A, B]

@@ -14,9 +14,9 @@ def endpoint(address: str, pool: str = "p", *models: str) -> Endpoint:
 
 
 def test_within_a_pool_the_source_listed_first_has_it() -> None:
-    listed, found = endpoint("10.0.0.1:80", "p", "a"), endpoint("10.0.0.1:80", "p", "b")
+    listed, discovered = endpoint("10.0.0.1:80", "p", "a"), endpoint("10.0.0.1:80", "p", "b")
     other = endpoint("10.0.0.2:80")
-    merged = merge([("p", [[listed], [found, other]])], 10)
+    merged = merge([("p", [[listed], [discovered, other]])], 10)
     assert merged.pools == (Pool("p", (listed, other)),)
     assert (merged.duplicates, merged.over_limit) == (1, 0)
 
@@ -54,20 +54,18 @@ ENDPOINTS = st.lists(
 def test_every_address_stands_once_and_nothing_is_lost(
     sources: list[list[list[Endpoint]]], limit: int
 ) -> None:
-    merged = merge([(f"p{i}", told) for i, told in enumerate(sources)], limit)
+    merged = merge([(f"p{i}", pool) for i, pool in enumerate(sources)], limit)
     kept = [identity(e) for pool in merged.pools for e in pool.endpoints]
-    given_in = [identity(e) for told in sources for source in told for e in source]
+    order = [identity(e) for pool in sources for source in pool for e in source]
     assert len(kept) == len(set(kept)) <= limit
-    assert len(kept) + merged.duplicates + merged.over_limit == len(given_in)
+    assert len(kept) + merged.duplicates + merged.over_limit == len(order)
     if not merged.over_limit:
-        assert set(kept) == set(given_in)
+        assert set(kept) == set(order)
 
 
 @given(ENDPOINTS, st.randoms())
-def test_within_a_source_order_decides_nothing_about_who_is_there(
-    found: list[Endpoint], random: object
-) -> None:
-    shuffled = list(found)
+def test_order_within_a_source_has_no_effect(discovered: list[Endpoint], random: object) -> None:
+    shuffled = list(discovered)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    first, second = (merge([("p", [order])], 10) for order in (found, shuffled))
+    first, second = (merge([("p", [order])], 10) for order in (discovered, shuffled))
     assert {identity(e) for e in first.pools[0].endpoints} == {identity(e) for e in second.pools[0].endpoints}

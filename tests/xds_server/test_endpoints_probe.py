@@ -53,16 +53,16 @@ class Engine:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
-    held = Engine()
-    runner = web.ServerRunner(web.Server(held.answer), shutdown_timeout=0.1)
+    engine = Engine()
+    runner = web.ServerRunner(web.Server(engine.answer), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    held.address = "{}:{}".format(*runner.addresses[0])
-    yield held
+    engine.address = "{}:{}".format(*runner.addresses[0])
+    yield engine
     await runner.cleanup()
 
 
-class Heard:
+class Probing:
     """A prober and what it heard; it goes on until ready."""
 
     def __init__(self) -> None:
@@ -95,55 +95,55 @@ class Heard:
 
 
 @pytest.fixture
-async def heard() -> AsyncIterator[Heard]:
-    held = Heard()
-    yield held
-    await held.prober.close()
+async def probing() -> AsyncIterator[Probing]:
+    probing = Probing()
+    yield probing
+    await probing.prober.close()
 
 
-async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, heard: Heard) -> None:
+async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, probing: Probing) -> None:
     engine.status = 503
-    heard.probe(engine.address)
-    await heard.until(lambda: len(heard.verdicts) >= 3)
-    assert set(heard.verdicts) == {Verdict.NOT_READY}
+    probing.probe(engine.address)
+    await probing.until(lambda: len(probing.verdicts) >= 3)
+    assert set(probing.verdicts) == {Verdict.NOT_READY}
     engine.status = 200
-    await heard.until(lambda: Verdict.READY in heard.verdicts)
-    asked = len(engine.paths)
+    await probing.until(lambda: Verdict.READY in probing.verdicts)
+    requests = len(engine.paths)
     await asyncio.sleep(0.05)
-    assert len(engine.paths) == asked, "who is ready is not asked again"
+    assert len(engine.paths) == requests, "who is ready is not asked again"
     assert set(engine.paths) == {"/v1/models"}
 
 
 async def test_why_an_engine_is_not_ready_is_kept_and_logged_once(
-    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+    engine: Engine, probing: Probing, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     engine.status = 503
-    heard.probe(engine.address)
-    await heard.until(lambda: len(heard.verdicts) >= 3)
-    asked = f"GET http://{engine.address}/v1/models"
-    assert heard.prober.refusals[engine.address].startswith(f"{asked} was answered 503; ")
+    probing.probe(engine.address)
+    await probing.until(lambda: len(probing.verdicts) >= 3)
+    requests = f"GET http://{engine.address}/v1/models"
+    assert probing.prober.refusals[engine.address].startswith(f"{requests} was answered 503; ")
     assert caplog.text.count("is not ready") == 1
     engine.status, engine.body = 200, b'{"data": [{"id": "other"}]}'
-    await heard.until(lambda: "lists" in heard.prober.refusals[engine.address])
-    assert f" is not ready: {asked} was answered 200, and lists no model of 'm'; " in caplog.text
+    await probing.until(lambda: "lists" in probing.prober.refusals[engine.address])
+    assert f" is not ready: {requests} was answered 200, and lists no model of 'm'; " in caplog.text
     assert caplog.records[-1].getMessage().endswith("; it lists 'other'")
     engine.body = GOOD
-    await heard.until(lambda: not heard.prober.refusals)
+    await probing.until(lambda: not probing.prober.refusals)
     assert f"{engine.address} is ready" in caplog.text
 
 
-async def test_an_engine_that_refuses_from_the_start_is_named_with_the_reason(
-    heard: Heard, unused_tcp_port: int, caplog: pytest.LogCaptureFixture
+async def test_refusal_from_the_start_is_logged_with_reason(
+    probing: Probing, unused_tcp_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
-    heard.probe(address)
-    await heard.until(lambda: len(heard.verdicts) >= 2)
+    probing.probe(address)
+    await probing.until(lambda: len(probing.verdicts) >= 2)
     why = f"GET http://{address}/v1/models: connection refused; start the engine, or mend its address"
-    assert heard.prober.refusals == {address: why}
+    assert probing.prober.refusals == {address: why}
     assert [record.message for record in caplog.records] == [f"{address} is not ready: {why}"]
-    heard.prober.update({})
-    assert heard.prober.refusals == {}, "it is no endpoint any more"
+    probing.prober.update({})
+    assert probing.prober.refusals == {}, "it is no endpoint any more"
 
 
 @pytest.mark.parametrize(
@@ -165,66 +165,66 @@ async def test_an_engine_that_refuses_from_the_start_is_named_with_the_reason(
     ],
 )
 async def test_what_an_answer_is_worth(
-    status: int, body: bytes, models: tuple[str, ...], verdict: Verdict, engine: Engine, heard: Heard
+    status: int, body: bytes, models: tuple[str, ...], verdict: Verdict, engine: Engine, probing: Probing
 ) -> None:
     engine.status, engine.body = status, body
-    heard.probe(engine.address, models)
-    assert await heard.first() is verdict
+    probing.probe(engine.address, models)
+    assert await probing.first() is verdict
 
 
-async def test_a_known_engines_page_stands_in_for_the_models(engine: Engine, heard: Heard) -> None:
+async def test_supported_engines_page_replaces_models(engine: Engine, probing: Probing) -> None:
     """Triton has no list of models, and no other server has its page."""
     engine.status, engine.body, engine.page = 404, b"", b'# HELP x\nnv_inference_count{model="m"} 3\n'
-    heard.probe(engine.address)
-    assert await heard.first() is Verdict.SILENT
+    probing.probe(engine.address)
+    assert await probing.first() is Verdict.SILENT
     assert engine.paths[:2] == ["/v1/models", "/metrics"]
 
 
-async def test_the_log_says_once_what_was_asked_and_answered_and_that_it_is_over(
-    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+async def test_each_reason_and_the_end_are_logged_once(
+    engine: Engine, probing: Probing, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     for engine.status, answer in (
         (404, "answered 404, and its metrics page was answered 404"),
         (503, "answered 503"),
     ):
-        before = len(heard.verdicts)
-        heard.probe(engine.address)
-        await heard.until(lambda before=before: len(heard.verdicts) > before + 3)
+        before = len(probing.verdicts)
+        probing.probe(engine.address)
+        await probing.until(lambda before=before: len(probing.verdicts) > before + 3)
         texts = [record.getMessage() for record in caplog.records]
         assert sum(f"http://{engine.address}/v1/models was {answer}" in text for text in texts) == 1
     engine.status = 200
-    await heard.until(lambda: f"{engine.address} is ready" in caplog.text.splitlines()[-1])
+    await probing.until(lambda: f"{engine.address} is ready" in caplog.text.splitlines()[-1])
 
 
 @pytest.mark.parametrize("where", ["beside", "own"])
-async def test_a_page_that_is_not_to_be_had_says_nothing_of_the_engine(
-    where: str, engine: Engine, heard: Heard, unused_tcp_port: int
+async def test_unavailable_page_proves_nothing(
+    where: str, engine: Engine, probing: Probing, unused_tcp_port: int
 ) -> None:
     """As of Triton, whose page has a port of its own: the exporter is down, or the page fails."""
     engine.status, engine.page = 404, None
     beside = f"127.0.0.1:{unused_tcp_port}"
     engine.statuses = {"/metrics": 500}
-    heard.probe(engine.address, page=beside if where == "beside" else engine.address)
-    assert await heard.first() is Verdict.UNKNOWN
+    probing.probe(engine.address, page=beside if where == "beside" else engine.address)
+    assert await probing.first() is Verdict.UNKNOWN
 
 
-async def test_what_a_server_calls_its_models_is_quoted_cut_and_no_reason_to_log_again(
-    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+async def test_model_names_are_quoted_cut_and_logged_once(
+    engine: Engine, probing: Probing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard.probe(engine.address)
+    probing.probe(engine.address)
     for number in range(5):
         name = f"{number}\x1b[31m\n{'x' * 300}"
         engine.body = json.dumps({"data": [{"id": name}]}).encode()
-        before = len(heard.verdicts)
-        await heard.until(lambda before=before: len(heard.verdicts) > before + 1)
+        before = len(probing.verdicts)
+        await probing.until(lambda before=before: len(probing.verdicts) > before + 1)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.isprintable()
     assert len(message) < 400
-    assert "'4" in heard.prober.refusals[engine.address]
+    assert "'4" in probing.prober.refusals[engine.address]
 
 
-async def test_a_slow_handshake_is_a_connection(heard: Heard) -> None:
+async def test_a_slow_handshake_is_a_connection(probing: Probing) -> None:
     """The port accepts, and says nothing."""
 
     async def mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -235,11 +235,11 @@ async def test_a_slow_handshake_is_a_connection(heard: Heard) -> None:
     server = await asyncio.start_server(mute, "127.0.0.1", 0)
     address = "{}:{}".format(*server.sockets[0].getsockname())
     dial = Dial(ssl.create_default_context(), "engine", ssl.create_default_context())
-    prober = Prober(heard._take, engine_tls=lambda _: dial)
+    prober = Prober(probing._take, engine_tls=lambda _: dial)
     try:
         joining = JOINING.model_copy(update={"probe_timeout_seconds": 0.2})
         prober.update({address: (Endpoint(address, "p"), joining)})
-        assert await heard.first() is Verdict.UNKNOWN
+        assert await probing.first() is Verdict.UNKNOWN
         async with PageFetcher(1_000) as fetcher:
             with pytest.raises(FetchError) as raised:
                 await fetcher.fetch(f"https://{address}/metrics", 0.2, dial)
@@ -249,12 +249,12 @@ async def test_a_slow_handshake_is_a_connection(heard: Heard) -> None:
         server.close()
 
 
-async def test_a_time_out_that_comes_late_is_our_own(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process stood still, and found no connection when it went on."""
+async def test_late_time_out_is_our_own(probing: Probing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stood still, and had no connection when it went on."""
     with contextlib.closing(await Deaf().fill()) as deaf:
         monkeypatch.setattr("xds_server.http1.client._LATE_FACTOR", 0.0)
-        heard.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
-        assert await heard.first() is Verdict.UNKNOWN
+        probing.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
+        assert await probing.first() is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -266,60 +266,60 @@ async def test_a_time_out_that_comes_late_is_our_own(heard: Heard, monkeypatch: 
     ],
 )
 async def test_a_host_without_a_network_says_nothing_of_others(
-    number: int, verdict: Verdict, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    number: int, verdict: Verdict, probing: Probing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object, **__: object) -> None:
         raise OSError(number, "told")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-    heard.probe("192.0.2.1:80")
-    assert await heard.first() is verdict
+    probing.probe("192.0.2.1:80")
+    assert await probing.first() is verdict
     async with PageFetcher(1_000) as fetcher:
         with pytest.raises(FetchError) as raised:
             await fetcher.fetch("http://192.0.2.1/metrics", 60.0)
     assert raised.value.no_route is (verdict is Verdict.NO_CONNECTION)
 
 
-async def test_a_server_that_is_let_in_without_a_model_to_ask_for_is_warned_of(
-    engine: Engine, heard: Heard, caplog: pytest.LogCaptureFixture
+async def test_admission_without_models_is_logged(
+    engine: Engine, probing: Probing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine.status, heard.enough = 404, Verdict.SILENT
-    heard.probe(engine.address, ())
-    await heard.until(lambda: "passes its probe without showing a model" in caplog.text)
+    engine.status, probing.enough = 404, Verdict.SILENT
+    probing.probe(engine.address, ())
+    await probing.until(lambda: "passes its probe without showing a model" in caplog.text)
     assert "/v1/models was answered 404" in caplog.text
 
 
-async def test_an_address_that_drops_packets_gives_no_connection(heard: Heard) -> None:
+async def test_dropped_packets_are_no_connection(probing: Probing) -> None:
     with contextlib.closing(await Deaf().fill()) as deaf:
-        heard.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
-        assert await heard.first() is Verdict.NO_CONNECTION
+        probing.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
+        assert await probing.first() is Verdict.NO_CONNECTION
 
 
-async def test_health_wants_200_and_nothing_else(engine: Engine, heard: Heard) -> None:
+async def test_health_wants_200_and_nothing_else(engine: Engine, probing: Probing) -> None:
     engine.body = b""
-    heard.probe(engine.address, joining=JOINING.model_copy(update={"probe": "health"}))
-    assert await heard.first() is Verdict.READY
+    probing.probe(engine.address, joining=JOINING.model_copy(update={"probe": "health"}))
+    assert await probing.first() is Verdict.READY
     assert engine.paths == ["/health"]
 
 
-async def test_a_refused_connection_is_a_clear_no(heard: Heard) -> None:
+async def test_a_refused_connection_is_a_clear_no(probing: Probing) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port
-        heard.probe("{}:{}".format(*bound.getsockname()))
-        assert await heard.first() is Verdict.NOT_READY
+        probing.probe("{}:{}".format(*bound.getsockname()))
+        assert await probing.first() is Verdict.NOT_READY
 
 
-async def test_silence_tells_nothing(engine: Engine, heard: Heard) -> None:
+async def test_silence_proves_nothing(engine: Engine, probing: Probing) -> None:
     engine.silent = True
-    heard.probe(engine.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.05}))
-    assert await heard.first() is Verdict.UNKNOWN
+    probing.probe(engine.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.05}))
+    assert await probing.first() is Verdict.UNKNOWN
 
 
-async def test_who_is_no_longer_wanted_is_not_asked(engine: Engine, heard: Heard) -> None:
+async def test_removed_endpoint_is_not_probed(engine: Engine, probing: Probing) -> None:
     engine.status = 503
-    heard.probe(engine.address)
-    await heard.first()
-    heard.prober.update({})
-    asked = len(engine.paths)
+    probing.probe(engine.address)
+    await probing.first()
+    probing.prober.update({})
+    requests = len(engine.paths)
     await asyncio.sleep(0.05)
-    assert len(engine.paths) <= asked + 1
+    assert len(engine.paths) <= requests + 1

@@ -24,7 +24,7 @@ def proven() -> Readiness:
     return readiness
 
 
-def test_one_in_doubt_is_served_until_its_probe_says_no_and_again_when_it_passes() -> None:
+def test_suspect_is_served_until_its_probe_fails() -> None:
     readiness = proven()
     assert readiness.suspect(A, NOW)
     assert (readiness.suspects(), readiness.not_ready()) == ({A}, frozenset())
@@ -37,7 +37,7 @@ def test_one_in_doubt_is_served_until_its_probe_says_no_and_again_when_it_passes
 
 
 @pytest.mark.parametrize("verdict", [Verdict.READY, Verdict.SILENT])
-def test_a_probe_that_passes_ends_a_doubt_and_the_next_one_comes_later(verdict: Verdict) -> None:
+def test_passing_probe_ends_a_suspicion(verdict: Verdict) -> None:
     """Else an engine that fails some requests were probed with each of them."""
     readiness = proven()
     readiness.suspect(A, NOW)
@@ -55,7 +55,7 @@ def test_a_refused_connection_is_a_no_at_once() -> None:
     assert readiness.suspect(A, NOW, refused=True), "however soon"
 
 
-def test_where_no_probe_has_passed_yet_a_refused_connection_is_a_doubt() -> None:
+def test_refusal_before_any_passed_probe_is_a_suspicion() -> None:
     """The engine may not support the probe, and would never get in again."""
     readiness = Readiness()
     assert readiness.suspect(A, NOW, refused=True)
@@ -93,7 +93,7 @@ def test_an_answer_of_unknown_duration_proves_nothing() -> None:
     assert readiness.not_ready() == {A}
 
 
-def test_one_that_answers_clients_although_its_probe_says_no_is_ready_and_its_probe_is_not_believed() -> None:
+def test_good_answers_disregard_a_failing_probe() -> None:
     readiness = proven()
     readiness.suspect(A, NOW)
     readiness.record(A, Verdict.NOT_READY, NOW)
@@ -115,7 +115,7 @@ def pool(*addresses: str, name: str = "p") -> list[Endpoint]:
     return [Endpoint(address, pool=name) for address in addresses]
 
 
-def test_a_no_counts_where_another_probe_of_the_pool_passes() -> None:
+def test_failure_counts_while_another_probe_passes() -> None:
     readiness = proven()
     readiness.suspect(A, NOW, refused=True)
     assert readiness.kept_out(pool(A, B)) == {A}
@@ -126,7 +126,7 @@ def test_a_no_counts_where_another_probe_of_the_pool_passes() -> None:
     assert readiness.kept_out(pool(A, B)) == frozenset()
 
 
-def test_one_that_is_not_believed_does_not_get_what_its_peers_got() -> None:
+def test_disregarded_probe_does_not_attract_all_requests() -> None:
     readiness = proven()
     for address in (A, B):
         readiness.suspect(address, NOW)
@@ -156,7 +156,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_whoever_is_not_ready_is_probed_and_a_probe_that_passes_always_lets_it_in(events: list[Any]) -> None:
+def test_not_ready_endpoints_are_probed_until_they_pass(events: list[Any]) -> None:
     readiness, now = Readiness(), NOW
     for event in [*events, Verdict.READY]:
         now += 0.3

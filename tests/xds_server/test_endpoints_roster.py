@@ -29,7 +29,7 @@ def test_nothing_is_served_while_every_pool_is_unknown() -> None:
     assert assemble(given, members(p="", q=""), NOBODY, frozenset("pq"), None) is None
 
 
-def test_a_pool_unknown_from_the_start_on_holds_up_no_other_pool_and_is_not_told_as_empty() -> None:
+def test_undiscovered_pool_delays_no_other() -> None:
     given = settings("p", "q")
     first = assemble(given, members(p="a", q=""), NOBODY, frozenset("q"), None)
     assert first is not None
@@ -39,9 +39,9 @@ def test_a_pool_unknown_from_the_start_on_holds_up_no_other_pool_and_is_not_told
     after_reload = assemble(changed, members(p="ab", q=""), NOBODY, frozenset("q"), first)
     assert after_reload is not None
     assert (after_reload.settings is changed, after_reload.undiscovered) == (True, frozenset("q"))
-    heard = assemble(changed, members(p="ab", q="c"), NOBODY, NOBODY, after_reload)
-    assert heard is not None
-    assert (shown(heard.membership), heard.undiscovered) == ({"p": "ab", "q": "c"}, NOBODY)
+    discovered = assemble(changed, members(p="ab", q="c"), NOBODY, NOBODY, after_reload)
+    assert discovered is not None
+    assert (shown(discovered.membership), discovered.undiscovered) == ({"p": "ab", "q": "c"}, NOBODY)
 
 
 def test_a_pool_known_to_be_empty_is_told_as_empty() -> None:
@@ -51,7 +51,7 @@ def test_a_pool_known_to_be_empty_is_told_as_empty() -> None:
     assert shown(roster.membership) == {"p": "a", "q": ""}, "known to be empty is told as empty"
 
 
-def test_an_unknown_pool_keeps_whom_it_had_but_not_who_was_leaving() -> None:
+def test_unknown_pool_keeps_all_but_leaving_endpoints() -> None:
     given = settings("p", "q")
     before = assemble(given, members(p="a", q="bc"), frozenset("c"), NOBODY, None)
     roster = assemble(given, members(p="ad", q=""), NOBODY, frozenset("q"), before)
@@ -60,7 +60,7 @@ def test_an_unknown_pool_keeps_whom_it_had_but_not_who_was_leaving() -> None:
     assert roster.leaving == NOBODY
 
 
-def test_a_new_pool_that_is_unknown_holds_up_no_other_pool() -> None:
+def test_unknown_new_pool_delays_no_other() -> None:
     """Settings from before stay in force for Envoys, with a pool that left them; the rest goes on."""
     old, new = settings("p", "q"), settings("p", "r")
     before = assemble(old, members(p="a", q="b"), NOBODY, NOBODY, None)
@@ -68,10 +68,10 @@ def test_a_new_pool_that_is_unknown_holds_up_no_other_pool() -> None:
     assert roster is not None
     assert roster.settings is old
     assert shown(roster.membership) == {"p": "ac", "q": "b"}
-    known = assemble(new, members(p="ac", r="d"), NOBODY, NOBODY, roster)
-    assert known is not None
-    assert known.settings is new
-    assert shown(known.membership) == {"p": "ac", "r": "d"}
+    discovered = assemble(new, members(p="ac", r="d"), NOBODY, NOBODY, roster)
+    assert discovered is not None
+    assert discovered.settings is new
+    assert shown(discovered.membership) == {"p": "ac", "r": "d"}
 
 
 def test_an_address_never_stands_twice() -> None:
@@ -82,7 +82,7 @@ def test_an_address_never_stands_twice() -> None:
     assert shown(roster.membership) == {"p": "ab", "q": ""}
 
 
-def test_who_leaves_is_told_and_neither_weighed_nor_picked() -> None:
+def test_leaving_endpoints_are_sent_but_not_active() -> None:
     roster = assemble(settings("p"), members(p="abc"), frozenset("b"), NOBODY, None)
     assert roster is not None
     assert (shown(roster.membership), shown(roster.active)) == ({"p": "abc"}, {"p": "ac"})
@@ -102,7 +102,7 @@ def test_it_is_the_same_object_while_nothing_differs() -> None:
     assert again.membership is gone.membership
 
 
-def test_who_is_drained_leaves_but_never_the_last_one_of_a_pool() -> None:
+def test_last_endpoint_of_a_pool_is_never_drained() -> None:
     given = settings("p", "q")
     drained = frozenset("abc")
     roster = assemble(given, members(p="abd", q="c"), NOBODY, NOBODY, None, drained)
@@ -117,7 +117,7 @@ def test_who_is_drained_leaves_but_never_the_last_one_of_a_pool() -> None:
     assert assemble(given, members(p="abd", q="c"), frozenset("d"), NOBODY, left, drained) is left
 
 
-def test_who_is_drained_serves_while_nobody_else_of_the_pool_would() -> None:
+def test_drained_endpoint_serves_if_no_other_would() -> None:
     """A drain lasts for hours, and the others may fail meanwhile."""
     given, drained = settings("p", "q"), frozenset("a")
     roster = None

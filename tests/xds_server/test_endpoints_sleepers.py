@@ -85,10 +85,10 @@ def test_those_who_leave_are_no_peers() -> None:
 def test_who_falls_asleep_and_wakes_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     sleepers, pools = Sleepers(), members(p="ab")
-    told: list[Any] = []
+    lines: list[Any] = []
     for awake in (1.0, 0.0, 0.0, 1.0):
         signals = table_of(pools.addresses, {"a": load(awake), "b": load(1.0)})
         sleepers.update(pools, NOBODY, asleep_of(signals, 5.0), NOBODY)
-        told.append([record.getMessage().partition(":")[0] for record in caplog.records])
+        lines.append([record.getMessage().partition(":")[0] for record in caplog.records])
         caplog.clear()
-    assert told == [[], ["a is asleep (vllm"], [], ["a gets requests again"]]
+    assert lines == [[], ["a is asleep (vllm"], [], ["a gets requests again"]]

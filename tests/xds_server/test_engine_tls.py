@@ -54,7 +54,7 @@ class Engine:
         self.authority = Authority(directory, "engines")
         self.clients = Authority(directory, "clients")
         self.clients.issue("envoy")
-        self.seen: set[tuple[str, str]] = set()
+        self.requests: set[tuple[str, str]] = set()
         self._runner: web.AppRunner | None = None
 
     async def start(self, issued: Issued) -> None:
@@ -74,7 +74,7 @@ class Engine:
     async def _answer(self, request: web.Request) -> web.Response:
         assert request.transport is not None
         shown = request.transport.get_extra_info("ssl_object").getpeercert()
-        self.seen.add((request.path, shown["subject"][0][0][1]))
+        self.requests.add((request.path, shown["subject"][0][0][1]))
         if request.path == "/metrics":
             return web.Response(text=PAGE)
         return web.json_response({"data": [{"id": "m"}]})
@@ -120,20 +120,20 @@ async def test_pages_and_probes_go_over_tls_and_follow_a_rotation(engine: Engine
     await xds.start()
     try:
         await until(lambda: xds.ready and (held := load(xds)) and held.running)
-        assert engine.seen == {("/metrics", "envoy"), ("/v1/models", "envoy")}
+        assert engine.requests == {("/metrics", "envoy"), ("/v1/models", "envoy")}
         await engine.stop()
         engine.authority = Authority(engine.directory, "engines")
         await engine.start(engine.authority.issue("engine", "engines.test"))
         await until(lambda: failures(registry))
-        engine.seen.clear()
+        engine.requests.clear()
         await certificates.look()
-        await until(lambda: ("/metrics", "envoy") in engine.seen)
+        await until(lambda: ("/metrics", "envoy") in engine.requests)
     finally:
         await xds.stop()
 
 
 @pytest.mark.parametrize("stranger", ["name", "authority"])
-async def test_an_engine_that_envoy_would_not_speak_to_is_not_believed(
+async def test_engine_that_envoy_refuses_is_not_trusted(
     engine: Engine, tmp_path: Path, stranger: str
 ) -> None:
     registry = CollectorRegistry()
@@ -143,7 +143,7 @@ async def test_an_engine_that_envoy_would_not_speak_to_is_not_believed(
     await xds.start()
     try:
         await until(lambda: failures(registry) >= 2)
-        assert engine.seen == set()
+        assert engine.requests == set()
     finally:
         await xds.stop()
 

@@ -46,8 +46,8 @@ async def test_what_is_unknown_has_no_series() -> None:
     store = FleetStore()
     store.publish(view_with(fleet(A, B), {A: 100}, {A: Load()}))
     registry = page(store)
-    told = {sample.name for metric in registry.collect() for sample in metric.samples}
-    assert told == {
+    names = {sample.name for metric in registry.collect() for sample in metric.samples}
+    assert names == {
         "warmroute_endpoint_weight",
         "warmroute_endpoint_share",
         "warmroute_endpoints_not_exposed",
@@ -55,7 +55,7 @@ async def test_what_is_unknown_has_no_series() -> None:
     assert value(registry, "warmroute_endpoint_weight", B) is None, "no weight: no new requests go there"
 
 
-async def test_before_the_first_view_there_is_a_page_without_endpoints() -> None:
+async def test_page_before_the_first_view_has_no_endpoints() -> None:
     registry = page(FleetStore())
     assert registry.get_sample_value("warmroute_endpoints_not_exposed") == 0
     assert generate_latest(registry)
@@ -78,7 +78,7 @@ async def test_shares_are_of_the_pool() -> None:
     assert registry.get_sample_value("warmroute_endpoint_share", labels) == 1
 
 
-async def test_endpoints_over_the_limit_are_counted_and_shares_stay_right() -> None:
+async def test_endpoints_over_the_limit_are_counted() -> None:
     store = FleetStore()
     store.publish(FleetView(fleet(A, B, C), {A: 100, B: 100, C: 200}))
     registry = page(store, most_endpoints=2)
@@ -96,14 +96,14 @@ async def test_an_endpoint_that_left_is_gone_from_the_next_page() -> None:
     assert value(registry, "warmroute_endpoint_weight", B) is None
 
 
-async def test_every_signal_has_a_metric_and_other_metrics_are_read_without_it() -> None:
+async def test_every_signal_has_a_metric() -> None:
     """A view that wants one counter must not pay for thousands of series."""
     store = FleetStore()
-    held = {name: Signal(0.5, 100.0, "scrape") for name in SIGNALS}
-    store.publish(view_with(fleet(A), {A: 1}, {A: Load(**held)}))
+    load = {name: Signal(0.5, 100.0, "scrape") for name in SIGNALS}
+    store.publish(view_with(fleet(A), {A: 1}, {A: Load(**load)}))
     registry = page(store)
-    told = {sample.name for metric in registry.collect() for sample in metric.samples}
-    assert {signal_metric(name) for name in EXPOSED} < told
+    names = {sample.name for metric in registry.collect() for sample in metric.samples}
+    assert {signal_metric(name) for name in EXPOSED} < names
     Gauge("other", "Another", registry=registry)
     restricted = registry.restricted_registry(["other"])
     assert [metric.name for metric in restricted.collect()] == ["other"]

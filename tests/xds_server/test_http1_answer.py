@@ -137,7 +137,7 @@ def test_what_is_no_answer_is_refused(data: bytes) -> None:
         ("announced", MAX_HEAD_BYTES),
     ],
 )
-def test_a_flood_ends_after_few_bytes_in_one_piece_or_in_many(kind: str, most: int) -> None:
+def test_flood_ends_after_few_bytes(kind: str, most: int) -> None:
     flood, parts = b"", iter(KINDS[kind]())
     while len(flood) < 300_000:
         flood += next(parts)

@@ -54,13 +54,13 @@ class Server:
 
 @asynccontextmanager
 async def serving(answer: Callable[[int], bytes] = lambda _: OK) -> AsyncIterator[tuple[Server, str]]:
-    held = Server(answer)
-    server = await asyncio.start_server(held.serve, "127.0.0.1", 0)
+    served = Server(answer)
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
     try:
-        yield held, "{}:{}".format(*server.sockets[0].getsockname())
+        yield served, "{}:{}".format(*server.sockets[0].getsockname())
     finally:
         server.close()
-        for writer in held.writers:
+        for writer in served.writers:
             writer.close()
 
 
@@ -82,7 +82,7 @@ async def test_one_connection_carries_requests_one_after_the_other() -> None:
     assert server.requests[0].startswith(b"GET /x?y=1 HTTP/1.1\r\nHost: 127.0.0.1:")
 
 
-async def test_a_connection_that_the_server_closed_meanwhile_costs_nothing() -> None:
+async def test_connection_closed_by_the_server_is_replaced() -> None:
     async with serving() as (server, address), asking() as client:
         await client.get(f"http://{address}/", 60.0, 100)
         server.writers[0].transport.abort()
@@ -198,10 +198,10 @@ async def test_a_name_leads_a_screened_request_to_no_special_address(
 
 
 async def test_probes_and_pages_of_a_sources_endpoints_are_screened(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, bool]] = []
+    requests: list[tuple[str, bool]] = []
 
     async def get(_: Client, url: str, *__: object, screened: bool = False) -> object:
-        asked.append((url, screened))
+        requests.append((url, screened))
         raise FetchError("connect", "not now")
 
     monkeypatch.setattr(Client, "get", get)
@@ -221,11 +221,11 @@ async def test_probes_and_pages_of_a_sources_endpoints_are_screened(monkeypatch:
     poller.update(membership)
     prober.update({each.address: (each, JoiningSettings()) for each in endpoints})
     async with asyncio.timeout(60):
-        while len(set(asked)) < 13:
+        while len(set(requests)) < 13:
             await asyncio.sleep(0.01)
     for part in (scraper, poller, prober):
         await part.close()
-    screened = dict(asked)
+    screened = dict(requests)
     assert [screened[each.metrics_url] for each in endpoints] == [True, True, True, False, False]
     assert [screened[f"http://{each.address}/v1/models"] for each in endpoints] == [True] * 3 + [False] * 2
     # One that the settings name too is asked for as they want.

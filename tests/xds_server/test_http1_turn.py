@@ -105,7 +105,7 @@ async def test_who_waits_rests_as_long_as_the_one_before_used() -> None:
     assert slept == [0.0, 6.0, 10.0, 0.0]
 
 
-async def test_portions_do_each_item_once_and_not_what_is_left_out() -> None:
+async def test_portions_do_each_remaining_item_once() -> None:
     done = list[tuple[int, int]]()
     async with counting() as passes:
         portions = Portions[int](lambda item: done.append((item, passes.count)), "test")
@@ -142,13 +142,13 @@ PASSES: list[Passes] = [Passes()]
 @pytest.mark.parametrize("kind", ["scrapes", "probes"])
 async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: list[int]) -> None:
     """Late timers all fire in one pass: 5,000 engines that refuse connections held the loop for seconds."""
-    heard: list[Verdict] = []
+    verdicts: list[Verdict] = []
     async with counting() as PASSES[0]:
         if kind == "scrapes":
             asker: Any = Scraper(SignalSettings(scrape_interval_seconds=3600.0), LimitSettings())
             asker.update(Membership((Pool("p", ENDPOINTS),)))
         else:
-            asker = Prober(lambda _, verdict: bool(heard.append(verdict)))
+            asker = Prober(lambda _, verdict: bool(verdicts.append(verdict)))
             asker.update({each.address: (each, JoiningSettings()) for each in ENDPOINTS})
         tasks = len(asyncio.all_tasks())
         await until(lambda: len(begun) >= len(ENDPOINTS))
@@ -156,21 +156,21 @@ async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: li
         await asker.close()
     assert tasks < 20
     assert len(set(begun)) == len(begun)
-    assert kind == "scrapes" or set(heard) == {Verdict.NOT_READY}
+    assert kind == "scrapes" or set(verdicts) == {Verdict.NOT_READY}
 
 
 @pytest.mark.io
 async def test_sources_read_one_answer_in_a_pass_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One name server may answer all questions of all sources at one moment."""
     read, at = name_server._read, list[int]()
-    held: list[tuple[bytes, Any]] = []
+    queries: list[tuple[bytes, Any]] = []
 
     class Holding(asyncio.DatagramProtocol):
         def connection_made(self, transport: Any) -> None:
             self.transport = transport
 
         def datagram_received(self, data: bytes, peer: Any) -> None:
-            held.append((data, peer))
+            queries.append((data, peer))
 
     def noting(wire: bytes, *, by_udp: bool) -> dns.message.Message:
         at.append(passes.count)
@@ -187,8 +187,8 @@ async def test_sources_read_one_answer_in_a_pass_together(monkeypatch: pytest.Mo
         settings = DiscoverySettings.model_validate_json(json.dumps(entry))
         tasks.append(asyncio.create_task(maker(PoolSettings(name="p"), settings, metrics).source.run(print)))
     async with counting() as passes:
-        await until(lambda: len(held) >= 40)
-        for query, peer in held:
+        await until(lambda: len(queries) >= 40)
+        for query, peer in queries:
             transport.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), peer)
         await until(lambda: len(at) >= 40)
     for task in tasks:
@@ -215,17 +215,17 @@ class Services:
 
 @pytest.mark.parametrize(("services", "addresses", "most"), [(40, 2000, MAX_PLACES), (2000, 4, 8000)])
 async def test_services_times_addresses_are_bounded(services: int, addresses: int, most: int) -> None:
-    registry, told = CollectorRegistry(), list[tuple[Endpoint, ...]]()
+    registry, results = CollectorRegistry(), list[tuple[Endpoint, ...]]()
     entry = {"name": "s.test", "kind": "srv"}
     settings = DiscoverySettings.model_validate_json(json.dumps({"dns": entry})).dns
     assert settings is not None
     trouble = TroubleReport("dns", "dns", SourceMetrics(registry))
     lookup: Any = Services(services, addresses)
     source = DnsSource(PoolSettings(name="p"), settings, trouble, lookup)
-    task = asyncio.create_task(source.run(told.append))
-    await until(lambda: bool(told))
+    task = asyncio.create_task(source.run(results.append))
+    await until(lambda: bool(results))
     task.cancel()
     await asyncio.wait([task])
-    assert len(told[0]) == most
+    assert len(results[0]) == most
     failing = registry.get_sample_value("warmroute_endpoint_sources_failing")
     assert failing == (most == MAX_PLACES)

@@ -38,12 +38,14 @@ async def serving(talk: Talk, host: str = "127.0.0.1") -> AsyncIterator[int]:
         server.close()
 
 
-async def asked(talk: Talk, timeout_seconds: float = 60.0) -> bool | None:
+async def probed(talk: Talk, timeout_seconds: float = 60.0) -> bool | None:
     async with serving(talk) as port:
         return await speaks_http2("127.0.0.1", port, timeout_seconds)
 
 
-def library(*, body: bytes = b"", leaves: bool = False, seen: list[dict[bytes, bytes]] | None = None) -> Talk:
+def library(
+    *, body: bytes = b"", leaves: bool = False, requests: list[dict[bytes, bytes]] | None = None
+) -> Talk:
     """A server by the library h2; `leaves`: it says good-bye after each answer."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,8 +55,8 @@ def library(*, body: bytes = b"", leaves: bool = False, seen: list[dict[bytes, b
         while received := await reader.read(65_536):
             for event in conn.receive_data(received):
                 if isinstance(event, h2.events.RequestReceived):
-                    if seen is not None:
-                        seen.append({bytes(name): bytes(value) for name, value in event.headers})
+                    if requests is not None:
+                        requests.append({bytes(name): bytes(value) for name, value in event.headers})
                     conn.ping(b"12345678")
                     conn.send_headers(event.stream_id, [(":status", "404")], end_stream=not body)
                     if body:
@@ -89,25 +91,29 @@ def raw(first: bytes, then: bytes = b"", *, closes: bool = True) -> Talk:
 @pytest.mark.parametrize("body", [b"", b"x" * 10_000])
 async def test_any_answer_is_good(body: bytes) -> None:
     """Three requests that the library reads as they are meant, pings in between."""
-    seen: list[dict[bytes, bytes]] = []
-    assert await asked(library(body=body, seen=seen)) is True
-    assert len(seen) == 3
-    assert (seen[0][b":method"], seen[0][b":path"], seen[0][b":scheme"]) == (b"GET", b"/health", b"http")
-    assert seen[0][b":authority"].startswith(b"127.0.0.1:")
+    requests: list[dict[bytes, bytes]] = []
+    assert await probed(library(body=body, requests=requests)) is True
+    assert len(requests) == 3
+    assert (requests[0][b":method"], requests[0][b":path"], requests[0][b":scheme"]) == (
+        b"GET",
+        b"/health",
+        b"http",
+    )
+    assert requests[0][b":authority"].startswith(b"127.0.0.1:")
 
 
 async def test_an_ipv6_host_stands_in_brackets() -> None:
-    seen: list[dict[bytes, bytes]] = []
+    requests: list[dict[bytes, bytes]] = []
     try:
-        async with serving(library(seen=seen), "::1") as port:
+        async with serving(library(requests=requests), "::1") as port:
             assert await speaks_http2("::1", port, 60.0) is True
     except OSError:
         pytest.skip("this host has no IPv6")
-    assert seen[0][b":authority"] == f"[::1]:{port}".encode()
+    assert requests[0][b":authority"] == f"[::1]:{port}".encode()
 
 
 async def test_one_answer_a_connection_is_allowed() -> None:
-    assert await asked(library(leaves=True)) is True
+    assert await probed(library(leaves=True)) is True
 
 
 SETTINGS = frame(4, 0)
@@ -133,7 +139,7 @@ SETTINGS = frame(4, 0)
     ],
 )  # fmt: skip
 async def test_what_is_no_answer_is_bad(talk: Talk) -> None:
-    assert await asked(talk) is False
+    assert await probed(talk) is False
 
 
 async def test_a_real_server_of_http1_is_bad() -> None:
@@ -149,7 +155,7 @@ async def test_a_real_server_of_http1_is_bad() -> None:
 
 
 async def test_who_is_silent_or_away_is_not_judged() -> None:
-    assert await asked(raw(b"", closes=False), timeout_seconds=0.2) is None
+    assert await probed(raw(b"", closes=False), timeout_seconds=0.2) is None
     async with serving(raw(b"")) as port:
         pass
     assert await speaks_http2("127.0.0.1", port, 60.0) is None

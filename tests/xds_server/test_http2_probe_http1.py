@@ -42,7 +42,7 @@ async def saying(answer: bytes, *, closes: bool = True) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "closes", "known"),
+    ("answer", "closes", "expected"),
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", True, True),
         (b"HTTP/1.0 404 Not Found\r\n\r\n", False, True),
@@ -61,9 +61,9 @@ async def saying(answer: bytes, *, closes: bool = True) -> AsyncIterator[int]:
         (b"HTTP/1.1 20", True, None),
     ],
 )
-async def test_what_an_answer_says(answer: bytes, closes: bool, known: bool | None) -> None:
+async def test_what_an_answer_says(answer: bytes, closes: bool, expected: bool | None) -> None:
     async with saying(answer, closes=closes) as port:
-        assert await speaks_http1("127.0.0.1", port, 0.5 if answer or closes else 0.1) is known
+        assert await speaks_http1("127.0.0.1", port, 0.5 if answer or closes else 0.1) is expected
 
 
 async def test_who_is_away_is_not_judged() -> None:
@@ -72,13 +72,13 @@ async def test_who_is_away_is_not_judged() -> None:
     assert await speaks_http1("127.0.0.1", port, 60.0) is None
 
 
-async def test_a_real_server_takes_the_question_for_a_request(tmp_path: Path) -> None:
+async def test_real_server_answers_the_probe(tmp_path: Path) -> None:
     """In plaintext and in TLS."""
-    seen: list[str] = []
+    requests: list[str] = []
 
     @web.middleware
     async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
-        seen.append(f"{request.method} {request.path} {request.host}")
+        requests.append(f"{request.method} {request.path} {request.host}")
         return await handler(request)
 
     authority = Authority(tmp_path, "engines")
@@ -97,7 +97,7 @@ async def test_a_real_server_takes_the_question_for_a_request(tmp_path: Path) ->
         assert await speaks_http1("127.0.0.1", secure, 60.0) is None, "TLS is no answer, nor a refusal"
         assert await speaks_http1("127.0.0.1", secure, 60.0, Dial(client, "engines.test", client)) is True
         assert await speaks_http1("127.0.0.1", secure, 60.0, Dial(client, "other.test", client)) is None
-        assert seen == [f"GET /health 127.0.0.1:{port}" for port in (plain, secure)]
+        assert requests == [f"GET /health 127.0.0.1:{port}" for port in (plain, secure)]
     finally:
         await runner.cleanup()
 
@@ -105,6 +105,6 @@ async def test_a_real_server_takes_the_question_for_a_request(tmp_path: Path) ->
 async def test_no_common_protocol_in_tls_is_a_no() -> None:
     """A fatal alert of 120; any other one says nothing of HTTP."""
     dial = Dial(context := ssl.create_default_context(), "engines.test", context)
-    for alert, known in ((120, False), (40, None)):
+    for alert, expected in ((120, False), (40, None)):
         async with saying(b"\x15\3\3\0\2\2" + bytes([alert])) as port:
-            assert await speaks_http1("127.0.0.1", port, 60.0, dial) is known
+            assert await speaks_http1("127.0.0.1", port, 60.0, dial) is expected

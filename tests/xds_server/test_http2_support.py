@@ -106,7 +106,7 @@ def test_cuts_turn_an_engine_bad_only_after_a_probe() -> None:
     assert moved_pools(tracker) == {"p"}
 
 
-def test_an_answer_to_a_client_clears_the_suspicion_of_cuts() -> None:
+def test_answer_to_a_client_clears_suspicion() -> None:
     tracker = tracker_of_one()
     breach(tracker, 1.0, 3, RequestOutcome.CUT)
     http2_probes(tracker, 1.0)
@@ -152,7 +152,7 @@ def test_http1_probes_pause_twice_as_long_each_time() -> None:
     assert tracker.start_probes(10.0) == [(A, "p", True)], "both at once when its pause is over"
 
 
-def test_http2_probes_pause_twice_as_long_up_to_the_longest() -> None:
+def test_http2_probes_back_off_up_to_the_longest_pause() -> None:
     tracker, now = tracker_of_one(), 1.0
     breach(tracker, now)
     for pause in (10.0, 20.0, 35.0, 35.0):

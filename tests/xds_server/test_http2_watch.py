@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ADDRESS = "127.0.0.1:1"
 
 
-async def test_a_fault_of_ours_is_counted_and_the_engine_is_asked_again(
+async def test_faulty_probe_is_counted_and_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written = {
@@ -28,11 +28,11 @@ async def test_a_fault_of_ours_is_counted_and_the_engine_is_asked_again(
         "listeners": [{"name": "l", "address": "127.0.0.1:2", "pool": "p"}],
     }
     settings = parse_settings(json.dumps(written))
-    registry, now, changes, asked = CollectorRegistry(), [0.0], [0], [0]
+    registry, now, changes, probes = CollectorRegistry(), [0.0], [0], [0]
 
     async def faulty(*_: object) -> bool:
-        asked[0] += 1
-        if asked[0] == 1:
+        probes[0] += 1
+        if probes[0] == 1:
             raise RuntimeError("a fault of ours")
         return True
 
@@ -49,10 +49,10 @@ async def test_a_fault_of_ours_is_counted_and_the_engine_is_asked_again(
     members = membership(settings)
     await watch.first_sync(members, 5.0)
     assert registry.get_sample_value("warmroute_http2_probe_faults_total") == 1.0
-    assert (asked, changes, watch.choice.fallback) == ([1], [0], frozenset())
+    assert (probes, changes, watch.choice.fallback) == ([1], [0], frozenset())
 
     now[0] = UNREACHED_SECONDS
     await watch.first_sync(members, 5.0)
-    assert (asked, changes) == ([2], [1])
+    assert (probes, changes) == ([2], [1])
     assert watch.tick(members, now[0]).fallback == {"p"}
     await watch.close()

@@ -99,7 +99,7 @@ def test_an_endpoints_gpus_and_fault_domains_come_back() -> None:
     assert (back[1].node, back[1].fault_domains) == ("10.0.0.2", ("10.0.0.2",))
 
 
-def test_a_file_without_the_newer_fields_is_read_and_endpoints_without_them_are_written_as_before() -> None:
+def test_older_format_is_read_and_written() -> None:
     given = settings(A)
     content = encode(state(given), given)
     for name in (b'"node"', b'"gpus"', b'"gpu_metrics_url"', b'"fault_domains"'):
@@ -140,14 +140,14 @@ def test_a_pool_without_sources_keeps_the_weights_of_its_own() -> None:
     assert [e for pool in back.discovered.pools for e in pool.endpoints] == []
 
 
-def test_other_weights_settings_are_no_reason_to_refuse_it_but_other_sources_are() -> None:
+def test_only_other_sources_refuse_the_state() -> None:
     given = settings(A)
     content = encode(state(given), given)
     assert decode(content, settings(A, more="signals: {stale_after_seconds: 60}"))
     assert refusal(content, settings(A, file="/y")) == "settings"
 
 
-def test_another_version_is_refused_before_anything_in_it_is_read() -> None:
+def test_other_version_is_refused_unread() -> None:
     given = settings(A)
     header, _, _ = encode(state(given), given).partition(b"\n")
     assert refusal(header.replace(b" 1 ", b" 2 ") + b"\nwhatever", given) == "version"
@@ -177,7 +177,7 @@ def test_no_damage_goes_unnoticed() -> None:
         (b'"pools":[', b'"pools":7,"x":['),
     ],
 )
-def test_what_is_no_state_is_refused_though_its_checksum_is_right(old: bytes, new: bytes) -> None:
+def test_invalid_content_with_right_checksum_is_refused(old: bytes, new: bytes) -> None:
     given = settings(A)
     header, _, body = encode(state(given), given).partition(b"\n")
     assert old in body
@@ -193,9 +193,7 @@ def test_it_lies_beside_the_socket_where_there_is_one() -> None:
     assert state_path(settings(xds="{address: '127.0.0.1:9', state_path: /var/lib/w}")) == Path("/var/lib/w")
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nobody_else_may_read_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_the_old_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, path = settings(A), tmp_path / "new" / "state"
     write(path, state(given), given)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -227,7 +225,7 @@ class Disk:
                 await asyncio.sleep(0.005)
 
 
-async def test_the_newest_state_is_written_and_a_stop_writes_what_waits(tmp_path: Path) -> None:
+async def test_newest_state_is_written_also_at_stop(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "state", save_seconds=3600)
     assert await disk.saver.load(disk.settings) is None
     disk.saver.start()

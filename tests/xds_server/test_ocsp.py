@@ -55,7 +55,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 
 @pytest.mark.parametrize("bits", [0, 2048], ids=["p256", "rsa"])
-def test_the_issuers_word_is_believed_and_whom_it_has_named(tmp_path: Path, bits: int) -> None:
+def test_issuer_and_its_responder_may_sign(tmp_path: Path, bits: int) -> None:
     """Signed by the authority itself, or by a certificate that it has given out for this."""
     authority = Authority(tmp_path)
     issued = authority.issue("front")
@@ -72,13 +72,13 @@ def test_the_issuers_word_is_believed_and_whom_it_has_named(tmp_path: Path, bits
 
 def parts(der: bytes) -> list[bytes]:
     """Elements of a constructed DER value, each with its own tag and length."""
-    found = []
+    parts = []
     at = head(der)
     while at < len(der):
         length = head(der[at:]) + body_length(der[at:])
-        found.append(der[at : at + length])
+        parts.append(der[at : at + length])
         at += length
-    return found
+    return parts
 
 
 def head(der: bytes) -> int:
@@ -108,8 +108,8 @@ def opened(content: bytes) -> tuple[list[bytes], bytes, bytes, bytes]:
 
 def about_two(authority: Authority, issued: Issued) -> bytes:
     """A well signed response about two certificates: Envoy refuses one together with its certificate."""
-    told = opened(authority.staple(issued.certificate, at=NOW))
-    (*before, singles), algorithm, kind, status = told
+    opened_staple = opened(authority.staple(issued.certificate, at=NOW))
+    (*before, singles), algorithm, kind, status = opened_staple
     *_, further = opened(authority.staple(authority.issue("other").certificate, at=NOW))[0]
     both = built(0x30, *before, built(0x30, *parts(singles), *parts(further)))
     basic = built(0x30, both, algorithm, built(0x03, b"\0", authority.sign(both)))
@@ -138,7 +138,7 @@ LATER = NOW + datetime.timedelta(hours=2)
         ("refused", "no readable", lambda a, i, _: b""),
     ],
 )  # fmt: skip
-def test_what_no_client_would_believe_is_no_staple(
+def test_unacceptable_response_is_no_staple(
     tmp_path: Path, outcome: str, text: str, make: Callable[[Authority, Issued, Authority], bytes]
 ) -> None:
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
@@ -160,33 +160,33 @@ def forged(content: bytes) -> bytes:
 
 
 def unauthorized() -> bytes:
-    told = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
-    return told.public_bytes(Encoding.DER)
+    response = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
+    return response.public_bytes(Encoding.DER)
 
 
 def test_no_cut_or_changed_response_gets_past_the_checks(authority: Authority) -> None:
     """Whatever comes ends as a `StapleError`, and nothing that was changed is taken."""
     issued = authority.issue("front")
     content = authority.staple(issued.certificate, at=NOW)
-    asked = request(issued)
+    issued_request = request(issued)
     for at in range(len(content)):
         for bad in (content[:at], content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]):
             with pytest.raises(StapleError):
-                asked.read(bad, NOW.timestamp())
+                issued_request.read(bad, NOW.timestamp())
 
 
-def test_whom_to_ask_stands_in_the_certificate_or_in_the_settings(authority: Authority) -> None:
+def test_responder_is_in_certificate_or_settings(authority: Authority) -> None:
     named, silent = authority.issue("a", responder="http://ocsp.test/x"), authority.issue("b")
     assert OcspRequest.of(chain(named), None).url == "http://ocsp.test/x"
     assert OcspRequest.of(chain(named), SOMEWHERE).url == SOMEWHERE
     with pytest.raises(StapleError, match="names no"):
         OcspRequest.of(chain(silent), None)
-    asked = ocsp.load_der_ocsp_request(OcspRequest.of(chain(named), None).der)
-    assert asked.serial_number == named.certificate.serial_number
-    assert isinstance(asked.hash_algorithm, hashes.SHA1)
+    sent = ocsp.load_der_ocsp_request(OcspRequest.of(chain(named), None).der)
+    assert sent.serial_number == named.certificate.serial_number
+    assert isinstance(sent.hash_algorithm, hashes.SHA1)
 
 
-def test_a_chain_without_its_issuer_has_nobody_to_ask_about(authority: Authority, tmp_path: Path) -> None:
+def test_chain_without_issuer_is_impossible(authority: Authority, tmp_path: Path) -> None:
     issued, stranger = authority.issue("front"), Authority(tmp_path, "stranger")
     (first, *_) = chain(issued).split(b"-----BEGIN CERTIFICATE-----")[1:]
     alone = b"-----BEGIN CERTIFICATE-----" + first
@@ -206,14 +206,14 @@ async def test_a_staple_comes_is_kept_and_is_there_at_the_next_start(
 ) -> None:
     """Also while the responder is away; and it is not asked again before half of the time is over."""
     path, registry = tmp_path / "x.ocsp", CollectorRegistry()
-    told: list[int] = []
+    changes: list[int] = []
     async with Responder(authority) as responder:
         issued = responder.know(authority.issue("front", responder=responder.url))
-        wanted = {"listener/l": StapleTarget(chain(issued))}
+        targets = {"listener/l": StapleTarget(chain(issued))}
         responder.hours = 3
         first = Staples(registry, path)
-        first.on_change = lambda: told.append(1)
-        first.update(wanted)
+        first.on_change = lambda: changes.append(1)
+        first.update(targets)
         assert value(registry, "stapled") == 0
         assert value(registry, "staple_next_update_seconds") is None
         await first.start()
@@ -222,13 +222,13 @@ async def test_a_staple_comes_is_kept_and_is_there_at_the_next_start(
         await first.close()
     staple = first.of("listener/l")
     assert staple is not None
-    assert told == [1]
+    assert changes == [1]
     assert value(registry, "stapled") == 1
     assert value(registry, "staple_next_update_seconds") == staple.next_update
     assert value(registry, "staple_this_update_seconds") == staple.this_update
     assert value(registry, "fetches_total", outcome="fetched") == 1
     second = Staples(path=path)
-    second.update(wanted)
+    second.update(targets)
     await second.start()
     await until(lambda: second.of("listener/l"))
     assert second.of("listener/l") == staple
@@ -236,7 +236,7 @@ async def test_a_staple_comes_is_kept_and_is_there_at_the_next_start(
     assert responder.asked == 1
 
 
-async def test_a_responder_that_is_away_is_asked_again_and_the_staple_in_force_stays(
+async def test_unreachable_responder_keeps_the_staple(
     authority: Authority,
 ) -> None:
     registry = CollectorRegistry()
@@ -254,14 +254,14 @@ async def test_a_responder_that_is_away_is_asked_again_and_the_staple_in_force_s
         await until(lambda: staples.of("listener/l"))
         responder.http_status = 503
         before = responder.asked
-        held = staples.of("listener/l")
+        current = staples.of("listener/l")
         unreachable = value(registry, "fetches_total", outcome="unreachable")
         assert unreachable is not None
         assert unreachable >= 2
-        assert held is not None
+        assert current is not None
         await staples.close()
     assert before >= 3
-    assert staples.of("listener/l") is held
+    assert staples.of("listener/l") is current
 
 
 async def test_a_staple_that_has_ended_is_none(authority: Authority) -> None:
@@ -295,7 +295,7 @@ async def test_a_revoked_certificate_has_no_staple_any_more(authority: Authority
         await staples.close()
 
 
-async def test_another_certificate_starts_anew_and_a_use_that_is_gone_shows_nothing(
+async def test_changed_certificate_starts_over(
     authority: Authority,
 ) -> None:
     registry = CollectorRegistry()
@@ -318,7 +318,7 @@ async def test_another_certificate_starts_anew_and_a_use_that_is_gone_shows_noth
         await staples.close()
 
 
-async def test_who_cannot_be_asked_about_is_told_once(
+async def test_impossible_staple_is_logged_once(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
@@ -330,7 +330,7 @@ async def test_who_cannot_be_asked_about_is_told_once(
     assert "names no OCSP responder" in caplog.text
 
 
-async def test_a_fault_of_ours_is_counted_and_does_not_end_the_asking(
+async def test_fault_of_ours_does_not_end_fetching(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
@@ -366,26 +366,26 @@ async def test_responders_have_a_deadline_and_a_limit(authority: Authority) -> N
         (endless, 60.0, "refused"),
         (None, 60.0, "unreachable"),
     ):
-        asked = OcspClient(deadline_seconds=deadline_seconds)
+        client = OcspClient(deadline_seconds=deadline_seconds)
         server = None if serve is None else await asyncio.start_server(serve, "127.0.0.1", 0)
         port = 1 if server is None else server.sockets[0].getsockname()[1]
         with pytest.raises(StapleError) as caught:
-            await asked.fetch(OcspRequest.of(chain(issued), f"http://127.0.0.1:{port}/"))
+            await client.fetch(OcspRequest.of(chain(issued), f"http://127.0.0.1:{port}/"))
         assert caught.value.outcome == outcome
         if server is not None:
             server.close()
-        await asked.close()
+        await client.close()
 
 
 @pytest.mark.parametrize("status", ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
 async def test_nobody_is_asked_but_the_responder(authority: Authority, status: str) -> None:
     """Whoever answers in its place would have us ask anybody."""
-    asked: list[str] = []
+    names: list[str] = []
 
     def server(name: str, answer: str) -> Callable[..., Awaitable[None]]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
-            asked.append(name)
+            names.append(name)
             writer.write(f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n".encode())
             writer.close()
 
@@ -396,12 +396,12 @@ async def test_nobody_is_asked_but_the_responder(authority: Authority, status: s
     responder = await asyncio.start_server(
         server("responder", f"{status}\r\nlocation: {elsewhere}"), "127.0.0.1", 0
     )
-    make_client = OcspClient()
+    client = OcspClient()
     url = f"http://127.0.0.1:{responder.sockets[0].getsockname()[1]}/"
     with pytest.raises(StapleError, match=f"status {status[:3]}"):
-        await make_client.fetch(OcspRequest.of(chain(authority.issue("front")), url))
-    assert asked == ["responder"]
-    await make_client.close()
+        await client.fetch(OcspRequest.of(chain(authority.issue("front")), url))
+    assert names == ["responder"]
+    await client.close()
     for each in (other, responder):
         each.close()
 

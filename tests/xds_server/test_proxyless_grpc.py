@@ -135,8 +135,8 @@ def make_snapshot(
 ) -> Snapshot:
     members = membership(settings)
     addresses = sorted(endpoint.address for endpoint in members.endpoints)
-    held = dict(zip(addresses, weights, strict=True))
-    return build_snapshot(settings, members, held, frozenset(unhealthy), **more)
+    weight_of = dict(zip(addresses, weights, strict=True))
+    return build_snapshot(settings, members, weight_of, frozenset(unhealthy), **more)
 
 
 def follows(addresses: list[str], *weights: int) -> Callable[[dict[str, int]], bool]:
@@ -144,10 +144,10 @@ def follows(addresses: list[str], *weights: int) -> Callable[[dict[str, int]], b
 
     def reached(answers: dict[str, int]) -> bool:
         assert set(answers) <= set(addresses), "a call failed"
-        wanted = [weight / sum(weights) for weight in weights]
+        expected = [weight / sum(weights) for weight in weights]
         return all(
             abs(answers.get(address, 0) / CALLS - share) < 0.08
-            for address, share in zip(addresses, wanted, strict=True)
+            for address, share in zip(addresses, expected, strict=True)
         )
 
     return reached
@@ -181,7 +181,7 @@ async def test_grpc_shares_its_calls_by_the_weights_that_envoys_get(
 
     def acked() -> str | None:
         (status,) = running.service.clients()
-        return {held.type_url: held.version_acked for held in status.types}[TYPE_ENDPOINT]
+        return {entry.type_url: entry.version_acked for entry in status.types}[TYPE_ENDPOINT]
 
     async with asyncio.timeout(60):
         while acked() != running.store.snapshot.version(TYPE_ENDPOINT):

@@ -20,11 +20,13 @@ from xds_server.envoy.proxyless import api_listeners, grpc_bootstrap
 
 
 def make_settings(*listeners: dict[str, str]) -> Settings:
-    held = [
+    entries = [
         {"address": f"127.0.0.1:{port}", "pool": "llm", **listener}
         for port, listener in enumerate(listeners, 8080)
     ]
-    return parse_settings(yaml.safe_dump({"pools": [{"name": "llm"}, {"name": "idle"}], "listeners": held}))
+    return parse_settings(
+        yaml.safe_dump({"pools": [{"name": "llm"}, {"name": "idle"}], "listeners": entries})
+    )
 
 
 def manager_of(settings: Settings, name: str) -> Any:
@@ -46,7 +48,7 @@ def session_headers(settings: Settings, name: str) -> list[str]:
     return [policy.header.header_name for policy in route.route.hash_policy]
 
 
-def test_each_pool_has_one_whatever_the_listeners_are_called() -> None:
+def test_each_pool_has_one_api_listener() -> None:
     settings = make_settings({"name": "llm"})
     assert [entry.name for entry in api_listeners(settings)] == ["grpc/llm", "grpc/idle"]
 
@@ -56,7 +58,7 @@ def test_the_router_is_the_only_filter() -> None:
     assert [entry.name for entry in filters] == ["envoy.filters.http.router"]
 
 
-def test_sessions_are_told_by_the_headers_of_the_pools_listeners() -> None:
+def test_sessions_use_the_listeners_headers() -> None:
     settings = make_settings(
         {"name": "a", "session_header": "x-user"},
         {"name": "b", "session_header": "x-chat"},
@@ -79,19 +81,19 @@ def test_envoy_comes_first_in_the_list_of_policies() -> None:
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
 def test_the_wildcard_does_not_bring_them_and_their_name_does(xds: Any, variant: str) -> None:
     snapshot = xds.snapshot(xds.listener("front"), xds.listener("grpc/llm"))
-    for names, wanted in (((), {"front"}), (("*",), {"front"}), (("grpc/llm",), {"grpc/llm"})):
+    for names, expected in (((), {"front"}), (("*",), {"front"}), (("grpc/llm",), {"grpc/llm"})):
         peer, machine = xds.peer(variant), xds.machine(variant)
         machine.on_snapshot(snapshot)
         (response,) = machine.on_request(peer.ask(TYPE_LISTENER, names))
-        held = peer.take(response)
-        assert set(held.resources) == wanted
+        state = peer.take(response)
+        assert set(state.resources) == expected
         machine.on_request(peer.answer(response))
         # One that changes or comes is nobody's business who did not ask for it either.
         changed = xds.snapshot(xds.listener("front"), xds.listener("grpc/llm", "x"), xds.listener("grpc/b"))
         assert len(machine.on_snapshot(changed)) == ("grpc/llm" in names)
 
 
-def test_the_bootstrap_names_the_place_only_where_there_is_one() -> None:
+def test_bootstrap_has_locality_only_if_set() -> None:
     made = grpc_bootstrap(ads_address="unix:/x", node_id="n", node_cluster="c")
     assert made["node"] == {"id": "n", "cluster": "c"}
     assert made["xds_servers"][0]["server_uri"] == "unix:/x"

@@ -58,24 +58,24 @@ def test_the_end_of_a_websocket_is_no_error() -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-def test_it_is_a_child_of_the_pick_with_predicted_against_real() -> None:
+def test_span_is_a_child_of_its_pick() -> None:
     stage = Stage()
     (span,) = stage.note()
     assert span.name == "warmroute.request"
     assert f"{span.context.trace_id:032x}" == TRACE[3:35]
     assert f"{span.parent.span_id:016x}" == TRACE[36:52]
     assert (span.start_time, span.end_time) == (1_000_000_000_000, 1_002_000_000_000)
-    told = dict(span.attributes)
-    assert told["warmroute.prediction_error_seconds"] == pytest.approx(0.3)
-    assert told["warmroute.expected_seconds"] == 0.2
-    assert told["warmroute.first_byte_seconds"] == 0.5
-    assert told["http.response.status_code"] == 200
+    attributes = dict(span.attributes)
+    assert attributes["warmroute.prediction_error_seconds"] == pytest.approx(0.3)
+    assert attributes["warmroute.expected_seconds"] == 0.2
+    assert attributes["warmroute.first_byte_seconds"] == 0.5
+    assert attributes["http.response.status_code"] == 200
     assert [event.timestamp for event in span.events] == [1_000_500_000_000]
     assert stage.errors("late") == (1.0, pytest.approx(0.3))
     assert stage.errors("early") == (0.0, 0.0)
 
 
-def test_the_error_is_counted_for_requests_without_a_trace_too() -> None:
+def test_untraced_requests_count_their_error() -> None:
     stage = Stage()
     assert stage.note(metadata={"expected": "0.6"}) == ()
     assert stage.errors("early") == (1.0, pytest.approx(0.1))

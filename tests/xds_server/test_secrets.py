@@ -43,24 +43,24 @@ def settings(at: Path, front: str = "front") -> Settings:
     return parse_settings(TEXT.format(at=at, front=front))
 
 
-def snapshot(held: Settings, secrets: Secrets) -> Snapshot:
-    return build_snapshot(held, membership(held), {}, frozenset(), secrets=secrets.of(held))
+def snapshot(configured: Settings, secrets: Secrets) -> Snapshot:
+    return build_snapshot(configured, membership(configured), {}, frozenset(), secrets=secrets.of(configured))
 
 
 async def test_a_rotation_changes_one_secret_and_nothing_else(tmp_path: Path) -> None:
     """So only that one goes to Envoys; it holds key and certificate, and no text of ours shows them."""
     authority, certificates = Authority(tmp_path), Certificates()
     issued = authority.issue("front")
-    held, told = settings(tmp_path), []
-    secrets = Secrets(certificates, held)
-    secrets.on_change = lambda: told.append(1)
-    before = snapshot(held, secrets)
+    configured, changes = settings(tmp_path), []
+    secrets = Secrets(certificates, configured)
+    secrets.on_change = lambda: changes.append(1)
+    before = snapshot(configured, secrets)
     assert set(before.of_type(TYPE_SECRET)) == {"listener/l", "pool/p/authorities"}
-    assert secrets.of(held)[0] is secrets.of(held)[0]
+    assert secrets.of(configured)[0] is secrets.of(configured)[0]
     authority.issue("front")
     await certificates.look()
-    after = snapshot(held, secrets)
-    assert told == [1]
+    after = snapshot(configured, secrets)
+    assert changes == [1]
     differing = {name for name in before.versions if before.versions[name] != after.versions[name]}
     assert differing == {TYPE_SECRET}
     one, other = before.of_type(TYPE_SECRET), after.of_type(TYPE_SECRET)
@@ -68,35 +68,37 @@ async def test_a_rotation_changes_one_secret_and_nothing_else(tmp_path: Path) ->
     read = secret_pb2.Secret.FromString(other["listener/l"].body.value)
     assert read.tls_certificate.private_key.inline_bytes == issued.key_file.read_bytes()
     key = issued.key_file.read_text().splitlines()[1]
-    assert key not in f"{after!r} {secrets.of(held)!r}"
+    assert key not in f"{after!r} {secrets.of(configured)!r}"
 
 
-async def test_refused_settings_leave_the_old_secrets_and_their_rotation(tmp_path: Path) -> None:
+async def test_refused_settings_keep_secrets_and_rotation(tmp_path: Path) -> None:
     authority, certificates = Authority(tmp_path), Certificates()
     authority.issue("front")
-    held = settings(tmp_path)
-    secrets = Secrets(certificates, held)
+    configured = settings(tmp_path)
+    secrets = Secrets(certificates, configured)
     with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls\.certificate_file"):
         secrets.reconfigure(settings(tmp_path, "absent"))
-    before = secrets.of(held)
+    before = secrets.of(configured)
     authority.issue("front")
     await certificates.look()
-    assert secrets.of(held) != before
+    assert secrets.of(configured) != before
 
 
 def test_keys_never_go_where_others_can_read_them(tmp_path: Path) -> None:
     """The address that is bound since the start counts, whatever the file says by now."""
     Authority(tmp_path).issue("front")
-    held = settings(tmp_path)
-    bound = held.model_copy(update={"xds": held.xds.model_copy(update={"address": "127.0.0.1:18000"})})
+    configured = settings(tmp_path)
+    bound = configured.model_copy(
+        update={"xds": configured.xds.model_copy(update={"address": "127.0.0.1:18000"})}
+    )
     with pytest.raises(SettingsError, match=r"xds\.address"):
         Secrets(Certificates(), bound)
 
 
-def test_a_snapshot_that_refers_to_a_missing_secret_is_not_served(tmp_path: Path) -> None:
-    held = settings(tmp_path)
+def test_snapshot_without_its_secret_is_refused(tmp_path: Path) -> None:
+    configured = settings(tmp_path)
     with pytest.raises(SnapshotError, match="listener/l, pool/p/authorities"):
-        build_snapshot(held, membership(held), {}, frozenset())
+        build_snapshot(configured, membership(configured), {}, frozenset())
 
 
 def with_fetching(at: Path, more: str = "ocsp_fetch: true") -> Settings:
@@ -104,7 +106,7 @@ def with_fetching(at: Path, more: str = "ocsp_fetch: true") -> Settings:
     return parse_settings(text.replace("front.key}", f"front.key, {more}}}"))
 
 
-class Told(Staples):
+class FixedStaples(Staples):
     """Staples that the test gives, without asking anybody."""
 
     def __init__(self) -> None:
@@ -115,24 +117,24 @@ class Told(Staples):
         return self.staple if use == "listener/l" else None
 
 
-def served(held: Settings, secrets: Secrets, name: str = "listener/l") -> Any:
-    body = snapshot(held, secrets).of_type(TYPE_SECRET)[name].body.value
+def served(configured: Settings, secrets: Secrets, name: str = "listener/l") -> Any:
+    body = snapshot(configured, secrets).of_type(TYPE_SECRET)[name].body.value
     return secret_pb2.Secret.FromString(body)
 
 
-def test_a_staple_goes_with_its_certificate_and_changes_nothing_else(tmp_path: Path) -> None:
+def test_staple_changes_only_its_certificate(tmp_path: Path) -> None:
     issued = Authority(tmp_path).issue("front")
-    staples, held = Told(), with_fetching(tmp_path)
-    secrets = Secrets(Certificates(), held, staples)
-    alone = served(held, secrets).tls_certificate
+    staples, configured = FixedStaples(), with_fetching(tmp_path)
+    secrets = Secrets(Certificates(), configured, staples)
+    alone = served(configured, secrets).tls_certificate
     staples.staple = Staple(b"staple", 0.0, 100.0)
-    both = served(held, secrets).tls_certificate
-    assert secrets.of(held)[0] is secrets.of(held)[0]
+    both = served(configured, secrets).tls_certificate
+    assert secrets.of(configured)[0] is secrets.of(configured)[0]
     assert (alone.ocsp_staple.inline_bytes, both.ocsp_staple.inline_bytes) == (b"", b"staple")
     assert alone.certificate_chain == both.certificate_chain
     assert alone.certificate_chain.inline_bytes == issued.certificate_file.read_bytes()
     staples.staple = None
-    assert not served(held, secrets).tls_certificate.HasField("ocsp_staple")
+    assert not served(configured, secrets).tls_certificate.HasField("ocsp_staple")
 
 
 @pytest.mark.parametrize(
@@ -144,52 +146,52 @@ def test_a_staple_goes_with_its_certificate_and_changes_nothing_else(tmp_path: P
         (True, 1e11, False),
     ],
 )
-async def test_a_certificate_that_must_have_a_staple_waits_for_it_behind_the_old_pair(
+async def test_must_staple_certificate_waits_for_its_staple(
     tmp_path: Path, *, must: bool, now: float, waits: bool
 ) -> None:
-    authority, certificates, staples = Authority(tmp_path), Certificates(), Told()
+    authority, certificates, staples = Authority(tmp_path), Certificates(), FixedStaples()
     first = authority.issue("front", must_staple=must)
     staples.staple = Staple(b"first", 0.0, 100.0)
-    held = with_fetching(tmp_path)
-    secrets = Secrets(certificates, held, staples, wall=lambda: now)
-    before = served(held, secrets)
+    configured = with_fetching(tmp_path)
+    secrets = Secrets(certificates, configured, staples, wall=lambda: now)
+    before = served(configured, secrets)
     assert before.tls_certificate.certificate_chain.inline_bytes == first.certificate_file.read_bytes()
     authority.issue("front", must_staple=must)
     staples.staple = None
     await certificates.look()
-    assert (served(held, secrets) == before) is waits
+    assert (served(configured, secrets) == before) is waits
     staples.staple = Staple(b"second", 0.0, 100.0)
-    assert served(held, secrets).tls_certificate.ocsp_staple.inline_bytes == b"second"
-    assert served(held, secrets) != before
+    assert served(configured, secrets).tls_certificate.ocsp_staple.inline_bytes == b"second"
+    assert served(configured, secrets) != before
 
 
 @pytest.mark.parametrize(
     ("ended", "more"), [(False, "ocsp_fetch: true"), (True, "ocsp_fetch: true"), (False, "")]
 )
-async def test_a_certificate_that_envoy_refuses_without_a_staple_waits_behind_one_that_needs_none(
+async def test_must_staple_certificate_waits_behind_a_plain_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, ended: bool, more: str
 ) -> None:
     """As long as that one holds: a fresh Envoy would have no certificate at all."""
-    authority, certificates, staples = Authority(tmp_path), Certificates(), Told()
+    authority, certificates, staples = Authority(tmp_path), Certificates(), FixedStaples()
     first = authority.issue("front")
-    held = with_fetching(tmp_path, more) if more else settings(tmp_path)
+    configured = with_fetching(tmp_path, more) if more else settings(tmp_path)
     now = first.certificate.not_valid_after_utc.timestamp() + (1 if ended else -1)
-    secrets = Secrets(certificates, held, staples, wall=lambda: now)
-    before = served(held, secrets)
+    secrets = Secrets(certificates, configured, staples, wall=lambda: now)
+    before = served(configured, secrets)
     authority.issue("front", must_staple=True)
     await certificates.look()
-    assert (served(held, secrets) == before) is not ended
-    assert served(held, secrets) == served(held, secrets)
+    assert (served(configured, secrets) == before) is not ended
+    assert served(configured, secrets) == served(configured, secrets)
     assert caplog.text.count("listener/l stays until the new one") == (0 if ended else 1)
     staples.staple = Staple(b"its", 0.0, 1e11)
     if more:
-        assert served(held, secrets).tls_certificate.ocsp_staple.inline_bytes == b"its"
+        assert served(configured, secrets).tls_certificate.ocsp_staple.inline_bytes == b"its"
     # One that needs none ends the wait.
     staples.staple = None
     third = authority.issue("front")
     await certificates.look()
     assert (
-        served(held, secrets).tls_certificate.certificate_chain.inline_bytes
+        served(configured, secrets).tls_certificate.certificate_chain.inline_bytes
         == third.certificate_file.read_bytes()
     )
 
@@ -198,12 +200,12 @@ async def test_keys_that_envoy_refuses_never_reach_it(tmp_path: Path) -> None:
     """Of listeners and of pools, in files and in settings."""
     authority, certificates = Authority(tmp_path), Certificates()
     authority.issue("front")
-    held = settings(tmp_path)
-    secrets = Secrets(certificates, held)
-    before = secrets.of(held)
+    configured = settings(tmp_path)
+    secrets = Secrets(certificates, configured)
+    before = secrets.of(configured)
     authority.issue("front", rsa_bits=1024)
     await certificates.look()
-    assert secrets.of(held) == before
+    assert secrets.of(configured) == before
     authority.issue("weak", rsa_bits=1024)
     with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls\.certificate_file: Envoy takes RSA"):
         secrets.reconfigure(settings(tmp_path, "weak"))
@@ -212,19 +214,19 @@ async def test_keys_that_envoy_refuses_never_reach_it(tmp_path: Path) -> None:
     authority.issue("good")
     with pytest.raises(SettingsError, match=r"pools\[0\]\.tls\.certificate_file: Envoy takes RSA"):
         secrets.reconfigure(pool)
-    assert secrets.of(held) == before
+    assert secrets.of(configured) == before
 
 
-async def test_settings_with_an_ended_certificate_leave_the_old_secrets(tmp_path: Path) -> None:
+async def test_ended_certificate_keeps_the_old_secrets(tmp_path: Path) -> None:
     authority, certificates = Authority(tmp_path), Certificates()
     authority.issue("front")
-    held = settings(tmp_path)
-    secrets = Secrets(certificates, held)
-    before = secrets.of(held)
+    configured = settings(tmp_path)
+    secrets = Secrets(certificates, configured)
+    before = secrets.of(configured)
     authority.issue("ended", days=-0.02)
     with pytest.raises(SettingsError, match=r"listeners\[0\]\.tls\.certificate_file: it ended"):
         secrets.reconfigure(settings(tmp_path, "ended"))
-    assert secrets.of(held) == before
+    assert secrets.of(configured) == before
 
 
 def test_ticket_keys_turn_and_each_listener_has_its_own(tmp_path: Path) -> None:
@@ -249,11 +251,11 @@ def test_ticket_keys_turn_and_each_listener_has_its_own(tmp_path: Path) -> None:
 
 def test_tickets_are_a_secret_of_listeners_that_share_them(tmp_path: Path) -> None:
     Authority(tmp_path).issue("front")
-    held = with_fetching(tmp_path, "shared_tickets: true")
-    secrets = Secrets(Certificates(), held)
-    keys = served(held, secrets, "listener/l/tickets").session_ticket_keys.keys
+    configured = with_fetching(tmp_path, "shared_tickets: true")
+    secrets = Secrets(Certificates(), configured)
+    keys = served(configured, secrets, "listener/l/tickets").session_ticket_keys.keys
     assert [len(key.inline_bytes) for key in keys] == [KEY_BYTES] * 2
-    assert secrets.of(held)[1] is secrets.of(held)[1]
+    assert secrets.of(configured)[1] is secrets.of(configured)[1]
     own = settings(tmp_path)
     secrets.reconfigure(own)
     assert set(snapshot(own, secrets).of_type(TYPE_SECRET)) == {"listener/l", "pool/p/authorities"}
@@ -274,9 +276,9 @@ def test_what_cannot_be_together_is_refused(tmp_path: Path, more: str, text: str
 
 
 @pytest.mark.parametrize("must", [True, False])
-async def test_a_start_waits_for_a_staple_only_where_clients_want_one(tmp_path: Path, *, must: bool) -> None:
+async def test_start_waits_only_for_must_staple(tmp_path: Path, *, must: bool) -> None:
     Authority(tmp_path).issue("front", must_staple=must)
-    staples = Told()
+    staples = FixedStaples()
     secrets = Secrets(Certificates(), with_fetching(tmp_path), staples)
     waiting = asyncio.create_task(secrets.first_sync(10))
     await asyncio.sleep(0)

@@ -82,10 +82,10 @@ for number, rule in enumerate(RULES):
 
 @pytest.mark.parametrize("number", CASES)
 def test_each_rule_names_its_cause_with_its_evidence(number: int) -> None:
-    rule, found = RULES[number], named(CASES[number])
-    assert (found.cause, found.advice, found.healthy) == (rule.cause, rule.advice, rule.healthy)
-    assert {test.fact for test in rule.tests} <= found.evidence.keys()
-    assert set(found.evidence) == {name for name in rule.evidence if name in CASES[number]}
+    rule, diagnosis = RULES[number], named(CASES[number])
+    assert (diagnosis.cause, diagnosis.advice, diagnosis.healthy) == (rule.cause, rule.advice, rule.healthy)
+    assert {test.fact for test in rule.tests} <= diagnosis.evidence.keys()
+    assert set(diagnosis.evidence) == {name for name in rule.evidence if name in CASES[number]}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_each_rule_names_its_cause_with_its_evidence(number: int) -> None:
         if RULES[number].cause != "healthy"
     ],
 )
-def test_each_test_of_a_rule_is_needed_and_unknown_never_meets_it(number: int, fact: str) -> None:
+def test_each_test_of_a_rule_is_needed(number: int, fact: str) -> None:
     lacking = {name: value for name, value in CASES[number].items() if name != fact}
     assert named(lacking).advice != RULES[number].advice
     assert named({**CASES[number], fact: GOOD[fact]}).advice != RULES[number].advice or _good_meets(
@@ -111,24 +111,24 @@ def _good_meets(number: int, fact: str) -> bool:
     )
 
 
-def test_nothing_known_is_unknown_and_says_what_is_missing() -> None:
-    found = named({})
-    assert (found.cause, found.healthy, dict(found.evidence)) == ("unknown", False, {})
-    assert {"running", "queue_depth", "memory_used_ratio"} <= set(found.missing)
+def test_without_facts_the_cause_is_unknown() -> None:
+    diagnosis = named({})
+    assert (diagnosis.cause, diagnosis.healthy, dict(diagnosis.evidence)) == ("unknown", False, {})
+    assert {"running", "queue_depth", "memory_used_ratio"} <= set(diagnosis.missing)
 
 
 @pytest.mark.parametrize("fact", ["running", "queue_depth", "memory_used_ratio"])
-def test_an_engine_that_hides_what_matters_is_not_called_healthy(fact: str) -> None:
-    found = named({name: value for name, value in GOOD.items() if name != fact})
-    assert found.cause == "unknown"
-    assert fact in found.missing
+def test_missing_facts_are_not_healthy(fact: str) -> None:
+    diagnosis = named({name: value for name, value in GOOD.items() if name != fact})
+    assert diagnosis.cause == "unknown"
+    assert fact in diagnosis.missing
 
 
-def test_a_rule_that_another_test_has_decided_misses_nothing() -> None:
+def test_decided_rule_misses_no_fact() -> None:
     """Memory is low, so nobody needs to know of preemptions; throttling decides by itself and is not told."""
     lacking = {"preemptions_per_second", "gpu_throttled_ratio"}
-    found = named({name: value for name, value in GOOD.items() if name not in lacking})
-    assert (found.cause, found.missing) == ("healthy", ("gpu_throttled_ratio",))
+    diagnosis = named({name: value for name, value in GOOD.items() if name not in lacking})
+    assert (diagnosis.cause, diagnosis.missing) == ("healthy", ("gpu_throttled_ratio",))
 
 
 def test_what_is_broken_goes_before_what_is_full() -> None:
@@ -142,9 +142,9 @@ def test_what_is_broken_goes_before_what_is_full() -> None:
 
 @given(st.dictionaries(st.sampled_from(FACTS), st.floats(0, 1e9)))
 def test_any_facts_have_one_cause_whose_advice_is_told(facts: dict[str, float]) -> None:
-    found = named(facts)
-    assert found.advice in {rule.advice for rule in RULES if rule.cause == found.cause}
-    json.dumps(found.as_json(), allow_nan=False)
+    diagnosis = named(facts)
+    assert diagnosis.advice in {rule.advice for rule in RULES if rule.cause == diagnosis.cause}
+    json.dumps(diagnosis.as_json(), allow_nan=False)
 
 
 def test_tests_and_evidence_name_facts_that_are_there() -> None:
@@ -179,17 +179,19 @@ def test_peers_are_the_others_of_the_pool_that_are_known() -> None:
     layout = Layout.of(Membership(pools))
     nan = float("nan")
     work = np.array([30.0, 10.0, 5.0, nan, 7.0, 9.0, nan, 0, 0, 0])
-    told = over_peers(work, layout, least=1.0)
-    assert told == pytest.approx([4.0, 10 / 17.5, 5 / 20, nan, 1.0, nan, nan, 1.0, 1.0, 1.0], nan_ok=True)
+    ratios = over_peers(work, layout, least=1.0)
+    assert ratios == pytest.approx([4.0, 10 / 17.5, 5 / 20, nan, 1.0, nan, nan, 1.0, 1.0, 1.0], nan_ok=True)
 
 
-def watch(periods: int, *told: Mapping[str, float], later: tuple[Mapping[str, float], ...] = ()) -> SkewWatch:
-    """A pool with an endpoint each, that tells the same for some periods, then `later` for three."""
-    pool = Pool("chat", tuple(Endpoint(f"10.0.0.{n}:80", "chat") for n in range(len(told))))
+def watch(
+    periods: int, *endpoints: Mapping[str, float], later: tuple[Mapping[str, float], ...] = ()
+) -> SkewWatch:
+    """A pool with an endpoint each, with the same signals for some periods, then `later` for three."""
+    pool = Pool("chat", tuple(Endpoint(f"10.0.0.{n}:80", "chat") for n in range(len(endpoints))))
     made = SkewWatch(SkewSettings(), SignalSettings(), CollectorRegistry())
     for period in range(periods + (3 if later else 0)):
         now = 100.0 + 5 * period
-        chosen = later if period >= periods else told
+        chosen = later if period >= periods else endpoints
         loads = {
             endpoint.address: Load(**{name: Signal(value, now, "test") for name, value in one.items()})
             for endpoint, one in zip(pool.endpoints, chosen, strict=True)
@@ -238,9 +240,9 @@ def test_a_peer_whose_small_batch_is_fast_makes_nobody_slow() -> None:
 
 
 def test_an_estimate_is_marked_as_one() -> None:
-    told = {**BUSY, "queue_depth": 2.0, "memory_used_ratio": 0.9, "kv_capacity_tokens": 100_000.0}
-    told |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 200.0}
-    (endpoint,) = watch(3, told).diagnosis()["endpoints"]
+    figures = {**BUSY, "queue_depth": 2.0, "memory_used_ratio": 0.9, "kv_capacity_tokens": 100_000.0}
+    figures |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 200.0}
+    (endpoint,) = watch(3, figures).diagnosis()["endpoints"]
     assert (endpoint["cause"], endpoint["estimates"]) == ("fragmented", ["kv_fragmentation_estimate"])
     assert endpoint["evidence"]["kv_fragmentation_estimate"] == pytest.approx(1 - 22_000 / 90_000, rel=1e-4)
 

@@ -28,11 +28,11 @@ def layout(*sizes: int) -> Layout:
 def sampled(loads: list[dict[str, float]], now: float = 100.0, at: float = 100.0) -> dict[str, np.ndarray]:
     """One pool of these endpoints; returns each row, endpoints first, the pool last."""
     made = layout(len(loads))
-    held = {
+    by_address = {
         address: Load(**{name: Signal(value, at, "test") for name, value in load.items()})
         for address, load in zip(made.addresses, loads, strict=True)
     }
-    sample = take(made, table_of(made.addresses, held), now, 10.0)
+    sample = take(made, table_of(made.addresses, by_address), now, 10.0)
     return {name: sample[row] for name, row in ROW.items()}
 
 
@@ -49,17 +49,17 @@ def test_equal_endpoints_make_a_pool_with_their_quantiles(p50: float, ratio: flo
 
 
 @given(st.lists(st.tuples(SECONDS, st.floats(1.0, 50), st.floats(0, 100)), min_size=1, max_size=12))
-def test_quantiles_lie_between_those_of_the_endpoints(told: list[tuple[float, float, float]]) -> None:
-    p50, p99 = [one[0] for one in told], [one[0] * one[1] for one in told]
-    middle, far = quantiles(p50, p99, [one[2] for one in told])
-    if sum(one[2] for one in told) <= 0:
+def test_quantiles_lie_between_those_of_the_endpoints(endpoints: list[tuple[float, float, float]]) -> None:
+    p50, p99 = [one[0] for one in endpoints], [one[0] * one[1] for one in endpoints]
+    middle, far = quantiles(p50, p99, [one[2] for one in endpoints])
+    if sum(one[2] for one in endpoints) <= 0:
         assert np.isnan(middle)
         return
     assert min(p50) * 0.999 <= middle <= far * 1.001
     assert far <= max(p99) * 1.002
 
 
-def test_one_slow_endpoint_of_three_is_the_pools_tail_but_not_its_middle() -> None:
+def test_slow_endpoint_is_in_tail_not_in_middle() -> None:
     middle, far = quantiles([0.2, 0.2, 4.0], [0.4, 0.4, 8.0])
     assert middle < 0.4
     assert far > 4.0
@@ -76,7 +76,7 @@ def test_pools_do_not_mix() -> None:
     assert mixture_quantile(p50, p99, np.ones(3), made, 0.99) == pytest.approx([0.2, 9.0], rel=1e-4)
 
 
-def test_less_than_half_of_a_pool_says_nothing_of_it_and_half_does() -> None:
+def test_pool_needs_half_of_its_endpoints() -> None:
     one_of_three = sampled([{"running": 4.0, "latency_p50_seconds": 1.0, "latency_p99_seconds": 2.0}, {}, {}])
     assert np.isnan(one_of_three["running"][-1])
     assert np.isnan(one_of_three["latency_p99_seconds"][-1])
@@ -123,7 +123,7 @@ FULL = {
 }
 
 
-def test_fragmentation_is_estimated_from_tokens_held_and_room_in_use() -> None:
+def test_fragmentation_estimate() -> None:
     """10 requests of 1,000 tokens each in room for 20,000."""
     assert sampled([FULL])["kv_fragmentation_estimate"][0] == pytest.approx(0.5)
 
@@ -141,7 +141,7 @@ def test_shared_prefixes_are_no_negative_fragmentation() -> None:
 @pytest.mark.parametrize(
     "other", [{"kv_fragmentation_ratio": 0.1}, {"memory_used_ratio": 0.01}, {"running": 0.0}]
 )
-def test_fragmentation_is_not_estimated_where_it_is_told_or_means_nothing(other: dict[str, float]) -> None:
+def test_fragmentation_is_not_estimated_needlessly(other: dict[str, float]) -> None:
     assert np.isnan(sampled([{**FULL, **other}])["kv_fragmentation_estimate"][0])
 
 
@@ -164,8 +164,8 @@ def test_any_load_makes_a_sample_of_known_or_unknown_figures(loads: list[dict[st
 @given(st.lists(st.one_of(st.just(NAN), st.floats(0, 100)), min_size=1, max_size=9))
 def test_what_waits_in_a_pool_waits_at_half_of_its_endpoints(queues: list[float]) -> None:
     rows = sampled([{"queue_depth": queue} for queue in queues])
-    known = sorted(queue for queue in queues if queue == queue)
-    if 2 * len(known) < len(queues):
+    queued = sorted(queue for queue in queues if queue == queue)
+    if 2 * len(queued) < len(queues):
         assert np.isnan(rows["waiting"][-1])
     else:
-        assert rows["waiting"][-1] == known[(len(known) - 1) // 2]
+        assert rows["waiting"][-1] == queued[(len(queued) - 1) // 2]

@@ -58,8 +58,8 @@ class Fleet:
         for _ in range(count):
             loads = {}
             for endpoint in self.membership.endpoints:
-                told = named.get(f"e{endpoint.host.rpartition('.')[2]}", rest)
-                loads[endpoint.address] = load(told, self.now)
+                figures = named.get(f"e{endpoint.host.rpartition('.')[2]}", rest)
+                loads[endpoint.address] = load(figures, self.now)
             self.changes += self.watch.observe(
                 self.membership, table_of(self.membership.addresses, loads), self.now
             )
@@ -75,8 +75,8 @@ class Fleet:
         return self.registry.get_sample_value("warmroute_skew_events_total", {"kind": kind})
 
 
-def load(told: Mapping[str, float], at: float) -> Load:
-    return Load(**{name: Signal(value, at, "test") for name, value in told.items()})
+def load(figures: Mapping[str, float], at: float) -> Load:
+    return Load(**{name: Signal(value, at, "test") for name, value in figures.items()})
 
 
 FIRST = "10.0.0.1:80"
@@ -95,7 +95,7 @@ def test_a_long_tail_begins_in_the_third_period_in_a_row() -> None:
     assert event.hint
 
 
-def test_two_tails_with_a_calm_or_an_unknown_period_between_are_none() -> None:
+def test_interrupted_tail_is_none() -> None:
     for between in (CALM, {}):
         fleet = Fleet()
         fleet.period(2, e1=TAIL)
@@ -104,7 +104,7 @@ def test_two_tails_with_a_calm_or_an_unknown_period_between_are_none() -> None:
         assert fleet.changes == []
 
 
-def test_an_event_ends_after_calm_periods_in_a_row_and_not_between_the_thresholds() -> None:
+def test_event_ends_after_calm_periods_in_a_row() -> None:
     fleet = Fleet()
     fleet.period(3, e1=TAIL)
     fleet.period(10, e1={**TAIL, "latency_p99_seconds": 0.55})  # 2.75: under 3, over 2.4
@@ -119,7 +119,7 @@ def test_an_event_ends_after_calm_periods_in_a_row_and_not_between_the_threshold
     assert event.ended_at == fleet.now - 5.0
 
 
-def test_a_ratio_that_swings_about_the_threshold_makes_one_event() -> None:
+def test_swinging_ratio_makes_one_event() -> None:
     fleet = Fleet()
     for _ in range(60):
         fleet.period(3, e1=TAIL)
@@ -170,20 +170,20 @@ def test_few_requests_make_no_tail() -> None:
     assert ("long_tail", FIRST) in fleet.kinds()
 
 
-@pytest.mark.parametrize("told", [COLLAPSED, {**COLLAPSED, "queue_depth": 0.0, "in_flight": 13.0}])
-def test_small_batches_while_requests_wait_have_collapsed(told: Mapping[str, float]) -> None:
+@pytest.mark.parametrize("figures", [COLLAPSED, {**COLLAPSED, "queue_depth": 0.0, "in_flight": 13.0}])
+def test_small_batches_while_requests_wait_have_collapsed(figures: Mapping[str, float]) -> None:
     fleet = Fleet()
     fleet.period(12)
-    fleet.period(2, e1=told)
+    fleet.period(2, e1=figures)
     assert fleet.changes == []
-    fleet.period(e1=told)
+    fleet.period(e1=figures)
     assert fleet.kinds() == [("batch_collapse", FIRST)]
     assert fleet.changes[0].evidence["batch_fill_ratio"] == pytest.approx(4 / 64)
     assert fleet.changes[0].evidence["waiting"] == 9.0
 
 
 @pytest.mark.parametrize(
-    ("why", "told"),
+    ("why", "figures"),
     [
         ("idle", {"running": 0.0, "queue_depth": 0.0, "in_flight": 0.0}),
         ("little to do", {"running": 4.0, "in_flight": 4.0}),
@@ -195,13 +195,13 @@ def test_small_batches_while_requests_wait_have_collapsed(told: Mapping[str, flo
         ("nobody knows the batch", {"queue_depth": 9.0, "running": -1.0}),
     ],
 )
-def test_no_batch_has_collapsed(why: str, told: Mapping[str, float]) -> None:
+def test_no_batch_has_collapsed(why: str, figures: Mapping[str, float]) -> None:
     fleet = Fleet()
-    fleet.period(24, rest={**CALM, **told})
+    fleet.period(24, rest={**CALM, **figures})
     assert fleet.changes == [], why
 
 
-def test_one_endpoint_at_which_requests_wait_is_no_pool_that_collapses() -> None:
+def test_one_waiting_endpoint_is_no_collapsed_pool() -> None:
     fleet = Fleet(pool(count=3))
     fleet.period(6, rest={**CALM, "running": 15.0}, e1={**COLLAPSED, "queue_depth": 60.0})
     assert fleet.kinds() == [("batch_collapse", FIRST)]
@@ -236,7 +236,7 @@ def test_without_a_limit_a_pool_with_little_to_do_has_none() -> None:
     assert fleet.changes == []
 
 
-def test_a_burst_of_contexts_is_told_against_the_older_half_and_becomes_the_new_normal() -> None:
+def test_context_burst_is_relative_to_the_older_half() -> None:
     fleet = Fleet()
     fleet.period(12)
     fleet.period(2, e1=BURST)
@@ -249,16 +249,18 @@ def test_a_burst_of_contexts_is_told_against_the_older_half_and_becomes_the_new_
 
 
 @pytest.mark.parametrize(
-    "told",
+    "figures",
     [
         {"prompt_tokens_mean": 2048.0, "prompt_tokens_variance": 6e5},
         {"prompt_tokens_mean": 3000.0, "prompt_tokens_variance": 5e5},
     ],
 )
-def test_neither_short_prompts_nor_growth_of_400_percent_alone_are_a_burst(told: Mapping[str, float]) -> None:
+def test_burst_needs_long_prompts_and_growth(
+    figures: Mapping[str, float],
+) -> None:
     fleet = Fleet()
     fleet.period(12)
-    fleet.period(6, rest={**CALM, **told})
+    fleet.period(6, rest={**CALM, **figures})
     assert fleet.changes == []
 
 
@@ -271,9 +273,9 @@ def test_without_a_past_nothing_can_have_grown() -> None:
 
 @given(st.lists(st.sampled_from([CALM, TAIL, COLLAPSED, BURST, {}]), min_size=30, max_size=60))
 @settings(max_examples=25, deadline=None)
-def test_events_of_one_kind_and_place_begin_and_end_in_turn(told: list[Mapping[str, float]]) -> None:
+def test_events_of_one_kind_and_place_begin_and_end_in_turn(figures: list[Mapping[str, float]]) -> None:
     fleet = Fleet()
-    for one in told:
+    for one in figures:
         fleet.period(e1=one)
     for kind in DETECTORS:
         for address in (FIRST, None):
@@ -302,7 +304,7 @@ def test_stale_signals_are_unknown() -> None:
     assert fleet.changes == []
 
 
-def test_an_event_of_which_nothing_is_known_ends_after_a_window() -> None:
+def test_unobserved_event_ends_after_a_window() -> None:
     fleet = Fleet()
     fleet.period(3, e1=TAIL)
     fleet.period(11, e1={})
@@ -311,7 +313,7 @@ def test_an_event_of_which_nothing_is_known_ends_after_a_window() -> None:
     assert fleet.kinds() == []
 
 
-def test_the_events_of_those_who_leave_end_and_others_go_on() -> None:
+def test_events_of_leaving_endpoints_end() -> None:
     fleet = Fleet(pool(count=3), Pool("code", (Endpoint("10.0.1.9:80", "code"),)))
     fleet.period(3, e1=TAIL, e9=TAIL)
     assert len(fleet.watch.active()) == 2
@@ -384,7 +386,7 @@ def test_a_pools_event_hints_at_all_of_its_endpoints() -> None:
     assert fleet.watch.actions.warmup_hint == {FIRST, "10.0.0.2:80"}
 
 
-def test_each_begin_and_end_is_one_line_and_a_fleet_that_turns_is_few(
+def test_log_lines_of_events_are_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -410,22 +412,22 @@ def test_the_ring_of_events_is_bounded() -> None:
     assert begun == sorted(begun, reverse=True)
 
 
-def test_views_are_plain_data_before_and_after_the_first_sample() -> None:
+def test_views_are_plain_data() -> None:
     fleet = Fleet()
     assert fleet.watch.diagnosis() == {"observed": False, "pools": [], "endpoints": []}
     fleet.period(3, e1=TAIL)
     fleet.period(3)
     views = {path: json.loads(json.dumps(view())) for path, view in fleet.watch.views().items()}
-    told = views["/api/v1/skew"]
-    assert told["active"] == []
-    assert told["recent"][0]["kind"] == "long_tail"
-    assert (told["recent"][0]["began_seconds_ago"], told["recent"][0]["ended_seconds_ago"]) == (15.0, 0.0)
+    view = views["/api/v1/skew"]
+    assert view["active"] == []
+    assert view["recent"][0]["kind"] == "long_tail"
+    assert (view["recent"][0]["began_seconds_ago"], view["recent"][0]["ended_seconds_ago"]) == (15.0, 0.0)
     diagnosis = views["/api/v1/diagnosis"]
     assert [entry["address"] for entry in diagnosis["endpoints"]] == [FIRST, "10.0.0.2:80"]
     assert diagnosis["pools"][0]["endpoints"] == {"unknown": 2}
 
 
-def test_another_window_begins_anew_and_other_thresholds_count_at_once() -> None:
+def test_changed_settings_apply() -> None:
     fleet = Fleet()
     fleet.period(2, rest=TAIL)
     fleet.watch.reconfigure(SkewSettings(tail_ratio=10.0), SIGNALS)

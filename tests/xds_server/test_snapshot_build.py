@@ -85,7 +85,7 @@ def test_every_type_is_served() -> None:
     assert set(snapshot.of_type(TYPE_ROUTE)) == {"front"}
 
 
-def test_equal_input_gives_equal_versions_in_whatever_order_it_comes() -> None:
+def test_versions_do_not_depend_on_order() -> None:
     """Replicas agree: neither the order of endpoints nor the identity of settings is content."""
     settings = make_settings()
     members = membership(settings)
@@ -98,7 +98,7 @@ def test_equal_input_gives_equal_versions_in_whatever_order_it_comes() -> None:
             tuple(Pool(pool.name, tuple(rng.sample(pool.endpoints, len(pool.endpoints)))) for pool in pools)
         )
         versions.append(make_snapshot({B: 5, A: 7}, members=mixed).versions)
-    assert all(held == versions[0] for held in versions)
+    assert all(version == versions[0] for version in versions)
 
 
 def test_a_weight_changes_one_load_assignment_only() -> None:
@@ -122,17 +122,17 @@ def test_changed_settings_are_taken_over() -> None:
     assert make_snapshot().version(TYPE_ROUTE) != make_snapshot(settings=hidden).version(TYPE_ROUTE)
 
 
-def test_localities_weigh_the_same_so_that_only_endpoints_count() -> None:
+def test_localities_have_equal_weights() -> None:
     """The ring of gRPC multiplies a locality's weight by its endpoints'."""
     groups = assignment(make_snapshot({A: 10, B: 20, C: 30})).endpoints
-    held = {
+    localities = {
         group.locality.zone: (
             group.load_balancing_weight.value,
             [entry.load_balancing_weight.value for entry in group.lb_endpoints],
         )
         for group in groups
     }
-    assert held == {"a": (1, [10]), "b": (1, [20, 30])}
+    assert localities == {"a": (1, [10]), "b": (1, [20, 30])}
 
 
 def test_ipv6_goes_out_without_brackets() -> None:
@@ -192,7 +192,7 @@ def test_check_misses_no_dangling_name(type_url: str) -> None:
     """Without any one type, something refers to what is not there, or is referred to by nothing."""
     whole = make_snapshot()
     torn = Snapshot.of(
-        resource for held, named in whole.resources.items() if held != type_url for resource in named.values()
+        resource for url, named in whole.resources.items() if url != type_url for resource in named.values()
     )
     check(whole)
     with pytest.raises(SnapshotError):
@@ -239,8 +239,8 @@ def test_buffer_holds_more_than_its_route_lets_through() -> None:
         if matcher.HasField("range_match")
     }
     assert buffer.max_request_bytes.value > ends - 1 >= 0
-    held = listener_pb2.Listener.FromString(snapshot.of_type(TYPE_LISTENER)["front"].body.value)
-    assert held.per_connection_buffer_limit_bytes.value >= ends
+    built = listener_pb2.Listener.FromString(snapshot.of_type(TYPE_LISTENER)["front"].body.value)
+    assert built.per_connection_buffer_limit_bytes.value >= ends
 
 
 def test_no_retries_where_the_operator_wants_none() -> None:

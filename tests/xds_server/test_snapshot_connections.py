@@ -35,20 +35,23 @@ def http2(made: Settings, name: str) -> Any:
     return options.explicit_http_config.http2_protocol_options
 
 
-def test_our_services_are_pinged_and_their_connections_have_room() -> None:
-    held = http2(settings(ping_seconds=20, ping_timeout_seconds=5), EXT_PROC_CLUSTER)
-    assert (held.connection_keepalive.interval.seconds, held.connection_keepalive.timeout.seconds) == (20, 5)
-    assert held.max_concurrent_streams.value == 400
+def test_our_services_are_pinged() -> None:
+    options = http2(settings(ping_seconds=20, ping_timeout_seconds=5), EXT_PROC_CLUSTER)
+    assert (options.connection_keepalive.interval.seconds, options.connection_keepalive.timeout.seconds) == (
+        20,
+        5,
+    )
+    assert options.max_concurrent_streams.value == 400
     assert http2(settings(ext_proc_streams=7), EXT_PROC_CLUSTER).max_concurrent_streams.value == 7
     given = settings(ping_seconds=20.5, ping_timeout_seconds=5).connections
     made = bootstrap(ads_address="unix:/x", node_id="n", node_cluster="c", connections=given)
     (cluster,) = made["static_resources"]["clusters"]
-    told = cluster["typed_extension_protocol_options"][OPTIONS]["explicit_http_config"]
-    assert told["http2_protocol_options"]["connection_keepalive"] == {"interval": "20.5s", "timeout": "5s"}
+    config = cluster["typed_extension_protocol_options"][OPTIONS]["explicit_http_config"]
+    assert config["http2_protocol_options"]["connection_keepalive"] == {"interval": "20.5s", "timeout": "5s"}
 
 
 @pytest.mark.parametrize("protocol", ["h2", "grpc"])
 def test_engines_are_pinged_only_where_they_permit_it(protocol: str) -> None:
     assert not http2(settings(protocol), "p").HasField("connection_keepalive")
-    held = http2(settings(protocol, engine_ping_seconds=300), "p").connection_keepalive
-    assert (held.interval.seconds, held.timeout.seconds) == (300, 10)
+    keepalive = http2(settings(protocol, engine_ping_seconds=300), "p").connection_keepalive
+    assert (keepalive.interval.seconds, keepalive.timeout.seconds) == (300, 10)

@@ -17,9 +17,9 @@ SLA = {"first_token_p95_seconds": 0.8, "tolerated_error_ratio": 0.15, "base_roun
 
 
 def settings(pool: dict[str, Any] | None = None, **idempotency: Any) -> Settings:
-    held = {"name": "p", "endpoints": [{"address": f"10.0.0.{i}:1"} for i in (1, 2, 3)], **(pool or {})}
+    entry = {"name": "p", "endpoints": [{"address": f"10.0.0.{i}:1"} for i in (1, 2, 3)], **(pool or {})}
     written = {
-        "pools": [held],
+        "pools": [entry],
         "listeners": [{"name": "l", "address": "127.0.0.1:10000", "pool": "p"}],
         "ext_proc": {"idempotency": idempotency},
     }
@@ -27,29 +27,29 @@ def settings(pool: dict[str, Any] | None = None, **idempotency: Any) -> Settings
 
 
 def test_without_an_sla_everything_is_what_it_was() -> None:
-    held = settings()
-    (pool,), (listener,) = held.pools, held.listeners
+    configured = settings()
+    (pool,), (listener,) = configured.pools, configured.listeners
     breakers, outlier, common = CircuitBreakers(), OutlierDetection(), ClusterCommonLbConfig()
     rules = HeaderMutationRules(disallow_all=True)
     assert limits.circuit_breakers(pool, breakers) is breakers
     assert bytes(limits.outlier_detection(pool, outlier)) == b""
     assert bytes(limits.common_lb_config(pool, common)) == b""
-    assert limits.mutation_rules(held, rules).allow_expression is None
+    assert limits.mutation_rules(configured, rules).allow_expression is None
     assert limits.health_checks(pool) == []
     assert not limits.leaves_at_once(pool)
-    assert limits.filters(listener, held) == []
-    assert not limits.may_answer(held)
-    assert limits.hedge_policy(pool, held) is None
-    policy = limits.retry_policy(pool, held)
+    assert limits.filters(listener, configured) == []
+    assert not limits.may_answer(configured)
+    assert limits.hedge_policy(pool, configured) is None
+    policy = limits.retry_policy(pool, configured)
     assert policy is not None
     assert (policy.num_retries, policy.retry_on, policy.retry_back_off) == (2, UNSENT, None)
     assert policy.retriable_status_codes == []
 
 
 def test_with_an_sla_the_derived_numbers_are_there() -> None:
-    held = settings({"sla": {**SLA, "requests_per_endpoint": 512}})
-    (pool,) = held.pools
-    policy = limits.retry_policy(pool, held)
+    configured = settings({"sla": {**SLA, "requests_per_endpoint": 512}})
+    (pool,) = configured.pools
+    policy = limits.retry_policy(pool, configured)
     assert policy is not None
     assert policy.retry_back_off is not None
     assert (policy.num_retries, policy.retry_on) == (1, UNSENT)
@@ -67,37 +67,37 @@ def test_with_an_sla_the_derived_numbers_are_there() -> None:
 
 
 def test_attempts_of_one_are_no_retry_policy() -> None:
-    held = settings({"sla": {**SLA, "attempts": 1}})
-    assert limits.retry_policy(held.pools[0], held) is None
+    configured = settings({"sla": {**SLA, "attempts": 1}})
+    assert limits.retry_policy(configured.pools[0], configured) is None
 
 
-def test_more_than_unsent_is_asked_for_request_by_request_only() -> None:
+def test_repeats_need_consent_per_request() -> None:
     """The route itself never repeats what was sent: the filter passes on what ext_proc says of one."""
-    held = settings({"sla": {**SLA, "repeats": "keyed"}}, enabled=True, streaming=True)
-    (pool,), (listener,) = held.pools, held.listeners
-    policy = limits.retry_policy(pool, held)
+    configured = settings({"sla": {**SLA, "repeats": "keyed"}}, enabled=True, streaming=True)
+    (pool,), (listener,) = configured.pools, configured.listeners
+    policy = limits.retry_policy(pool, configured)
     assert policy is not None
     assert policy.retry_on == UNSENT
     assert policy.per_try_timeout is None
     assert 503 in policy.retriable_status_codes
-    assert limits.hedge_policy(pool, held) is not None
-    (made,) = limits.filters(listener, held)
+    assert limits.hedge_policy(pool, configured) is not None
+    (made,) = limits.filters(listener, configured)
     assert made.typed_config is not None
-    told = bytes(made.typed_config)
+    config = bytes(made.typed_config)
     for name in (b"x-envoy-retry-on", b"x-envoy-upstream-rq-per-try-timeout-ms", b"idempotency"):
-        assert name in told
+        assert name in config
 
 
 def test_keys_alone_repeat_nothing() -> None:
-    held = settings(enabled=True)
-    (made,) = limits.filters(held.listeners[0], held)
+    configured = settings(enabled=True)
+    (made,) = limits.filters(configured.listeners[0], configured)
     assert made.typed_config is not None
     assert b"x-envoy" not in bytes(made.typed_config)
 
 
 def test_probes_leave_room_for_one_odd_answer() -> None:
-    held = settings({"health_check": {"most_out_ratio": 0.3}})
-    (pool,) = held.pools
+    configured = settings({"health_check": {"most_out_ratio": 0.3}})
+    (pool,) = configured.pools
     (check,) = limits.health_checks(pool)
     assert check.http_health_check is not None
     ((start, end),) = [(codes.start, codes.end) for codes in check.http_health_check.retriable_statuses]

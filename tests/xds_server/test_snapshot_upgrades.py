@@ -44,7 +44,7 @@ def names(settings: Settings) -> list[str]:
 
 def protocols(settings: Settings) -> dict[str, tuple[str, str]]:
     """Cluster to its protocol and to whose endpoints it has."""
-    found = {}
+    by_cluster = {}
     for resource in clusters(settings):
         cluster = cluster_pb2.Cluster.FromString(resource.body.value)
         options = http_protocol_options_pb2.HttpProtocolOptions()
@@ -53,9 +53,9 @@ def protocols(settings: Settings) -> dict[str, tuple[str, str]]:
         kind = options.WhichOneof("upstream_protocol_options")
         if kind == "explicit_http_config":
             kind = options.explicit_http_config.WhichOneof("protocol_config")
-        found[cluster.name] = (str(kind), cluster.eds_cluster_config.service_name or cluster.name)
-    found.pop(EXT_PROC_CLUSTER)
-    return found
+        by_cluster[cluster.name] = (str(kind), cluster.eds_cluster_config.service_name or cluster.name)
+    by_cluster.pop(EXT_PROC_CLUSTER)
+    return by_cluster
 
 
 def test_the_order_is_that_of_the_decision_table() -> None:
@@ -78,10 +78,12 @@ def test_each_part_can_be_switched_off() -> None:
 
 
 def test_a_path_is_whole_and_a_prefix_ends_in_a_slash() -> None:
-    held = made({"paths": ["/a", "/b/"]})
-    matches = [route.match for route in routed(held) if route.name == "websocket"]
+    configured = made({"paths": ["/a", "/b/"]})
+    matches = [route.match for route in routed(configured) if route.name == "websocket"]
     assert [match.WhichOneof("path_specifier") for match in matches] == ["path", "prefix"]
-    taken = [held.upgrades.takes(path) for path in ("/a", "/a?b=c", "/a/", "/ab", "/b/", "/b/c?d", "/b")]
+    taken = [
+        configured.upgrades.takes(path) for path in ("/a", "/a?b=c", "/a/", "/ab", "/b/", "/b/c?d", "/b")
+    ]
     assert taken == [True, True, False, False, True, True, False]
 
 
@@ -103,14 +105,14 @@ def test_what_cannot_work_is_refused(upgrades: dict[str, Any]) -> None:
     made({"paths": ["/"], "fallback": {"enabled": False}})
 
 
-def test_a_refused_handshake_is_retried_as_often_as_the_pool_says() -> None:
+def test_refused_handshake_is_retried() -> None:
     def policy(**pool: Any) -> route_components_pb2.RetryPolicy:
         return next(r for r in routed(made(**pool)) if r.name == "websocket").route.retry_policy
 
-    held = policy(retries=3)
-    assert held.num_retries.value == 3
-    assert list(held.retriable_status_codes) == [404, 405, 426, 501]
-    assert "retriable-status-codes" in held.retry_on.split(",")
+    retry = policy(retries=3)
+    assert retry.num_retries.value == 3
+    assert list(retry.retriable_status_codes) == [404, 405, 426, 501]
+    assert "retriable-status-codes" in retry.retry_on.split(",")
     assert policy(retries=0) == route_components_pb2.RetryPolicy()
     others = [route for route in routed(made()) if route.name != "websocket"]
     assert not any(route.route.retry_policy.retriable_status_codes for route in others)
@@ -128,18 +130,20 @@ def test_a_refused_handshake_is_retried_as_often_as_the_pool_says() -> None:
     ],
 )
 def test_clusters_of_each_protocol(pool: dict[str, Any], own: str, second: str | None) -> None:
-    wanted = {"p": (own, "p")} | ({f"p{HTTP1_SUFFIX}": (second, "p")} if second else {})
-    assert protocols(made(**pool)) == wanted
-    assert {pool_of(name) for name in wanted} == {"p"}
+    expected = {"p": (own, "p")} | ({f"p{HTTP1_SUFFIX}": (second, "p")} if second else {})
+    assert protocols(made(**pool)) == expected
+    assert {pool_of(name) for name in expected} == {"p"}
 
 
-def test_http1_is_spoken_only_to_pools_that_are_known_to_speak_it() -> None:
-    held, second = made(protocol="h2"), f"p{HTTP1_SUFFIX}"
+def test_http1_needs_known_support() -> None:
+    configured, second = made(protocol="h2"), f"p{HTTP1_SUFFIX}"
     this: frozenset[str] = frozenset({"p"})
 
     def by(protocols: ProtocolChoice = AS_CONFIGURED) -> dict[str, str]:
         return {
-            route.name: route.route.cluster for route in routed(held, protocols) if route.HasField("route")
+            route.name: route.route.cluster
+            for route in routed(configured, protocols)
+            if route.HasField("route")
         }
 
     ordinary = {"json": "p", "other": "p"}

@@ -12,7 +12,7 @@ from xds_server.discovery.client import Client
 from xds_server.telemetry.trace import TracedNacks
 
 
-def test_a_refused_content_is_one_span_with_the_reason_however_many_refuse_it() -> None:
+def test_refused_content_makes_one_span() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -22,11 +22,11 @@ def test_a_refused_content_is_one_span_with_the_reason_however_many_refuse_it() 
     for client in (first, second):
         observer.nacked(client, TYPE_ENDPOINT, "v1", "weight 0")
     observer.nacked(second, TYPE_CLUSTER, "v1", "no such policy")
-    told = [
+    events = [
         (span.name, dict(span.attributes or {}), span.status.description)
         for span in exporter.get_finished_spans()
     ]
-    assert told == [
+    assert events == [
         (
             "warmroute.nack",
             {"warmroute.node": "one", "warmroute.type": TYPE_ENDPOINT, "warmroute.version": "v1"},

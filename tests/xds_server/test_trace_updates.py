@@ -100,7 +100,7 @@ def test_an_update_is_one_trace_with_its_steps() -> None:
     assert root.attributes["warmroute.eds_version"] == "v1"
 
 
-def test_the_root_tells_old_and_new_weight_with_signals_and_reason() -> None:
+def test_root_span_has_weights_signals_and_reason() -> None:
     stage = Stage()
     stage.publish("v1")
     (root,) = stage.spans("weight_update")
@@ -122,7 +122,7 @@ def test_the_root_tells_old_and_new_weight_with_signals_and_reason() -> None:
     assert collect.attributes["warmroute.oldest_signal_seconds"] == pytest.approx(1.0)
 
 
-def test_what_is_told_of_endpoints_is_bounded_and_the_rest_counted() -> None:
+def test_endpoint_events_are_bounded_and_counted() -> None:
     stage = Stage()
     stage.publish("v1", update_of(200))
     (root,) = stage.spans("weight_update")
@@ -160,7 +160,7 @@ def test_a_refusal_ends_the_span_with_its_message() -> None:
     assert len(stage.spans("nack")) == 1, "each refused content is told once as well"
 
 
-def test_a_newer_push_overtakes_and_a_late_ack_of_the_older_changes_nothing() -> None:
+def test_newer_push_overtakes_the_older() -> None:
     stage = Stage()
     stage.publish("v1")
     stage.traces.pushed(ONE, TYPE_ENDPOINT, "v1")
@@ -175,7 +175,7 @@ def test_a_newer_push_overtakes_and_a_late_ack_of_the_older_changes_nothing() ->
     assert new.parent.span_id == second.context.span_id
 
 
-def test_an_answer_that_is_quicker_than_the_note_of_its_push_counts() -> None:
+def test_ack_before_the_record_of_its_push_counts() -> None:
     stage = Stage()
     stage.publish("v1")
     published = stage.now
@@ -188,7 +188,7 @@ def test_an_answer_that_is_quicker_than_the_note_of_its_push_counts() -> None:
     assert stage.outcomes() == [("one", "v1", "ack")]
 
 
-def test_groups_of_clients_have_versions_of_their_own_of_one_update() -> None:
+def test_groups_have_their_own_versions_of_an_update() -> None:
     stage = Stage()
     stage.publish("v1", two="v1-near-two")
     for client, version in ((ONE, "v1"), (TWO, "v1-near-two")):
@@ -199,7 +199,7 @@ def test_groups_of_clients_have_versions_of_their_own_of_one_update() -> None:
     assert stage.outcomes() == [("one", "v1", "ack"), ("two", "v1-near-two", "ack")]
 
 
-def test_content_that_comes_back_belongs_to_the_update_that_brought_it_back() -> None:
+def test_repeated_content_belongs_to_its_newest_update() -> None:
     stage = Stage()
     for version in ("a", "b", "a"):
         stage.publish(version)
@@ -209,7 +209,7 @@ def test_content_that_comes_back_belongs_to_the_update_that_brought_it_back() ->
     assert ack.parent.span_id == roots[2].context.span_id
 
 
-def test_a_snapshot_without_a_change_makes_no_trace_and_its_pushes_belong_to_none() -> None:
+def test_unchanged_snapshot_makes_no_trace() -> None:
     stage = Stage()
     stage.publish("v1")
     stage.publish("v2", update_of(changed=False))
@@ -219,7 +219,7 @@ def test_a_snapshot_without_a_change_makes_no_trace_and_its_pushes_belong_to_non
     assert stage.spans("ack") == []
 
 
-def test_a_client_that_leaves_ends_its_span_and_one_of_other_types_does_not() -> None:
+def test_leaving_client_ends_its_span() -> None:
     stage = Stage()
     stage.publish("v1")
     for client in (ONE, TWO):
@@ -243,7 +243,7 @@ def test_a_client_that_never_answers_ends_by_a_timeout() -> None:
     assert stage.spans("ack")[0].status.status_code is StatusCode.ERROR
 
 
-def test_a_client_that_connects_long_after_an_update_has_no_part_in_it() -> None:
+def test_late_client_has_no_part_in_an_old_update() -> None:
     stage = Stage()
     stage.publish("v1")
     stage.now += 30_000_000_001

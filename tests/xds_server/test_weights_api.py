@@ -35,7 +35,7 @@ MEMBERSHIP = Membership(
 class Stage:
     """A real weigher that a recomputation runs."""
 
-    def __init__(self, *, known: bool = True) -> None:
+    def __init__(self, *, versioned: bool = True) -> None:
         self.weigher = Weigher(WeightSettings(), SignalSettings())
         self.book = OverrideBook()
         self.wall = NOW
@@ -47,7 +47,7 @@ class Stage:
             verdicts=self.weigher.verdicts,
             membership=lambda: MEMBERSHIP,
             leaving=lambda: self.leaving,
-            version=lambda: f"v{self.ticks}" if known else None,
+            version=lambda: f"v{self.ticks}" if versioned else None,
             recompute=self.tick,
             groups=lambda: self.groups,
             topology=TopologySettings,
@@ -89,7 +89,7 @@ async def test_an_empty_object_recomputes() -> None:
     assert "kept_over_restart" not in answer
 
 
-def test_a_drain_of_an_address_that_has_left_is_neither_in_force_nor_held_up() -> None:
+def test_drain_of_a_gone_address_has_no_effect() -> None:
     stage = Stage()
     stage.book.set({A: 0, "10.0.0.8:80": 0, "10.0.0.9:80": 0}, NOW + 60.0)
     stage.leaving = frozenset({"10.0.0.8:80"})
@@ -144,16 +144,16 @@ async def test_null_clears(weights: Any) -> None:
 )
 async def test_a_wrong_body_names_the_field_and_changes_nothing(body: Any, path: str) -> None:
     stage = Stage()
-    told = await stage.refused(body)
-    assert (told[0], told[2]) == (path, 400)
+    view = await stage.refused(body)
+    assert (view[0], view[2]) == (path, 400)
     assert stage.ticks == 1
 
 
 async def test_before_the_first_weights_there_is_nothing_to_override() -> None:
-    assert (await Stage(known=False).refused({}))[2] == 503
+    assert (await Stage(versioned=False).refused({}))[2] == 503
 
 
-def test_places_of_envoys_are_shown_with_the_factors_they_multiply() -> None:
+def test_places_of_envoys_show_their_factors() -> None:
     stage = Stage()
     stage.groups = tuple(NodeGroup(Locality("eu", "a"), cluster) for cluster in ("one", "two"))
     shown = stage.api.weights()["weights"]
@@ -165,12 +165,12 @@ async def test_changes_are_remembered_newest_first_and_bounded() -> None:
     stage = Stage()
     for weight in (5, 6):
         await stage.api.update({"weights": {A: weight}, "expires_seconds": 60})
-    told = stage.decisions.view(Query())
-    assert [(entry["address"], entry["weight"]) for entry in told["weights"][:2]] == [(A, 6), (A, 5)]
-    assert len(told["weights"]) == 3, "the ring holds three"
-    assert told["weights"][0]["before"] == 5
-    assert told["weights"][0]["signals"] == {"memory_used_ratio": 0.5}
-    assert told["verdict"] is None
+    view = stage.decisions.view(Query())
+    assert [(entry["address"], entry["weight"]) for entry in view["weights"][:2]] == [(A, 6), (A, 5)]
+    assert len(view["weights"]) == 3, "the ring holds three"
+    assert view["weights"][0]["before"] == 5
+    assert view["weights"][0]["signals"] == {"memory_used_ratio": 0.5}
+    assert view["verdict"] is None
     of_b = stage.decisions.view(Query(endpoint=B))
     assert {entry["address"] for entry in of_b["weights"]} == {B}
     assert of_b["verdict"]["address"] == B
