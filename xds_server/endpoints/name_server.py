@@ -64,7 +64,7 @@ class NameServer(dns.nameserver.Do53Nameserver):
 
         Raises:
             dns.exception.DNSException: there is no answer in time, or none that is read.
-            OSError: the name server cannot be asked.
+            OSError: the name server cannot be reached.
             EOFError: it hung up.
         """
         del source, source_port, backend, one_rr_per_rrset, ignore_trailing

@@ -187,7 +187,7 @@ class Prober:
             return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{subject} was answered {got.status}"
         if kind_of(ENGINES, page):
             return Verdict.SILENT, ""
-        return Verdict.NOT_READY, f"{subject} is no known engine's"
+        return Verdict.NOT_READY, f"{subject} is no supported engine's"
 
 
 def _log_answer(address: str, answer: Answer, logged: set[str], *, go_on: bool) -> None:

@@ -32,7 +32,7 @@ def special(host: str) -> str:
         return ""
     if isinstance(ip, IPv6Address):
         if ip in _LOCAL_NAT64:
-            # Which of its bytes are the address is not known: only what nobody has by chance counts.
+            # The position of the address in it is unknown: only addresses that nobody has by chance count.
             reasons = map(_why, _translated(int(ip)))
             return next((why for why in reasons if why in ("metadata", "link-local")), "")
         return _why(_embedded(ip) or ip)

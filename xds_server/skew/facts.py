@@ -1,4 +1,4 @@
-"""The facts of the decision table, a column per endpoint and pool. NaN is unknown."""
+"""The facts of the decision table, one column per endpoint and pool. NaN is unknown."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
       warmroute.publish           weights to the snapshot that streams are written from
       warmroute.ack               a client: from the push to its ACK or NACK
 
-There is a trace only when something changed. The first four are known when the tick is over and are told
-at once; ACKs come later, and end spans of the same trace.
+There is a trace only when something changed. The first four spans end with the tick and are exported at
+once; ACKs come later, and end spans of the same trace.
 """
 
 from __future__ import annotations

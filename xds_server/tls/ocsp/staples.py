@@ -1,9 +1,9 @@
-"""Staples of the certificates in force: one task a certificate asks for the next one in good time.
+"""Staples of the certificates in force: one task per certificate fetches the next staple in good time.
 
 Rule
-    A newer staple is wanted when half of the time of the one in force is over. What fails is tried again
-    with a back-off; the one in force stays until it ends, and then there is none: no handshake waits for a
-    responder, or fails because of one. A certificate that is told to be revoked has no staple at once.
+    The next staple is fetched when half of the current one's lifetime is over. A failed fetch is repeated
+    with a back-off. The current staple stays until it ends, and then there is none: no handshake waits for a
+    responder, or fails because of one. A revoked certificate loses its staple at once.
 """
 
 from __future__ import annotations
