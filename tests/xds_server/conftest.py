@@ -26,6 +26,7 @@ from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, 
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.sotw import Sotw
+from xds_server.discovery.stream_state import StreamState
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
 
 if TYPE_CHECKING:
@@ -101,15 +102,15 @@ def route(name: str, target: str) -> Resource:
 
 
 @dataclass
-class _Held:
-    """What a client knows of one type."""
+class _TypeState:
+    """The client's state of one type."""
 
     names: set[str]
     resources: dict[str, bytes]
     version: str = ""
     nonce: str = ""
     expects: bool = True
-    """Something was asked for that is not answered yet."""
+    """A subscription still waits for its response."""
     removed: tuple[str, ...] = ()
     wildcard: bool = False
 
@@ -120,85 +121,85 @@ class Peer:
     def __init__(self, variant: str, node: str = "node-1") -> None:
         self.variant = variant
         self.node = node
-        self.held: dict[str, _Held] = {}
+        self.received: dict[str, _TypeState] = {}
         self.nonces: set[str] = set()
-        self.heard: list[str] = []
+        self.response_types: list[str] = []
         self.introduced: set[str] = set()
 
     def ask(
         self, type_url: str, names: Collection[str] = (), *, again: Collection[str] = (), lane: str = ""
     ) -> Any:
         """Subscribe to exactly `names`; `again` are asked for although subscribed."""
-        legacy = type_url not in self.held and type_url in FULL_STATE and not names
-        held = self.held.setdefault(type_url, _Held(set(), {}))
-        kept = held.wildcard and (self.variant == "delta" or not names) and "*" not in held.names
-        held.wildcard = legacy or kept or "*" in names
-        wanted, old = set(names), held.names
-        held.names = wanted
-        held.expects = held.expects or bool(wanted - old) or bool(again)
+        legacy = type_url not in self.received and type_url in FULL_STATE and not names
+        state = self.received.setdefault(type_url, _TypeState(set(), {}))
+        kept = state.wildcard and (self.variant == "delta" or not names) and "*" not in state.names
+        state.wildcard = legacy or kept or "*" in names
+        subscribed, old = set(names), state.names
+        state.names = subscribed
+        state.expects = state.expects or bool(subscribed - old) or bool(again)
         if type_url not in FULL_STATE:
-            for name in old - wanted:
-                held.resources.pop(name, None)
+            for name in old - subscribed:
+                state.resources.pop(name, None)
         if self.variant == "sotw":
             request = self._request(type_url, lane)
-            request.resource_names.extend(sorted(wanted))
-            request.version_info, request.response_nonce = held.version, held.nonce
+            request.resource_names.extend(sorted(subscribed))
+            request.version_info, request.response_nonce = state.version, state.nonce
             return request
         request = self._request(type_url, lane)
-        request.resource_names_subscribe.extend(sorted((wanted - old) | set(again)))
-        request.resource_names_unsubscribe.extend(sorted(old - wanted))
+        request.resource_names_subscribe.extend(sorted((subscribed - old) | set(again)))
+        request.resource_names_unsubscribe.extend(sorted(old - subscribed))
         return request
 
     def answer(self, response: Any, error: str = "") -> Any:
         """ACK, or with `error` NACK."""
-        held = self.held[response.type_url]
+        state = self.received[response.type_url]
         request = self._request(response.type_url, "")
         request.response_nonce = response.nonce
         if error:
             request.error_detail.code, request.error_detail.message = 13, error
         if self.variant == "sotw":
             request.version_info = "" if error else response.version_info
-            request.resource_names.extend(sorted(held.names))
+            request.resource_names.extend(sorted(state.names))
         return request
 
-    def take(self, response: Any) -> _Held:
+    def take(self, response: Any) -> _TypeState:
         """Check a response against the protocol and apply it."""
-        assert response.type_url in self.held, "a response of a type that was not asked for"
+        assert response.type_url in self.received, "a response of a type without a subscription"
         assert response.nonce, "a response without nonce"
         assert response.nonce not in self.nonces, "a nonce repeats"
         self.nonces.add(response.nonce)
-        self.heard.append(response.type_url)
-        held = self.held[response.type_url]
-        before = dict(held.resources)
+        self.response_types.append(response.type_url)
+        state = self.received[response.type_url]
+        before = dict(state.resources)
         if self.variant == "sotw":
-            version, found = response.version_info, [_read(body) for body in response.resources]
+            version, received = response.version_info, [_read(body) for body in response.resources]
             if response.type_url in FULL_STATE:
-                held.removed = tuple(sorted(before.keys() - dict(found).keys()))
-                held.resources.clear()
+                state.removed = tuple(sorted(before.keys() - dict(received).keys()))
+                state.resources.clear()
         else:
             version = response.system_version_info
-            found = [_read(entry.resource) for entry in response.resources]
-            assert [entry.name for entry in response.resources] == [name for name, _ in found]
+            received = [_read(entry.resource) for entry in response.resources]
+            assert [entry.name for entry in response.resources] == [name for name, _ in received]
             assert all(entry.version for entry in response.resources)
-            held.removed = tuple(response.removed_resources)
-            assert not set(held.removed) & dict(found).keys(), "both there and removed"
-            for name in held.removed:
-                held.resources.pop(name, None)
+            state.removed = tuple(response.removed_resources)
+            assert not set(state.removed) & dict(received).keys(), "both there and removed"
+            for name in state.removed:
+                state.resources.pop(name, None)
         assert version, "a response without version"
-        names = [name for name, _ in found]
+        names = [name for name, _ in received]
         assert len(names) == len(set(names)), "a resource twice in one response"
-        if not held.wildcard:
-            assert set(names) <= held.names, "resources that were not asked for"
-        held.resources.update(found)
-        changed = held.resources != before or bool(held.removed)
+        if not state.wildcard:
+            assert set(names) <= state.names, "resources without a subscription"
+        state.resources.update(received)
+        changed = state.resources != before or bool(state.removed)
         warming = response.type_url == TYPE_ENDPOINT and self._cluster_changed
-        assert changed or held.expects or warming, "an unsolicited identical response"
+        assert changed or state.expects or warming, "an unsolicited identical response"
         if response.type_url == TYPE_CLUSTER:
             self._cluster_changed = changed
         elif response.type_url == TYPE_ENDPOINT:
             self._cluster_changed = False
-        held.version, held.nonce, held.expects = version, response.nonce, False
-        return held
+        state.version, state.nonce, state.expects = version, response.nonce, False
+        return state
 
     _cluster_changed = False
 
@@ -248,15 +249,15 @@ class Connection:
             self.peer.introduced.add("")
         await call.write(self.peer.ask(type_url, names, again=again, lane=lane))
 
-    async def hear(self, type_url: str, *, error: str = "") -> _Held:
+    async def receive(self, type_url: str, *, error: str = "") -> _TypeState:
         """Take the next response on the stream that carries `type_url`, and answer it."""
         call = self.call(type_url)
         response = await asyncio.wait_for(call.read(), 60)
         assert response is not grpc.aio.EOF, f"{await call.code()}: {await call.details()}"
         assert response.type_url == type_url
-        held = self.peer.take(response)
+        state = self.peer.take(response)
         await call.write(self.peer.answer(response, error))
-        return held
+        return state
 
     def cancel(self) -> None:
         """Go away without a word."""
@@ -264,7 +265,22 @@ class Connection:
             call.cancel()
 
 
-class _Sotw(Sotw):
+class _Driven(StreamState):
+    """Takes a request or a snapshot and returns all responses to it."""
+
+    def on_request(self, request: Any) -> list[Any]:
+        self.receive_request(request)
+        return self._drain()
+
+    def on_snapshot(self, snapshot: Snapshot) -> list[Any]:
+        self._snapshot = snapshot
+        return self._drain()
+
+    def _drain(self) -> list[Any]:
+        return list(iter(lambda: self.next_response(self._snapshot), None))
+
+
+class _Sotw(_Driven, Sotw):
     """A machine whose responses are read back, as its client would."""
 
     def next_response(self, snapshot: Snapshot | None) -> Any:
@@ -272,7 +288,7 @@ class _Sotw(Sotw):
         return response and discovery_pb2.DiscoveryResponse.FromString(response.data)
 
 
-class _Delta(Delta):
+class _Delta(_Driven, Delta):
     """The same for delta."""
 
     def next_response(self, snapshot: Snapshot | None) -> Any:

@@ -20,9 +20,9 @@ NODE = Client("node-1", "fleet", Locality())
 @pytest.fixture
 def world() -> SimpleNamespace:
     """A progress with clocks that stand still; `wall` is 1,000 ahead."""
-    held = SimpleNamespace(now=0.0)
-    held.progress = Progress(2, clock=lambda: held.now, wall=lambda: held.now + 1000)
-    return held
+    world = SimpleNamespace(now=0.0)
+    world.progress = Progress(2, clock=lambda: world.now, wall=lambda: world.now + 1000)
+    return world
 
 
 def one(progress: Progress, *types: TypeStatus, client: Client = NODE) -> Any:
@@ -65,7 +65,7 @@ def test_a_client_that_refuses_lags_until_it_takes_something(world: SimpleNamesp
     assert (shown.state, shown.lag_seconds, shown.nacked_at) == ("synced", 0.0, 1001.0)
 
 
-def test_an_ack_of_what_came_back_covers_what_was_refused_in_between(world: SimpleNamespace) -> None:
+def test_ack_of_a_restored_version_covers_the_nacked_one(world: SimpleNamespace) -> None:
     world.progress.pushed(NODE, TYPE_ENDPOINT, "good")
     world.progress.acked(NODE, TYPE_ENDPOINT, "good")
     world.progress.pushed(NODE, TYPE_ENDPOINT, "bad")
@@ -78,7 +78,7 @@ def test_an_ack_of_what_came_back_covers_what_was_refused_in_between(world: Simp
     assert one(world.progress, status("next", "good")).lag_seconds == 1.0
 
 
-def test_an_answer_may_be_noted_before_its_push(world: SimpleNamespace) -> None:
+def test_ack_may_be_recorded_before_its_push(world: SimpleNamespace) -> None:
     world.progress.acked(NODE, TYPE_ENDPOINT, "v1")
     world.progress.pushed(NODE, TYPE_ENDPOINT, "v1")
     world.now = 5.0
@@ -87,22 +87,22 @@ def test_an_answer_may_be_noted_before_its_push(world: SimpleNamespace) -> None:
     assert one(world.progress, status("v2", "v1")).lag_seconds == 1.0
 
 
-def test_many_unanswered_pushes_are_bounded_and_keep_the_oldest_time(world: SimpleNamespace) -> None:
+def test_pending_pushes_are_bounded_and_keep_the_oldest_time(world: SimpleNamespace) -> None:
     for number in range(1000):
         world.now = float(number)
         world.progress.pushed(NODE, TYPE_ENDPOINT, f"v{number}")
     assert one(world.progress, status("v999", "")).lag_seconds == 999.0
-    assert sum(len(held.waiting) for held in world.progress._held.values()) <= 16
+    assert sum(len(answers.waiting) for answers in world.progress._answers.values()) <= 16
 
 
-def test_unknown_is_none_and_a_client_is_as_late_as_its_latest_type(world: SimpleNamespace) -> None:
+def test_client_lag_is_that_of_its_latest_type_or_none(world: SimpleNamespace) -> None:
     clusters = TypeStatus(TYPE_CLUSTER, "", "", "", "")
     assert one(world.progress, clusters).lag_seconds == 0.0
     assert one(world.progress, clusters).types[0].state == "not_sent"
     world.progress.pushed(NODE, TYPE_ENDPOINT, "v1")
     world.now = 2.0
     assert one(world.progress, clusters, status("v1", "")).lag_seconds == 2.0
-    # Being written: nothing of it has been noted yet.
+    # Being written: `pushed` has not been called yet.
     shown = one(world.progress, replace(clusters, version_sent="c1"), status("v1", ""))
     assert [entry.lag_seconds for entry in shown.types] == [None, 2.0]
     assert shown.lag_seconds is None
@@ -112,32 +112,32 @@ def test_nodes_are_bounded_and_the_oldest_are_forgotten(world: SimpleNamespace) 
     for number in range(100):
         node = Client(f"node-{number}", "fleet", Locality())
         world.progress.acked(node, TYPE_ENDPOINT, "v1")
-    assert len(world.progress._held) == 8
+    assert len(world.progress._answers) == 8
     assert one(world.progress, status("v1", "v1"), client=node).types[0].acked_at == 1000.0
     assert one(world.progress, status("v1", "v1")).types[0].acked_at is None
 
 
-def test_what_is_heard_is_passed_on() -> None:
-    heard: list[tuple[str, ...]] = []
+def test_calls_are_passed_on() -> None:
+    calls: list[tuple[str, ...]] = []
 
     class Next:
         def pushed(self, client: Client, type_url: str, version: str) -> None:
-            heard.append(("pushed", version))
+            calls.append(("pushed", version))
 
         def acked(self, client: Client, type_url: str, version: str) -> None:
-            heard.append(("acked", version))
+            calls.append(("acked", version))
 
         def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-            heard.append(("nacked", version, message))
+            calls.append(("nacked", version, message))
 
     progress = Progress(1, following=Next())
     progress.pushed(NODE, TYPE_ENDPOINT, "a")
     progress.acked(NODE, TYPE_ENDPOINT, "a")
     progress.nacked(NODE, TYPE_ENDPOINT, "b", "no")
-    assert heard == [("pushed", "a"), ("acked", "a"), ("nacked", "b", "no")]
+    assert calls == [("pushed", "a"), ("acked", "a"), ("nacked", "b", "no")]
 
 
-def test_who_took_the_newest_and_still_refuses_another_is_no_synced_client(world: SimpleNamespace) -> None:
+def test_newest_ack_with_a_nacked_resource_is_not_synced(world: SimpleNamespace) -> None:
     world.progress.pushed(NODE, TYPE_ENDPOINT, "v2")
     world.progress.acked(NODE, TYPE_ENDPOINT, "v2")
     (shown,) = one(world.progress, status("v2", "v2", "v1", "no")).types

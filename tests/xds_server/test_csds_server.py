@@ -1,4 +1,4 @@
-"""CSDS over real gRPC: what each client was told, took and refused."""
+"""CSDS over real gRPC: versions that each client was sent, ACKed and NACKed."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class World:
         self.stub = csds_pb2_grpc.ClientStatusDiscoveryServiceStub(channel)
 
     async def connect(self, node: str) -> Any:
-        """A client that has been told of clusters and took them."""
+        """A client that was sent clusters and ACKed them."""
         peer = self.running.connect("sotw", "ads", node)
         await peer.ask(TYPE_CLUSTER)
-        await peer.hear(TYPE_CLUSTER)
+        await peer.receive(TYPE_CLUSTER)
         return peer
 
     async def fetch(self, **request: Any) -> Any:
@@ -80,11 +80,11 @@ async def world(serve: Any, xds: Any, tmp_path: Path) -> AsyncIterator[World]:
     await server.stop(0)
 
 
-async def test_versions_times_and_errors_are_told(world: World, xds: Any) -> None:
+async def test_versions_times_and_errors_are_reported(world: World, xds: Any) -> None:
     before = time.time()
     peer = await world.connect("node-1")
     await peer.ask(TYPE_ENDPOINT, ["llm"])
-    await peer.hear(TYPE_ENDPOINT, error="weights are odd")
+    await peer.receive(TYPE_ENDPOINT, error="weights are odd")
     config = await world.fetch_until(csds_pb2.SYNCED, csds_pb2.ERROR)
 
     assert (config.node.id, config.node.cluster) == ("node-1", "fleet")
@@ -101,13 +101,13 @@ async def test_versions_times_and_errors_are_told(world: World, xds: Any) -> Non
     assert config.node.metadata["warmroute.lag_seconds"] > 0
 
     world.running.store.set(xds.snapshot(xds.cluster("llm"), xds.assignment("llm", 2, 2)))
-    await peer.hear(TYPE_ENDPOINT)
+    await peer.receive(TYPE_ENDPOINT)
     config = await world.fetch_until(csds_pb2.SYNCED, csds_pb2.SYNCED)
     assert config.node.metadata["warmroute.lag_seconds"] == 0
     assert not config.generic_xds_configs[1].HasField("error_state")
 
 
-async def test_a_client_that_does_not_answer_is_stale_and_goes_when_it_goes(world: World, xds: Any) -> None:
+async def test_silent_client_is_stale_until_it_disconnects(world: World, xds: Any) -> None:
     peer = world.running.connect("delta", "ads", "node-1")
     await peer.ask(TYPE_CLUSTER)
     config = await world.fetch_until(csds_pb2.STALE)
@@ -118,7 +118,7 @@ async def test_a_client_that_does_not_answer_is_stale_and_goes_when_it_goes(worl
 
 
 @pytest.mark.parametrize(
-    ("matchers", "wanted"),
+    ("matchers", "matched"),
     [
         ([], ["a-1", "a-2", "B-1"]),
         ([{}], ["a-1", "a-2", "B-1"]),
@@ -130,12 +130,12 @@ async def test_a_client_that_does_not_answer_is_stale_and_goes_when_it_goes(worl
     ],
 )
 async def test_matchers_choose_nodes_and_any_of_them_will_do(
-    world: World, matchers: list[Any], wanted: list[str]
+    world: World, matchers: list[Any], matched: list[str]
 ) -> None:
     for node in ("a-1", "a-2", "B-1"):
         await world.connect(node)
     response = await world.fetch(node_matchers=matchers)
-    assert sorted(config.node.id for config in response.config) == sorted(wanted)
+    assert sorted(config.node.id for config in response.config) == sorted(matched)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ async def test_requests_that_wait_for_each_other_are_bounded(world: World) -> No
             while sum(task.done() for task in fetches) < 2 * MAX_CALLS:
                 await asyncio.sleep(0.01)
         assert world.service._calls == MAX_CALLS
-    told = await asyncio.gather(*fetches, return_exceptions=True)
-    assert sum(isinstance(one, grpc.aio.AioRpcError) for one in told) == 2 * MAX_CALLS
+    outcomes = await asyncio.gather(*fetches, return_exceptions=True)
+    assert sum(isinstance(one, grpc.aio.AioRpcError) for one in outcomes) == 2 * MAX_CALLS
 
 
 async def test_a_request_is_bounded_before_it_is_read(world: World) -> None:
@@ -228,7 +228,7 @@ async def test_a_request_is_bounded_before_it_is_read(world: World) -> None:
                 await world.stub.FetchClientStatus(request)
 
 
-async def test_the_lag_of_the_slowest_is_counted_without_looking_at_the_others(world: World) -> None:
+async def test_slowest_lag_is_counted_without_a_look_at_the_others(world: World) -> None:
     """Of a node with two streams of one type the newest stream counts."""
     assert world.service.lag() == (0, 0.0)
     peer = await world.connect("node-1")
@@ -264,7 +264,7 @@ class Many:
 
     def __init__(self, progress: Progress, error: str = "") -> None:
         refused = "1" * 16 if error else ""
-        held = SimpleNamespace(
+        subscription = SimpleNamespace(
             sent_version="0" * 16, acked_version="0" * 16, nacked_version=refused, error=error
         )
         self.summed = 0
@@ -272,7 +272,7 @@ class Many:
         self._nodes: list[list[Any]] = []
         for number in range(MAX_CLIENTS):
             node = Client(f"gateway-{number:08d}-envoy", "warmroute", Locality("region", "zone", ""))
-            self._nodes.append([Stream(self, node, dict.fromkeys(RESOURCE_TYPES, held))])
+            self._nodes.append([Stream(self, node, dict.fromkeys(RESOURCE_TYPES, subscription))])
             for kind in RESOURCE_TYPES:
                 progress.acked(node, kind, "0" * 16)
 
@@ -294,7 +294,7 @@ class Stream:
         return self._subscriptions
 
 
-async def test_the_most_clients_fit_in_one_message_and_too_many_bytes_are_refused() -> None:
+async def test_max_clients_fit_one_message_and_more_bytes_fail() -> None:
     progress = Progress(MAX_CLIENTS)
     service: Any = ClientStatusService(Many(progress), progress)  # type: ignore[arg-type]
     content = await service.respond(b"")
@@ -317,16 +317,16 @@ class Passing:
 
 
 async def turns_of(service: Any, message: bytes, count: int) -> int:
-    """How often the loop turns while so many requests are answered at once."""
+    """How often the loop turns while `count` requests are answered at once."""
     turns = 0
-    asked = [asyncio.create_task(service.respond(message)) for _ in range(count)]
-    while not all(task.done() for task in asked):
+    requests = [asyncio.create_task(service.respond(message)) for _ in range(count)]
+    while not all(task.done() for task in requests):
         turns += 1
         await asyncio.sleep(0)
     return turns
 
 
-async def test_an_answer_about_many_clients_gives_the_loop_away_in_between() -> None:
+async def test_response_about_many_clients_yields_to_the_loop() -> None:
     progress = Progress(MAX_CLIENTS)
     service: Any = ClientStatusService(Many(progress), progress, clock=Passing())  # type: ignore[arg-type]
     assert await turns_of(service, b"", 2) >= 2 * (MAX_CLIENTS + MAX_CLIENTS / PORTION)
@@ -375,7 +375,7 @@ def test_a_node_id_is_folded_once_whatever_the_matchers() -> None:
     assert Id.folds == 2
 
 
-async def test_a_refused_request_leaves_nothing_to_the_garbage_collector(world: World) -> None:
+async def test_a_rejected_request_leaves_no_garbage(world: World) -> None:
     request = csds_pb2.ClientStatusRequest()
     request.node.user_agent_name = "x" * MAX_REQUEST_BYTES
     gc.collect()

@@ -37,7 +37,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_names_are_counted_before_they_are_kept(xds: SimpleNamespace, kind: str) -> None:
     machine = xds.machine("sotw", max_names=1000)
     with pytest.raises(PeerError, match="names"):
-        machine.hear(discovery.KINDS[kind](4_000_000 if kind == "unlike_names" else 10_000))
+        machine.receive(discovery.KINDS[kind](4_000_000 if kind == "unlike_names" else 10_000))
     assert not machine.subscriptions or not machine.subscriptions[TYPE_ENDPOINT].names
 
 
@@ -74,7 +74,7 @@ def test_delta_names_one_by_one_count_too(xds: SimpleNamespace) -> None:
         for number in range(10):
             request = peer.ask(TYPE_ENDPOINT)
             request.resource_names_subscribe.append(f"{number}".ljust(1000, "x"))
-            machine.receive(request)
+            machine.receive_request(request)
     assert len(machine.subscriptions[TYPE_ENDPOINT].names) == 6
 
 
@@ -87,7 +87,7 @@ def test_dropped_names_give_room(xds: SimpleNamespace, variant: str) -> None:
         request = xds.peer(variant).ask(TYPE_ENDPOINT, names)
         if variant == "delta" and number:
             request.resource_names_unsubscribe.append(f"{number - 1}".ljust(1000, "x"))
-        machine.receive(request)
+        machine.receive_request(request)
 
 
 @pytest.mark.parametrize("field", ["id", "cluster", "region", "zone", "sub_zone"])
@@ -97,22 +97,22 @@ def test_a_nodes_texts_are_bounded(xds: SimpleNamespace, field: str) -> None:
         setattr(request.node if field in ("id", "cluster") else request.node.locality, field, "x" * size)
         machine = xds.machine("sotw")
         if fits:
-            machine.receive(request)
+            machine.receive_request(request)
         else:
             with pytest.raises(PeerError, match=f"{size} characters"):
-                machine.receive(request)
+                machine.receive_request(request)
 
 
 def test_a_version_that_is_none_of_ours_is_not_kept(xds: SimpleNamespace) -> None:
     machine, peer = xds.machine("sotw"), xds.peer("sotw")
     request = peer.ask(TYPE_CLUSTER)
     request.version_info = "x" * 100_000
-    machine.receive(request)
+    machine.receive_request(request)
     assert len(machine.subscriptions[TYPE_CLUSTER].first_version) < 1000
     delta, request = xds.machine("delta"), xds.peer("delta").ask(TYPE_ENDPOINT, ("a",))
     request.initial_resource_versions["a"] = "x" * 100_000
-    delta.receive(request)
-    assert delta.subscriptions[TYPE_ENDPOINT].given == {}
+    delta.receive_request(request)
+    assert delta.subscriptions[TYPE_ENDPOINT].returned == {}
 
 
 async def once(message: bytes) -> AsyncIterator[bytes]:
@@ -134,7 +134,7 @@ async def test_a_message_beyond_the_limit_is_not_read(tmp_path: Path, serve: Any
 
 
 @pytest.mark.parametrize("kind", ["same_name", "empty_names"])
-async def test_a_refused_stream_leaves_nothing_to_the_garbage_collector(serve: Any, kind: str) -> None:
+async def test_a_rejected_stream_leaves_no_garbage(serve: Any, kind: str) -> None:
     """It would keep messages of a megabyte each until it runs."""
     running = await serve()
     logging.disable(logging.CRITICAL)  # Records would keep the errors.
@@ -163,7 +163,7 @@ async def test_streams_that_say_nothing_keep_no_client_out(xds: SimpleNamespace,
     for number in range(3):
         client = running.connect("sotw", node=f"honest-{number}")
         await client.ask(TYPE_CLUSTER)
-        assert set((await client.hear(TYPE_CLUSTER)).resources) == {"a"}
+        assert set((await client.receive(TYPE_CLUSTER)).resources) == {"a"}
     assert running.value("streams") <= 2 * 3 + 1
     attack.cancel()
     await asyncio.wait([attack])

@@ -65,7 +65,7 @@ async def test_over_the_rate_streams_wait_and_all_are_served(xds: SimpleNamespac
             await asyncio.sleep(0.005)
     running.store.set(xds.snapshot(xds.cluster("a")))
     for client in clients:
-        await client.hear(TYPE_CLUSTER)
+        await client.receive(TYPE_CLUSTER)
     assert running.value("streams_delayed_total") > 0
     assert running.value("streams_rejected_total") == 0
 
@@ -75,15 +75,15 @@ async def test_who_waits_holds_nobody_up_and_can_be_drained(xds: SimpleNamespace
     running.store.set(xds.snapshot(xds.cluster("a")))
     served = running.connect("sotw", node="served")
     await served.ask(TYPE_CLUSTER)
-    await served.hear(TYPE_CLUSTER)
+    await served.receive(TYPE_CLUSTER)
     waiting = running.connect("sotw", node="waiting")
     await waiting.ask(TYPE_CLUSTER)
     async with asyncio.timeout(60):
         while len(running.service.clients()) < 2:
             await asyncio.sleep(0.005)
     running.store.set(xds.snapshot(xds.cluster("a", seconds=2)))
-    await served.hear(TYPE_CLUSTER)
+    await served.receive(TYPE_CLUSTER)
     await running.service.drain(0.01)
     assert await waiting.call(TYPE_CLUSTER).code() is grpc.StatusCode.UNAVAILABLE
-    assert waiting.peer.heard == []
+    assert waiting.peer.response_types == []
     await running.idle()

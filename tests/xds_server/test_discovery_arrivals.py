@@ -42,7 +42,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.message for record in caplog.records]
 
 
-def test_a_node_is_told_once_over_all_its_streams(site: Site, lines: Callable[[], list[str]]) -> None:
+def test_node_is_logged_once_over_all_its_streams(site: Site, lines: Callable[[], list[str]]) -> None:
     site.came("a")
     site.came("a")
     site.left("a")
@@ -55,16 +55,16 @@ def test_a_node_is_told_once_over_all_its_streams(site: Site, lines: Callable[[]
 
 
 @pytest.mark.parametrize(
-    ("peer", "told"),
+    ("peer", "shown"),
     [
         ("unix:", "from the Unix socket:"),
         ("unix:/tmp/x", "from the Unix socket:"),
         ("ipv6:%5B::1%5D:5", "from [::1]:5:"),
     ],
 )
-def test_where_it_comes_from(site: Site, lines: Callable[[], list[str]], peer: str, told: str) -> None:
+def test_where_it_comes_from(site: Site, lines: Callable[[], list[str]], peer: str, shown: str) -> None:
     site.came("a", peer)
-    assert told in lines()[0]
+    assert shown in lines()[0]
 
 
 def test_a_node_does_not_fill_the_log(site: Site, lines: Callable[[], list[str]]) -> None:
@@ -90,7 +90,7 @@ def test_a_storm_is_summed_up(site: Site, lines: Callable[[], list[str]]) -> Non
     assert len(lines()) == MOST_LINES + 2
 
 
-def test_that_nobody_has_come_is_told_once(site: Site, lines: Callable[[], list[str]]) -> None:
+def test_missing_envoys_are_logged_once(site: Site, lines: Callable[[], list[str]]) -> None:
     site.arrivals.look()
     site.now += MISSED_AFTER_SECONDS - 1
     site.arrivals.look()

@@ -19,7 +19,7 @@ _steps = st.lists(
     st.one_of(
         st.tuples(st.just("push"), st.sampled_from(NAMES)),
         st.tuples(st.just("name"), st.sampled_from(NAMES)),
-        st.tuples(st.sampled_from(("hear", "take")), st.just("")),
+        st.tuples(st.sampled_from(("receive", "take")), st.just("")),
     ),
     max_size=40,
 )
@@ -53,7 +53,7 @@ class FarAway:
             self.names.add(name)
             self.requests.append(self.peer.ask(self._type_url, self.names))
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         if self.requests:
             self._note(self.machine.on_request(self.requests.popleft()))
 
@@ -73,14 +73,14 @@ class FarAway:
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_steps)
-def test_every_name_counts_as_it_arrives_and_each_content_comes_once(
+def test_names_count_on_arrival_and_content_comes_once(
     xds: SimpleNamespace, variant: str, type_url: str, steps: list[tuple[str, str]]
 ) -> None:
     """Whether or not any request carries the newest nonce."""
     far = FarAway(xds, variant, type_url)
     far.push()
     far.name("a")
-    far.hear()
+    far.receive()
     subscription = far.machine.subscriptions[type_url]
     for kind, name in steps:
         if name:
@@ -90,9 +90,9 @@ def test_every_name_counts_as_it_arrives_and_each_content_comes_once(
         if not far.requests:
             assert subscription.names == far.names
     while far.requests or far.responses:
-        far.hear()
+        far.receive()
         far.take()
-    assert far.peer.held[type_url].resources == {name: far.make(name).body.value for name in far.names}
+    assert far.peer.received[type_url].resources == {name: far.make(name).body.value for name in far.names}
     assert not subscription.outstanding
     assert subscription.acked_version == subscription.sent_version
     if type_url == TYPE_ENDPOINT or variant == "delta":
@@ -103,14 +103,14 @@ def test_a_name_is_served_while_every_answer_is_overtaken(xds: SimpleNamespace) 
     far = FarAway(xds, "sotw", TYPE_ENDPOINT)
     far.push()
     far.name("a")
-    far.hear()
+    far.receive()
     far.take()
-    far.hear()
+    far.receive()
     far.push("a")
     far.name("b")
     for _ in range(10):
         far.push("a")
         far.take()
-        far.hear()
-    assert "b" in far.peer.held[TYPE_ENDPOINT].resources
+        far.receive()
+    assert "b" in far.peer.received[TYPE_ENDPOINT].resources
     assert len(far.responses) <= 3, "no answer makes a response of its own"

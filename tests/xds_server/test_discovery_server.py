@@ -42,16 +42,16 @@ class Witness:
     """An observer that remembers."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, ...]] = []
+        self.calls: list[tuple[str, ...]] = []
 
     def pushed(self, client: Any, type_url: str, version: str) -> None:
-        self.seen.append(("pushed", client.node_id, type_url, version))
+        self.calls.append(("pushed", client.node_id, type_url, version))
 
     def acked(self, client: Any, type_url: str, version: str) -> None:
-        self.seen.append(("acked", client.node_id, type_url, version))
+        self.calls.append(("acked", client.node_id, type_url, version))
 
     def nacked(self, client: Any, type_url: str, version: str, message: str) -> None:
-        self.seen.append(("nacked", client.node_id, type_url, version, message))
+        self.calls.append(("nacked", client.node_id, type_url, version, message))
 
 
 async def until(condition: Any) -> None:
@@ -69,27 +69,27 @@ async def test_a_client_follows_the_fleet(xds: SimpleNamespace, serve: Any, lane
     await client.ask(TYPE_ENDPOINT, ("a", "unknown"))
     await until(lambda: running.value("streams") == (1 if lane[1] == "ads" else 2))
     running.store.set(everything(xds))
-    assert set((await client.hear(TYPE_CLUSTER)).resources) == {"a"}
-    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"a"}
+    assert set((await client.receive(TYPE_CLUSTER)).resources) == {"a"}
+    assert set((await client.receive(TYPE_ENDPOINT)).resources) == {"a"}
     await client.ask(TYPE_LISTENER)
-    assert set((await client.hear(TYPE_LISTENER)).resources) == {"front"}
+    assert set((await client.receive(TYPE_LISTENER)).resources) == {"front"}
     await client.ask(TYPE_ROUTE, ("front",))
-    assert set((await client.hear(TYPE_ROUTE)).resources) == {"front"}
+    assert set((await client.receive(TYPE_ROUTE)).resources) == {"front"}
 
     running.store.set(everything(xds, weight=11))
-    held = await client.hear(TYPE_ENDPOINT)
-    assert held.resources["a"] == xds.assignment("a", 11, 20).body.value
+    received = await client.receive(TYPE_ENDPOINT)
+    assert received.resources["a"] == xds.assignment("a", 11, 20).body.value
 
     running.store.set(everything(xds, weight=11, seconds=2))
-    await client.hear(TYPE_CLUSTER)
+    await client.receive(TYPE_CLUSTER)
     if lane[1] == "ads":
-        await client.hear(TYPE_ENDPOINT)
+        await client.receive(TYPE_ENDPOINT)
 
     await client.ask(TYPE_ENDPOINT, ())
     await client.ask(TYPE_ENDPOINT, ("b",))
-    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"b"}
+    assert set((await client.receive(TYPE_ENDPOINT)).resources) == {"b"}
     await client.ask(TYPE_ENDPOINT, ("a", "b"))
-    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"a", "b"}
+    assert set((await client.receive(TYPE_ENDPOINT)).resources) == {"a", "b"}
     client.cancel()
     await running.idle()
     assert running.value("faults_total") == 0 == running.value("peer_errors_total")
@@ -106,19 +106,19 @@ async def test_acks_and_nacks_are_counted_observed_and_shown(
     clients = [running.connect(*lane, node=f"node-{number}") for number in range(3)]
     for client in clients:
         await client.ask(TYPE_ENDPOINT, ("a",))
-        await client.hear(TYPE_ENDPOINT, error="weight out of range")
+        await client.receive(TYPE_ENDPOINT, error="weight out of range")
     await until(lambda: running.value("nacks_total", type="ClusterLoadAssignment") == 3)
     assert running.value("pushes_total", type="ClusterLoadAssignment") == 3
     refusals = [entry for entry in caplog.records if entry.levelno == logging.ERROR]
     assert len(refusals) == 1, "a content's refusal is logged once, not once a client"
-    assert ("nacked", "node-1", TYPE_ENDPOINT, version, "weight out of range") in witness.seen
+    assert ("nacked", "node-1", TYPE_ENDPOINT, version, "weight out of range") in witness.calls
     shown = running.service.clients()
     assert [client.node_id for client in shown] == ["node-0", "node-1", "node-2"]
     (status,) = shown[0].types
     assert (status.version_sent, status.version_acked, status.version_nacked) == (version, "", version)
 
     running.store.set(everything(xds, weight=12))
-    await clients[0].hear(TYPE_ENDPOINT)
+    await clients[0].receive(TYPE_ENDPOINT)
     await until(lambda: running.value("acks_total", type="ClusterLoadAssignment") == 1)
     (status,) = running.service.clients()[0].types
     assert (status.version_acked, status.error) == (running.store.snapshot.version(TYPE_ENDPOINT), "")
@@ -134,19 +134,19 @@ async def test_a_client_is_logged_as_it_comes_and_goes(
     client = running.connect(*lane, node="node-7")
     for kind, names in ((TYPE_CLUSTER, ()), (TYPE_ENDPOINT, ("a",))):
         await client.ask(kind, names)
-        await client.hear(kind)
+        await client.receive(kind)
     assert arrivals.connected == 1
     client.cancel()
     await until(lambda: arrivals.connected == 0)
-    told = [record.message for record in caplog.records if "node-7" in record.message]
-    assert [line.partition(": ")[2] for line in told] == ["1 connected", "0 connected"]
-    assert "has connected from the Unix socket" in told[0]
+    messages = [record.message for record in caplog.records if "node-7" in record.message]
+    assert [line.partition(": ")[2] for line in messages] == ["1 connected", "0 connected"]
+    assert "has connected from the Unix socket" in messages[0]
 
 
-async def test_a_restarted_server_answers_a_client_that_knows_more_than_it(
+async def test_restarted_server_answers_a_client_with_more_resources(
     xds: SimpleNamespace, serve: Any
 ) -> None:
-    """Old version, old nonce, and one name that the new server has never heard of."""
+    """Old version, old nonce, and one name that the new server does not have."""
     running = await serve()
     running.store.set(everything(xds))
     client = running.connect("sotw")
@@ -154,7 +154,7 @@ async def test_a_restarted_server_answers_a_client_that_knows_more_than_it(
     request.version_info = running.store.snapshot.version(TYPE_ENDPOINT)
     request.response_nonce = "of an earlier stream"
     await client.call(TYPE_ENDPOINT).write(request)
-    assert set((await client.hear(TYPE_ENDPOINT)).resources) == {"a"}
+    assert set((await client.receive(TYPE_ENDPOINT)).resources) == {"a"}
 
 
 async def test_two_streams_of_a_server_never_share_a_nonce(xds: SimpleNamespace, serve: Any) -> None:
@@ -164,7 +164,7 @@ async def test_two_streams_of_a_server_never_share_a_nonce(xds: SimpleNamespace,
     for _ in range(2):
         client = running.connect("sotw")
         await client.ask(TYPE_CLUSTER)
-        nonces.add((await client.hear(TYPE_CLUSTER)).nonce)
+        nonces.add((await client.receive(TYPE_CLUSTER)).nonce)
     assert len(nonces) == 2
 
 
@@ -176,7 +176,7 @@ async def test_an_old_stream_of_a_node_takes_nothing_from_its_new_one(
     old, new = running.connect("sotw"), running.connect("sotw")
     for client in (old, new):
         await client.ask(TYPE_CLUSTER)
-        await client.hear(TYPE_CLUSTER)
+        await client.receive(TYPE_CLUSTER)
     (status,) = running.service.clients()
     assert status.streams == 2
     old.cancel()
@@ -192,7 +192,7 @@ async def test_a_clients_errors_end_its_stream_and_no_other(
     running.store.set(everything(xds))
     good = running.connect(*lane)
     await good.ask(TYPE_CLUSTER)
-    await good.hear(TYPE_CLUSTER)
+    await good.receive(TYPE_CLUSTER)
     bad = running.connect(*lane)
     request = bad.peer.ask(TYPE_CLUSTER)
     request.type_url = TYPE_CLUSTER[:-1] if lane[1] == "separate" else ""
@@ -205,7 +205,7 @@ async def test_a_clients_errors_end_its_stream_and_no_other(
     assert await nameless.call(TYPE_CLUSTER).code() is grpc.StatusCode.INVALID_ARGUMENT
     assert running.value("peer_errors_total") == 2
     running.store.set(everything(xds, seconds=2))
-    await good.hear(TYPE_CLUSTER)
+    await good.receive(TYPE_CLUSTER)
 
 
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
@@ -220,7 +220,7 @@ async def test_a_type_that_nobody_serves_costs_an_ads_client_nothing(
     request.type_url = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
     await client.call(TYPE_CLUSTER).write(request)
     await client.ask(TYPE_CLUSTER)
-    await client.hear(TYPE_CLUSTER)
+    await client.receive(TYPE_CLUSTER)
     assert running.value("peer_errors_total") == 0
     assert running.value("unserved_requests_total") == 1
 
@@ -239,19 +239,19 @@ async def test_a_fault_of_ours_ends_one_stream_and_is_counted(
     good = running.connect("delta")
     await good.ask(TYPE_ENDPOINT, ("a",))
     running.store.set(everything(xds))
-    await good.hear(TYPE_ENDPOINT)
+    await good.receive(TYPE_ENDPOINT)
     broken = everything(xds, weight=99)
     no_cluster = any_pb2.Any(type_url=TYPE_CLUSTER, value=b"\xff\xff")
     object.__setattr__(broken.of_type(TYPE_CLUSTER)["a"], "body", no_cluster)
     running.store.set(broken)
-    await good.hear(TYPE_ENDPOINT)
+    await good.receive(TYPE_ENDPOINT)
     bad = running.connect("delta")
     await bad.ask(TYPE_CLUSTER)
     assert await bad.call(TYPE_CLUSTER).code() is grpc.StatusCode.INTERNAL
     assert running.value("faults_total") == 1
     assert any(entry.exc_info for entry in caplog.records)
     running.store.set(everything(xds, weight=98))
-    await good.hear(TYPE_ENDPOINT)
+    await good.receive(TYPE_ENDPOINT)
 
 
 async def test_a_client_that_says_no_more_still_gets_its_answer(
@@ -273,7 +273,7 @@ async def test_streams_are_bounded(xds: SimpleNamespace, serve: Any) -> None:
     running.store.set(everything(xds))
     first = running.connect("sotw")
     await first.ask(TYPE_CLUSTER)
-    await first.hear(TYPE_CLUSTER)
+    await first.receive(TYPE_CLUSTER)
     second = running.connect("sotw")
     assert await second.call(TYPE_CLUSTER).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert running.value("streams_rejected_total") == 1
@@ -281,7 +281,7 @@ async def test_streams_are_bounded(xds: SimpleNamespace, serve: Any) -> None:
     await running.idle()
     third = running.connect("sotw")
     await third.ask(TYPE_CLUSTER)
-    await third.hear(TYPE_CLUSTER)
+    await third.receive(TYPE_CLUSTER)
 
 
 async def test_connect_subscribe_cancel_leaves_nothing(xds: SimpleNamespace, serve: Any) -> None:
@@ -307,9 +307,7 @@ async def test_connect_subscribe_cancel_leaves_nothing(xds: SimpleNamespace, ser
     assert running.value("faults_total") == 0
 
 
-async def test_a_client_that_does_not_read_delays_nobody_and_is_given_the_newest(
-    xds: SimpleNamespace, serve: Any
-) -> None:
+async def test_slow_reader_delays_nobody_and_gets_the_newest(xds: SimpleNamespace, serve: Any) -> None:
     """Each state is a megabyte, far beyond what the transport takes in for a client that does not read."""
 
     def heavy(weight: int) -> Any:
@@ -324,30 +322,28 @@ async def test_a_client_that_does_not_read_delays_nobody_and_is_given_the_newest
     quick = [running.connect("delta", node=f"quick-{number}") for number in range(3)]
     for client in quick:
         await client.ask(TYPE_ENDPOINT, ("a",))
-        await client.hear(TYPE_ENDPOINT)
+        await client.receive(TYPE_ENDPOINT)
     rounds = 12
     for weight in range(2, rounds + 2):
         store.set(heavy(weight))
         for client in quick:
-            held = await client.hear(TYPE_ENDPOINT)
-            assert held.resources["a"] == store.snapshot.of_type(TYPE_ENDPOINT)["a"].body.value  # type: ignore[union-attr]
+            received = await client.receive(TYPE_ENDPOINT)
+            assert received.resources["a"] == store.snapshot.of_type(TYPE_ENDPOINT)["a"].body.value  # type: ignore[union-attr]
     newest = store.snapshot.of_type(TYPE_ENDPOINT)["a"].body.value  # type: ignore[union-attr]
-    heard = 0
-    while slow.peer.held[TYPE_ENDPOINT].resources.get("a") != newest:
-        await slow.hear(TYPE_ENDPOINT)
-        heard += 1
-    assert heard <= 3, "states that a slow client missed were queued for it"
+    responses = 0
+    while slow.peer.received[TYPE_ENDPOINT].resources.get("a") != newest:
+        await slow.receive(TYPE_ENDPOINT)
+        responses += 1
+    assert responses <= 3, "states that a slow client missed were queued for it"
 
 
-async def test_draining_ends_streams_one_after_another_and_refuses_new_ones(
-    xds: SimpleNamespace, serve: Any
-) -> None:
+async def test_draining_ends_streams_in_turn_and_rejects_new_ones(xds: SimpleNamespace, serve: Any) -> None:
     running = await serve()
     running.store.set(everything(xds))
     clients = [running.connect("sotw", node=f"node-{number}") for number in range(4)]
     for client in clients:
         await client.ask(TYPE_CLUSTER)
-        await client.hear(TYPE_CLUSTER)
+        await client.receive(TYPE_CLUSTER)
     # Over a minute for four streams, the first ends at once and the others have long to go.
     slowly = asyncio.create_task(running.service.drain(60))
     await until(lambda: running.value("streams") == 3)
@@ -392,11 +388,11 @@ async def test_a_cluster_outlives_the_routes_to_it_for_a_while_only(
     running.store.set(xds.snapshot(*two))
     client = running.connect(variant)
     await client.ask(TYPE_CLUSTER)
-    await client.hear(TYPE_CLUSTER)
-    assert set(client.peer.held[TYPE_CLUSTER].resources) == {"a", "b"}
+    await client.receive(TYPE_CLUSTER)
+    assert set(client.peer.received[TYPE_CLUSTER].resources) == {"a", "b"}
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     running.store.set(xds.snapshot(two[1], two[3]))
-    await client.hear(TYPE_CLUSTER)
-    assert set(client.peer.held[TYPE_CLUSTER].resources) == {"b"}
+    await client.receive(TYPE_CLUSTER)
+    assert set(client.peer.received[TYPE_CLUSTER].resources) == {"b"}
     assert loop.time() - began_at >= 0.19

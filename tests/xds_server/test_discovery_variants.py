@@ -22,7 +22,7 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 
 class Talk:
-    """A machine and a peer that answers everything it hears, until both are quiet."""
+    """A machine and a peer that answers every response, until both are quiet."""
 
     def __init__(self, xds: SimpleNamespace, variant: str) -> None:
         self.machine = xds.machine(variant)
@@ -35,18 +35,18 @@ class Talk:
         return self.settle(self.machine.on_snapshot(snapshot))
 
     def settle(self, responses: list[Any]) -> list[Any]:
-        heard = []
+        received = []
         while responses:
-            heard += responses
+            received += responses
             for response in responses:
                 self.peer.take(response)
             responses = [
                 more for response in responses for more in self.machine.on_request(self.peer.answer(response))
             ]
-        return heard
+        return received
 
-    def held(self, type_url: str) -> set[str]:
-        return set(self.peer.held[type_url].resources)
+    def resources(self, type_url: str) -> set[str]:
+        return set(self.peer.received[type_url].resources)
 
 
 @pytest.fixture
@@ -88,15 +88,13 @@ def subscribe_all(talk: Talk) -> None:
     talk.ask(TYPE_ROUTE, ("front",))
 
 
-def test_nothing_is_said_before_the_first_snapshot_and_everything_after(
-    xds: SimpleNamespace, talk: Talk, first: list[Any]
-) -> None:
+def test_responses_wait_for_the_first_snapshot(xds: SimpleNamespace, talk: Talk, first: list[Any]) -> None:
     subscribe_all(talk)
-    assert talk.peer.heard == []
+    assert talk.peer.response_types == []
     talk.publish(xds.snapshot(*first))
-    assert [kind for kind in RESOURCE_TYPES if kind in talk.peer.heard] == list(RESOURCE_TYPES)
-    assert talk.held(TYPE_CLUSTER) == {"a", "b"} == talk.held(TYPE_ENDPOINT)
-    assert talk.held(TYPE_LISTENER) == {"front"} == talk.held(TYPE_ROUTE)
+    assert [kind for kind in RESOURCE_TYPES if kind in talk.peer.response_types] == list(RESOURCE_TYPES)
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b"} == talk.resources(TYPE_ENDPOINT)
+    assert talk.resources(TYPE_LISTENER) == {"front"} == talk.resources(TYPE_ROUTE)
 
 
 def test_an_equal_snapshot_and_plain_acks_get_nothing(
@@ -118,7 +116,7 @@ def test_a_weight_change_sends_only_that_assignment(
     assert names_of(response) == ["b"]
 
 
-def test_first_sotw_request_is_answered_whatever_version_and_nonce_it_carries(
+def test_first_sotw_request_is_answered_at_any_version_and_nonce(
     xds: SimpleNamespace, first: list[Any]
 ) -> None:
     snapshot = xds.snapshot(*first)
@@ -149,14 +147,14 @@ def test_delta_subscribing_to_a_subscribed_name_is_answered(xds: SimpleNamespace
     assert names_of(response) == ["a"]
 
 
-def test_a_nack_is_recorded_and_the_same_content_never_sent_again(
+def test_nack_is_recorded_and_its_content_not_sent_again(
     xds: SimpleNamespace, variant: str, first: list[Any]
 ) -> None:
     machine, peer = xds.machine(variant), xds.peer(variant)
     machine.on_snapshot(xds.snapshot(*first))
     (response,) = machine.on_request(peer.ask(TYPE_ENDPOINT, ("a",)))
     peer.take(response)
-    answer = machine.receive(peer.answer(response, "weights must be positive"))
+    answer = machine.receive_request(peer.answer(response, "weights must be positive"))
     assert answer is not None
     assert answer.error == "weights must be positive"
     assert machine.on_snapshot(xds.snapshot(*first)) == []
@@ -165,7 +163,7 @@ def test_a_nack_is_recorded_and_the_same_content_never_sent_again(
     subscription = machine.subscriptions[TYPE_ENDPOINT]
     assert (subscription.nacked_version, subscription.error) == (answer.version, answer.error)
     peer.take(second)
-    assert machine.receive(peer.answer(second)).error is None
+    assert machine.receive_request(peer.answer(second)).error is None
     assert (subscription.nacked_version, subscription.error) == ("", "")
 
 
@@ -174,13 +172,11 @@ def test_an_answer_counts_once(xds: SimpleNamespace, variant: str, first: list[A
     machine.on_snapshot(xds.snapshot(*first))
     (response,) = machine.on_request(peer.ask(TYPE_CLUSTER))
     peer.take(response)
-    assert machine.receive(peer.answer(response)) is not None
-    assert machine.receive(peer.answer(response)) is None
+    assert machine.receive_request(peer.answer(response)) is not None
+    assert machine.receive_request(peer.answer(response)) is None
 
 
-def test_a_stale_sotw_request_says_what_its_client_wants_and_has_taken(
-    xds: SimpleNamespace, first: list[Any]
-) -> None:
+def test_stale_sotw_request_subscribes_and_acks(xds: SimpleNamespace, first: list[Any]) -> None:
     """Each push overtakes the answer to the one before, so no request carries the newest nonce."""
     machine, peer = xds.machine("sotw"), xds.peer("sotw")
     machine.on_snapshot(xds.snapshot(*first))
@@ -194,8 +190,8 @@ def test_a_stale_sotw_request_says_what_its_client_wants_and_has_taken(
     subscription = machine.subscriptions[TYPE_ENDPOINT]
     assert subscription.acked_version == old.version_info
     assert subscription.outstanding
-    assert machine.receive(peer.answer(new)).version == new.version_info
-    assert machine.receive(peer.answer(old)) is None
+    assert machine.receive_request(peer.answer(new)).version == new.version_info
+    assert machine.receive_request(peer.answer(old)) is None
     assert subscription.acked_version == new.version_info
 
 
@@ -220,7 +216,7 @@ def test_delta_takes_subscriptions_whatever_the_nonce(xds: SimpleNamespace, firs
     assert names_of(response) == ["b"]
 
 
-def test_unknown_names_never_block_known_ones_and_arrive_when_they_exist(
+def test_unknown_names_block_nothing_and_arrive_later(
     xds: SimpleNamespace, talk: Talk, first: list[Any]
 ) -> None:
     talk.publish(xds.snapshot(*first))
@@ -233,7 +229,7 @@ def test_unknown_names_never_block_known_ones_and_arrive_when_they_exist(
     assert names_of(response) == ["later"]
 
 
-def test_a_first_request_for_nothing_known_is_answered_empty(
+def test_first_request_for_unknown_names_gets_an_empty_response(
     xds: SimpleNamespace, talk: Talk, first: list[Any]
 ) -> None:
     talk.publish(xds.snapshot(*first))
@@ -249,10 +245,10 @@ def test_no_names_at_first_and_the_star_are_wildcards(
         talk = Talk(xds, variant)
         talk.publish(xds.snapshot(*first))
         talk.ask(type_url, names)
-        assert talk.held(type_url) == set(xds.snapshot(*first).of_type(type_url))
+        assert talk.resources(type_url) == set(xds.snapshot(*first).of_type(type_url))
         more = [xds.cluster("new"), xds.listener("new")]
         talk.publish(xds.snapshot(*first, *more))
-        assert "new" in talk.held(type_url)
+        assert "new" in talk.resources(type_url)
 
 
 def test_no_names_are_no_wildcard_for_endpoints(xds: SimpleNamespace, talk: Talk, first: list[Any]) -> None:
@@ -276,8 +272,8 @@ def test_delta_keeps_the_wildcard_beside_names(xds: SimpleNamespace, first: list
     talk.ask(TYPE_CLUSTER)
     talk.ask(TYPE_CLUSTER, ("a",))
     talk.publish(xds.snapshot(*first, xds.cluster("new")))
-    assert talk.held(TYPE_CLUSTER) == {"a", "b", "new"}
-    # Dropping the name leaves it covered by the wildcard, so the client is told of it afresh.
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b", "new"}
+    # Dropping the name leaves it covered by the wildcard, so the client gets it again.
     (response,) = talk.machine.on_request(talk.peer.ask(TYPE_CLUSTER, ()))
     assert [entry.name for entry in response.resources] == ["a"]
 
@@ -286,9 +282,9 @@ def test_what_is_gone_is_taken_away(xds: SimpleNamespace, talk: Talk, first: lis
     subscribe_all(talk)
     talk.publish(xds.snapshot(*first))
     talk.publish(xds.snapshot(*without(first, (TYPE_CLUSTER, "b"), (TYPE_ENDPOINT, "b"))))
-    assert talk.held(TYPE_CLUSTER) == {"a"}
+    assert talk.resources(TYPE_CLUSTER) == {"a"}
     talk.publish(xds.snapshot(*first))
-    assert talk.held(TYPE_CLUSTER) == {"a", "b"} == talk.held(TYPE_ENDPOINT)
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b"} == talk.resources(TYPE_ENDPOINT)
 
 
 def test_delta_reconnection_sends_only_what_differs(xds: SimpleNamespace, first: list[Any]) -> None:
@@ -305,7 +301,7 @@ def test_delta_reconnection_sends_only_what_differs(xds: SimpleNamespace, first:
 
 
 @pytest.mark.parametrize("type_url", [TYPE_ENDPOINT, TYPE_CLUSTER])
-def test_delta_reconnection_sends_what_is_named_although_the_client_lists_it(
+def test_delta_reconnection_sends_listed_names_again(
     xds: SimpleNamespace, first: list[Any], type_url: str
 ) -> None:
     """A cluster that was still warming when its stream broke may lack what it lists."""
@@ -320,9 +316,7 @@ def test_delta_reconnection_sends_what_is_named_although_the_client_lists_it(
     assert machine.on_request(peer.answer(response)) == []
 
 
-def test_delta_reconnection_tells_that_what_is_named_and_listed_is_gone(
-    xds: SimpleNamespace, first: list[Any]
-) -> None:
+def test_delta_reconnection_removes_listed_names(xds: SimpleNamespace, first: list[Any]) -> None:
     machine, peer = xds.machine("delta"), xds.peer("delta")
     machine.on_snapshot(xds.snapshot(*first))
     request = peer.ask(TYPE_ENDPOINT, ("gone",))
@@ -331,7 +325,7 @@ def test_delta_reconnection_tells_that_what_is_named_and_listed_is_gone(
     assert (list(response.resources), list(response.removed_resources)) == ([], ["gone"])
 
 
-def test_an_assignment_known_to_be_empty_is_sent_as_that(xds: SimpleNamespace, talk: Talk) -> None:
+def test_empty_assignment_is_sent(xds: SimpleNamespace, talk: Talk) -> None:
     talk.publish(xds.snapshot(xds.assignment("a")))
     (response,) = talk.ask(TYPE_ENDPOINT, ("a",))
     assert names_of(response) == ["a"]
@@ -359,7 +353,7 @@ def test_breaches_of_the_protocol_are_the_peers_errors(xds: SimpleNamespace, var
         xds.machine(variant, max_names=10).on_request(many)
 
 
-def test_a_type_that_nobody_serves_stays_unanswered_and_is_counted(
+def test_unserved_type_gets_no_response_and_is_counted(
     xds: SimpleNamespace, variant: str, first: list[Any]
 ) -> None:
     machine = xds.machine(variant)
@@ -401,7 +395,7 @@ def test_a_refused_cluster_is_no_warming_loop(xds: SimpleNamespace, variant: str
         assert talk.machine.on_request(talk.peer.answer(response, "no")) == []
 
 
-def test_an_unchanged_cluster_asked_for_again_is_no_warming(xds: SimpleNamespace, first: list[Any]) -> None:
+def test_resubscription_to_an_unchanged_cluster_warms_nothing(xds: SimpleNamespace, first: list[Any]) -> None:
     talk = Talk(xds, "delta")
     talk.publish(xds.snapshot(*first))
     talk.ask(TYPE_CLUSTER, ("a",))
@@ -420,7 +414,7 @@ def test_two_clusters_with_one_assignment_name(xds: SimpleNamespace, talk: Talk)
     assert names_of(responses[1]) == ["shared"]
 
 
-def test_a_reconnecting_client_with_the_same_clusters_is_not_warmed_again(
+def test_reconnection_with_equal_clusters_warms_nothing(
     xds: SimpleNamespace, variant: str, first: list[Any]
 ) -> None:
     snapshot = xds.snapshot(*first)
@@ -445,14 +439,14 @@ def test_make_before_break(xds: SimpleNamespace, talk: Talk, first: list[Any]) -
     (clusters,) = talk.machine.on_snapshot(xds.snapshot(*moved))
     assert clusters.type_url == TYPE_CLUSTER
     talk.peer.take(clusters)
-    assert talk.held(TYPE_CLUSTER) == {"a", "b", "c"}
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b", "c"}
     # The client took the cluster, but has no endpoints for it: routes still wait.
     assert talk.machine.on_request(talk.peer.answer(clusters)) == []
     rest = talk.ask(TYPE_ENDPOINT, ("a", "b", "c"))
     order = types(rest)
     assert order[:2] == [TYPE_ENDPOINT, TYPE_ROUTE]
     assert order.index(TYPE_CLUSTER) > order.index(TYPE_ROUTE)
-    assert talk.held(TYPE_CLUSTER) == {"b", "c"}
+    assert talk.resources(TYPE_CLUSTER) == {"b", "c"}
     assert talk.publish(xds.snapshot(*moved)) == []
 
 
@@ -472,9 +466,7 @@ def test_one_snapshot_that_changes_everything_keeps_the_order(
     assert types(talk.publish(xds.snapshot(*everything))) == list(RESOURCE_TYPES)
 
 
-def test_routes_wait_for_clusters_no_longer_than_until_release(
-    xds: SimpleNamespace, variant: str, first: list[Any]
-) -> None:
+def test_release_ends_the_wait_of_routes(xds: SimpleNamespace, variant: str, first: list[Any]) -> None:
     machine, peer = xds.machine(variant), xds.peer(variant)
     machine.on_snapshot(xds.snapshot(*first))
     assert types(machine.on_request(peer.ask(TYPE_CLUSTER))) == [TYPE_CLUSTER]
@@ -489,17 +481,15 @@ def test_routes_wait_for_clusters_no_longer_than_until_release(
 def test_only_the_newest_state_is_computed(xds: SimpleNamespace, variant: str, first: list[Any]) -> None:
     """What changed and changed back while the client could not be written to is never sent."""
     machine, peer = xds.machine(variant), xds.peer(variant)
-    machine.receive(peer.ask(TYPE_ENDPOINT, ("a",)))
+    machine.receive_request(peer.ask(TYPE_ENDPOINT, ("a",)))
     for weight in range(1, 50):
         snapshot = xds.snapshot(xds.assignment("a", weight))
     peer.take(machine.next_response(snapshot))
-    assert peer.held[TYPE_ENDPOINT].resources["a"] == xds.assignment("a", 49).body.value
+    assert peer.received[TYPE_ENDPOINT].resources["a"] == xds.assignment("a", 49).body.value
     assert machine.next_response(snapshot) is None
 
 
-def test_what_is_gone_lingers_until_it_is_let_go(
-    xds: SimpleNamespace, variant: str, first: list[Any]
-) -> None:
+def test_removals_linger_until_remove_lingering(xds: SimpleNamespace, variant: str, first: list[Any]) -> None:
     """A request that was routed before may still be on its way to a cluster that nothing refers to now."""
     talk = Talk(xds, variant)
     talk.machine = xds.machine(variant, lingers=True)
@@ -509,17 +499,17 @@ def test_what_is_gone_lingers_until_it_is_let_go(
     moved = [*without(first, (TYPE_CLUSTER, "a"), (TYPE_ENDPOINT, "a"), (TYPE_ROUTE, "front"))]
     moved.append(xds.route("front", "b"))
     assert types(talk.publish(xds.snapshot(*moved))) == [TYPE_ROUTE]
-    assert talk.held(TYPE_CLUSTER) == {"a", "b"}
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b"}
     assert talk.machine.lingering()
     # Other changes go out meanwhile, and take nothing away.
     changed = [*without(moved, (TYPE_CLUSTER, "b")), xds.cluster("b", seconds=9)]
     assert TYPE_CLUSTER in types(talk.publish(xds.snapshot(*changed)))
-    assert talk.held(TYPE_CLUSTER) == {"a", "b"}
-    talk.machine.let_go()
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b"}
+    talk.machine.remove_lingering()
     talk.publish(xds.snapshot(*changed))
-    assert talk.held(TYPE_CLUSTER) == {"b"}
+    assert talk.resources(TYPE_CLUSTER) == {"b"}
     assert not talk.machine.lingering()
-    # What goes next lingers anew.
+    # The next removal lingers again.
     back = [*changed, xds.cluster("a"), xds.assignment("a", 1)]
     talk.publish(xds.snapshot(*back))
     assert talk.publish(xds.snapshot(*changed)) == []
@@ -548,9 +538,7 @@ def test_routes_wait_for_the_secrets_of_new_clusters(
     assert types(talk.publish(xds.snapshot(*changed))) == [TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_ROUTE]
 
 
-def test_a_client_that_never_asks_for_a_secret_waits_no_longer_than_until_release(
-    xds: SimpleNamespace, talk: Talk, first: list[Any]
-) -> None:
+def test_release_ends_the_wait_for_a_secret(xds: SimpleNamespace, talk: Talk, first: list[Any]) -> None:
     subscribe_all(talk)
     tls = [xds.cluster("a", secret="ca"), xds.secret("ca")]
     assert TYPE_ROUTE not in types(talk.publish(xds.snapshot(*without(first, (TYPE_CLUSTER, "a")), *tls)))
@@ -569,8 +557,8 @@ def test_a_secret_goes_after_the_cluster_that_refers_to_it(
     talk.ask(TYPE_SECRET, ("ca",))
     talk.publish(xds.snapshot(xds.cluster("a", secret="ca"), xds.secret("ca"), xds.cluster("b")))
     talk.publish(xds.snapshot(xds.cluster("b")))
-    assert talk.held(TYPE_SECRET) == {"ca"}
-    assert talk.held(TYPE_CLUSTER) == {"a", "b"}
-    talk.machine.let_go()
+    assert talk.resources(TYPE_SECRET) == {"ca"}
+    assert talk.resources(TYPE_CLUSTER) == {"a", "b"}
+    talk.machine.remove_lingering()
     talk.publish(xds.snapshot(xds.cluster("b")))
-    assert talk.held(TYPE_CLUSTER) == {"b"}
+    assert talk.resources(TYPE_CLUSTER) == {"b"}

@@ -1,4 +1,4 @@
-"""What a message of a client costs follows what it says, not what the client has asked for before."""
+"""The cost of a message follows its content, not the client's earlier subscriptions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.service.turns import Turns
 from xds_server.discovery import subscription as subscription_module
 from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES, NameBudget
-from xds_server.discovery.changes import ABSENT, taken_away
+from xds_server.discovery.changes import ABSENT, split_removed
 from xds_server.discovery.delta import Delta
-from xds_server.discovery.plan import Plans, remembering
+from xds_server.discovery.shared_response import SharedResponseCache, cached_decoder
 from xds_server.discovery.sotw import Sotw
+from xds_server.discovery.stream_state import DEFAULT_MAX_NAMES
 from xds_server.discovery.subscription import WILDCARD, Subscription
-from xds_server.discovery.variant import DEFAULT_MAX_NAMES
 from xds_server.snapshot.snapshot import Resource, Snapshot
 
 if TYPE_CHECKING:
@@ -39,44 +39,44 @@ def drain(machine: Any, snapshot: Snapshot) -> None:
         pass
 
 
-def test_a_small_message_costs_little_on_a_stream_with_many_names(
+def test_small_message_is_cheap_on_a_stream_with_many_names(
     xds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = 0
 
-    def counted(lost: Iterable[str], given: Mapping[str, str], due: Collection[str]) -> Any:
+    def counted(lost: Iterable[str], returned: Mapping[str, str], forced: Collection[str]) -> Any:
         nonlocal looked
         names = list(lost)
         looked += len(names)
-        return taken_away(names, given, due)
+        return split_removed(names, returned, forced)
 
-    monkeypatch.setattr(subscription_module, "taken_away", counted)
+    monkeypatch.setattr(subscription_module, "split_removed", counted)
     snapshot = xds.snapshot(xds.assignment("real", 1))
     machine, peer = xds.machine("delta", lingers=True), xds.peer("delta")
-    machine.receive(peer.ask(TYPE_ENDPOINT, names_of(5000)))
+    machine.receive_request(peer.ask(TYPE_ENDPOINT, names_of(5000)))
     drain(machine, snapshot)
     key = machine.subscriptions[TYPE_ENDPOINT].key
     looked = 0
     for number in range(20):
-        machine.receive(peer.ask(TYPE_ENDPOINT, (*names_of(5000), f"z{number}")))
+        machine.receive_request(peer.ask(TYPE_ENDPOINT, (*names_of(5000), f"z{number}")))
         drain(machine, snapshot)
-        machine.receive(peer.ask(TYPE_ENDPOINT, names_of(5000)))
+        machine.receive_request(peer.ask(TYPE_ENDPOINT, names_of(5000)))
         drain(machine, snapshot)
     assert looked < 20 * 20
     assert machine.subscriptions[TYPE_ENDPOINT].key == key
 
 
-def compared(held: Subscription, snapshot: Snapshot) -> tuple[set[str], set[str], set[str]]:
+def compared(subscription: Subscription, snapshot: Snapshot) -> tuple[set[str], set[str], set[str]]:
     """Changed, missing and gone names, by looking at all there is."""
-    here = snapshot.of_type(held.type_url)
-    candidates = {name for name in here if held.covers(name)} | held.names
+    here = snapshot.of_type(subscription.type_url)
+    candidates = {name for name in here if subscription.covers(name)} | subscription.names
     changed = {
         name
         for name in candidates & here.keys()
-        if name in held.due or held.given.get(name) != here[name].version
+        if name in subscription.forced or subscription.returned.get(name) != here[name].version
     }
-    lost = (candidates | held.given.keys() | held.due) - here.keys()
-    gone, missing = taken_away(lost, held.given, held.due)
+    lost = (candidates | subscription.returned.keys() | subscription.forced) - here.keys()
+    gone, missing = split_removed(lost, subscription.returned, subscription.forced)
     return changed, set(missing), set(gone)
 
 
@@ -84,7 +84,7 @@ def compared(held: Subscription, snapshot: Snapshot) -> tuple[set[str], set[str]
 def test_changes_are_what_a_comparison_of_everything_finds(seed: int) -> None:
     chance = random.Random(seed)
     pool = ("a", "b", "c", "d", "e", "f")
-    held = Subscription(TYPE_CLUSTER, max_names=100)
+    subscription = Subscription(TYPE_CLUSTER, max_names=100)
 
     def some() -> list[str]:
         return chance.sample((*pool, WILDCARD), chance.randrange(4))
@@ -94,34 +94,42 @@ def test_changes_are_what_a_comparison_of_everything_finds(seed: int) -> None:
         return Snapshot.of([Resource.of(name, TYPE_CLUSTER, b"%d" % chance.randrange(2)) for name in there])
 
     newest = snapshot()
-    held.begin(some(), {name: chance.choice(("old", "0" * 16)) for name in pool if chance.random() < 0.3})
+    subscription.begin(
+        some(), {name: chance.choice(("old", "0" * 16)) for name in pool if chance.random() < 0.3}
+    )
     for step in range(80):
         kind = chance.randrange(7)
         if kind == 0:
-            held.add(some())
+            subscription.add(some())
         elif kind == 1:
-            held.drop(some())
+            subscription.drop(some())
         elif kind == 2:
-            held.replace(some())
+            subscription.replace(some())
         elif kind == 3:
             newest = snapshot()
-        elif kind == 4 and held.nonce:
-            held.answer(held.nonce, chance.choice((None, "no")))
+        elif kind == 4 and subscription.nonce:
+            subscription.answer(subscription.nonce, chance.choice((None, "no")))
         elif kind == 5:
-            held.owe(chance.choice(pool)) if held.wildcard else None
-        changes = held.changes(newest)
-        changed, missing, gone = compared(held, newest)
-        told = {entry.name for entry in changes.changed}
-        if len(told) == 1 and held._goes_alone(*told):
-            assert told <= changed
+            subscription.force(chance.choice(pool)) if subscription.wildcard else None
+        changes = subscription.changes(newest)
+        changed, missing, gone = compared(subscription, newest)
+        sent = {entry.name for entry in changes.changed}
+        if len(sent) == 1 and subscription._needs_own_response(*sent):
+            assert sent <= changed
         else:
-            assert (told, {*changes.missing}, {*changes.gone}) == (changed, missing, gone)
+            assert (sent, {*changes.missing}, {*changes.gone}) == (changed, missing, gone)
         if chance.random() < 0.5:
-            held.record(changes)
+            subscription.record(changes)
             carried = {entry.name: entry.version for entry in changes.changed}
-            held.sent(f"n{step}", newest.version(TYPE_CLUSTER), carried | dict.fromkeys(changes.gone, ABSENT))
-        assert held._chosen_bytes >= sum(map(len, held.names))
-        assert held.key == (len(held.names), sum(map(hash, held.names)), held.wildcard)
+            subscription.sent(
+                f"n{step}", newest.version(TYPE_CLUSTER), carried | dict.fromkeys(changes.gone, ABSENT)
+            )
+        assert subscription._chosen_bytes >= sum(map(len, subscription.names))
+        assert subscription.key == (
+            len(subscription.names),
+            sum(map(hash, subscription.names)),
+            subscription.wildcard,
+        )
 
 
 @BOTH
@@ -130,7 +138,7 @@ def test_names_are_counted_as_they_come_and_go(xds: SimpleNamespace, variant: st
     machine, peer, pool = xds.machine(variant), xds.peer(variant), names_of(30, 50)
     for _ in range(100):
         names = tuple(chance.sample(pool, chance.randrange(1, 30)))
-        machine.receive(peer.ask(TYPE_ENDPOINT, names))
+        machine.receive_request(peer.ask(TYPE_ENDPOINT, names))
         assert machine.subscriptions[TYPE_ENDPOINT].names == set(names)
         assert machine._name_bytes == len(names) * (50 + NAME_BYTES)
 
@@ -140,7 +148,7 @@ def test_versions_that_a_client_says_that_it_holds_count(xds: SimpleNamespace) -
     for name in names_of(10):
         request.initial_resource_versions[name] = "v" * 64
     machine = xds.machine("delta")
-    machine.receive(request)
+    machine.receive_request(request)
     assert machine._name_bytes == 10 * (6 + NAME_BYTES + 64 + VERSION_BYTES)
 
 
@@ -153,7 +161,7 @@ def test_a_list_of_one_name_is_not_kept(xds: SimpleNamespace) -> None:
     machine = xds.machine("sotw")
     tracemalloc.start()
     try:
-        machine.hear(message)
+        machine.receive(message)
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 100_000
     finally:
@@ -168,18 +176,18 @@ def test_an_honest_client_of_a_large_fleet_has_room(xds: SimpleNamespace, varian
         if variant == "delta":
             for name in names:
                 request.initial_resource_versions[name] = "0" * 16
-        machine.receive(request)
+        machine.receive_request(request)
     assert len(machine.subscriptions[TYPE_ENDPOINT].names) == DEFAULT_MAX_NAMES
 
 
 def test_nothing_is_kept_of_names_whose_clients_have_left(xds: SimpleNamespace) -> None:
     first, second = (xds.snapshot(xds.assignment("real", weight)) for weight in (1, 2))
-    plans, budget = Plans(Delta.compose, "p"), NameBudget()
+    plans, budget = SharedResponseCache(Delta.compose, "p"), NameBudget()
     tracemalloc.start()
     try:
         for number in range(4):
-            machine = xds.machine("delta", lingers=True, plans=plans, budget=budget)
-            machine.receive(xds.peer("delta").ask(TYPE_ENDPOINT, names_of(5000, 40 + number)))
+            machine = xds.machine("delta", lingers=True, shared_responses=plans, budget=budget)
+            machine.receive_request(xds.peer("delta").ask(TYPE_ENDPOINT, names_of(5000, 40 + number)))
             drain(machine, first)
             machine.next_response(second)
             machine.leave()
@@ -192,14 +200,12 @@ def test_nothing_is_kept_of_names_whose_clients_have_left(xds: SimpleNamespace) 
 
 
 @BOTH
-def test_what_a_client_lacks_and_was_told_is_not_remembered_with_each_response(
-    xds: SimpleNamespace, variant: str
-) -> None:
+def test_missing_names_are_not_kept_with_each_response(xds: SimpleNamespace, variant: str) -> None:
     """A client that never answers could have the names of sixteen responses kept."""
     machine, peer = xds.machine(variant), xds.peer(variant)
     snapshot = xds.snapshot(xds.assignment("real", 1))
     for number in range(5):
-        machine.receive(peer.ask(TYPE_ENDPOINT, [f"{number}-{name}" for name in names_of(100)]))
+        machine.receive_request(peer.ask(TYPE_ENDPOINT, [f"{number}-{name}" for name in names_of(100)]))
         drain(machine, snapshot)
     assert all(not sent.carried for sent in machine.subscriptions[TYPE_ENDPOINT].unanswered.values())
 
@@ -213,10 +219,10 @@ async def test_streams_take_turns(xds: SimpleNamespace, serve: Any, variant: str
         await client.ask(TYPE_CLUSTER)
         await asyncio.sleep(0.1)
         assert running.service.clients() == []
-    assert set((await client.hear(TYPE_CLUSTER)).resources) == {"a"}
+    assert set((await client.receive(TYPE_CLUSTER)).resources) == {"a"}
 
 
-async def test_turns_are_taken_in_order_and_the_loop_runs_between_slices() -> None:
+async def test_turns_keep_order_and_the_loop_runs_between_slices() -> None:
     now, turns, order = 0.0, 0, []
     shared = Turns(lambda: now)
 
@@ -256,22 +262,22 @@ def test_what_a_client_says_of_itself_is_not_remembered(xds: SimpleNamespace, va
 
 
 def test_messages_are_remembered_up_to_so_many_bytes() -> None:
-    asked = 0
+    decoded_count = 0
 
     def decode(message: bytes) -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal decoded_count
+        decoded_count += 1
         return discovery_pb2.DiscoveryRequest.FromString(message)
 
-    decoded = remembering(decode)
+    decoded = cached_decoder(decode)
     for number in range(128):
         decoded(
             discovery_pb2.DiscoveryRequest(resource_names=[f"{number}".ljust(30_000)]).SerializeToString()
         )
     newest = discovery_pb2.DiscoveryRequest(resource_names=["127".ljust(30_000)]).SerializeToString()
     oldest = discovery_pb2.DiscoveryRequest(resource_names=["0".ljust(30_000)]).SerializeToString()
-    asked = 0
+    decoded_count = 0
     decoded(newest)
-    assert asked == 0
+    assert decoded_count == 0
     decoded(oldest)
-    assert asked == 1
+    assert decoded_count == 1

@@ -1,9 +1,9 @@
-"""How fast new streams get their first full response: a fleet that reconnects at once is served in turn.
+"""The rate at which new streams get their first response: a fleet that reconnects at once is served in turn.
 
 Rule
-    A token bucket: `burst` streams at once, then `per_second`. A stream over it waits, first come first
-    served, and is not refused: its Envoy goes on with what it has. One that goes away while it waits takes
-    no one's turn. Pushes to streams that are served already never wait.
+    A token bucket: `burst` streams at once, then `per_second`. Streams beyond that wait, first
+    come first served, and are not refused: their Envoys keep their configuration. A stream that ends while
+    it waits takes no token. Pushes to admitted streams never wait.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class TokenBucket:
         return max((1.0 - self._tokens) / self._per_second, 0.0)
 
     def take(self) -> None:
-        """Take a token that `wait_seconds` has said is there."""
+        """Take a token; only after `wait_seconds` returned 0."""
         self._tokens -= 1.0
 
 
 class Admission:
-    """Lets streams begin, in the order in which they came."""
+    """Admits streams in order of arrival."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Admission:
         self._turn = asyncio.Lock()
 
     async def enter(self) -> bool:
-        """Return when the caller may begin; whether it had to wait."""
+        """Return once the stream is admitted; True if it had to wait."""
         waited = self._turn.locked()
         async with self._turn:
             while (seconds := self._bucket.wait_seconds(self._clock())) > 0.0:

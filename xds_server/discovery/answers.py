@@ -1,7 +1,7 @@
-"""Responses until they are answered, and the answers.
+"""Responses that wait for their answer, and the answers.
 
-An answer to SotW's response covers those before it: Envoy may answer several at once, and its complaint then
-may be about any of them. An answer of delta is about its own response.
+In SotW an answer covers earlier responses too: Envoy may answer several at once, and a NACK then may concern
+any of them. In delta an answer concerns its own response only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_ERROR_CHARS: Final = 500
 _MAX_UNANSWERED: Final = 16
-"""Answers older than this many responses are not matched any more."""
+"""Answers to older responses are no longer matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,39 +25,39 @@ class Answer:
     version: str
     error: str | None
     name: str = ""
-    """Of the resource that a NACK is about; empty: of one that came with others."""
+    """The resource that was refused alone; empty: an ACK, or the response had several resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is remembered of a response."""
+    """The content of a response."""
 
     version: str
     """Of the type."""
     carried: Mapping[str, str]
-    """Name to version; empty: of what is taken away. Nothing where a response always carries everything."""
+    """Name to version, which is empty for a removal. Nothing where a response always carries everything."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether a NACK may be about one resource and cost others, which then are to come again."""
+        """Whether a NACK may concern one of several resources, so that each is to be sent again."""
         return len(self.carried) > 1 and any(self.carried.values())
 
 
 class Unanswered(dict[str, Sent]):
-    """Nonce to response, oldest first. `cumulative`: an answer covers what was sent before."""
+    """Nonce to response, oldest first. `cumulative`: an answer covers earlier responses."""
 
     def __init__(self, *, cumulative: bool) -> None:
         super().__init__()
         self.cumulative = cumulative
 
     def add(self, nonce: str, sent: Sent) -> None:
-        """Note a response; of too many the oldest is forgotten."""
+        """Add a response; beyond the limit the oldest is dropped."""
         if len(self) >= _MAX_UNANSWERED:
             del self[next(iter(self))]
         self[nonce] = sent
 
     def take(self, nonce: str) -> list[Sent]:
-        """Remove and return what an answer covers, its own response last; empty: it answers nothing."""
+        """Remove and return the responses that an answer covers, its own last; empty: unknown nonce."""
         if nonce not in self:
             return []
         if not self.cumulative:

@@ -1,7 +1,7 @@
-"""The log of Envoys that connect and leave, and of none that does. Single-threaded.
+"""Logs Envoys that connect and leave, and warns if none connects. Single-threaded.
 
-A node counts once, over all its streams. When a whole fleet reconnects, the first lines stand for all, and
-one line says how many more there were.
+A node counts once, over all its streams. When a whole fleet reconnects, the first Envoys get a line each,
+and one line has the number of the others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PERIOD_SECONDS: Final = 10.0
 MOST_LINES: Final = 20
 """In one period."""
 MISSED_AFTER_SECONDS: Final = 15.0
-"""Envoys that run already connect again within a few seconds."""
+"""Running Envoys reconnect within a few seconds."""
 _MOST_CHARS: Final = 100
 
 
 class Arrivals:
-    """Who is connected. `address` is where Envoys are waited for; `clock` is in seconds."""
+    """The connected nodes. `address` is the listening address; `clock` is in seconds."""
 
     def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._address = address
@@ -38,26 +38,26 @@ class Arrivals:
         self._more = [0, 0]
         """Nodes that have connected and left in this period without a line of their own."""
         self._missed_at: float | None = None
-        """When it is time to say that nobody has connected; None: not begun, or no longer of use."""
+        """Time of the warning that no Envoy has connected; None: not started, or no longer needed."""
         self._waits = True
 
     @property
     def connected(self) -> int:
-        """How many nodes have a stream open."""
+        """Number of nodes with an open stream."""
         return len(self._streams)
 
     def came(self, client: Client, peer: str) -> None:
-        """Note the first message of a stream; `peer` is gRPC's word for where it comes from."""
+        """Count a new stream; `peer` as gRPC names it."""
         self._waits, self._missed_at = False, None
         key = client.node_id, client.cluster
         streams = self._streams[key] = self._streams.get(key, 0) + 1
-        if streams == 1 and self._may_tell(came=True):
+        if streams == 1 and self._may_log(came=True):
             logger.info(
                 "Envoy %s has connected from %s: %d connected", _named(client), _from(peer), self.connected
             )
 
     def left(self, client: Client) -> None:
-        """Note the end of a stream."""
+        """Count the end of a stream."""
         key = client.node_id, client.cluster
         if key not in self._streams:
             return
@@ -65,11 +65,11 @@ class Arrivals:
         if self._streams[key]:
             return
         del self._streams[key]
-        if self._may_tell(came=False):
+        if self._may_log(came=False):
             logger.info("Envoy %s has left: %d connected", _named(client), self.connected)
 
     def look(self) -> None:
-        """Say what has to be said by now; to be called now and then while Envoys are answered."""
+        """Log the lines whose time has come; to be called regularly while Envoys are served."""
         now = self._clock()
         self._sum_up(now)
         if not self._waits:
@@ -85,8 +85,8 @@ class Arrivals:
                 MISSED_AFTER_SECONDS,
             )
 
-    def _may_tell(self, *, came: bool) -> bool:
-        """Whether there is room for a line; otherwise it is counted."""
+    def _may_log(self, *, came: bool) -> bool:
+        """Return whether a line may be logged now; otherwise count it for the summary."""
         now = self._clock()
         self._sum_up(now)
         if now >= self._period_until:

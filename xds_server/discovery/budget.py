@@ -7,12 +7,12 @@ from typing import Final
 from fleet.errors import PeerError
 
 MAX_STREAM_BYTES: Final = 16 * 1024 * 1024
-"""20,000 names of 100 characters each, of two types, with the versions that a client says that it holds."""
+"""20,000 names of 100 characters each, of two types, with the initial versions that a client reports."""
 MAX_ALL_BYTES: Final = 768 * 1024 * 1024
 NAME_BYTES: Final = 200
-"""What a name takes beside its characters: as a text, and in the sets and maps that hold it."""
+"""Memory of a name apart from its characters: the string object and its entries in sets and maps."""
 VERSION_BYTES: Final = 50
-"""The same of a version that a client says that it holds."""
+"""The same for an initial version that a client reports."""
 
 
 class NameBudget:
@@ -24,10 +24,10 @@ class NameBudget:
         self._used = 0
 
     def change(self, before: int, now: int) -> None:
-        """Count a stream's bytes in the place of those before; fewer are always taken.
+        """Replace a stream's bytes in the count; fewer bytes are always accepted.
 
         Raises:
-            PeerError: that is more than a stream, or all together, may have.
+            PeerError: a stream, or all together, exceed their limit.
         """
         if now > before and (now > self._stream_bytes or self._used - before + now > self._all_bytes):
             allowed = f"allowed: {self._stream_bytes}, and {self._all_bytes} of all clients"

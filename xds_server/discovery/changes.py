@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from xds_server.snapshot.snapshot import Resource
 
 ABSENT: Final = ""
-"""In `given`: the client was told that the name does not exist."""
+"""In `returned`: a response said that the name does not exist."""
 UNSURE: Final = "?"
-"""In `given`: the client may have it, in this version or another, or not."""
+"""In `returned`: the client may have this version, another one or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +22,27 @@ class Changes:
 
     changed: tuple[Resource, ...] = ()
     missing: tuple[str, ...] = ()
-    """Asked for, non-existent, and not told yet."""
+    """Subscribed, non-existent, and not yet reported as such."""
     gone: tuple[str, ...] = ()
-    """The client holds them; they no longer exist."""
+    """The client has them; they no longer exist."""
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.missing or self.gone)
 
     def without_removals(self) -> Changes:
-        """Everything but what takes something away from the client."""
+        """The changes that remove nothing from the client."""
         return Changes(self.changed, self.missing)
 
 
-def taken_away(
-    lost: Iterable[str], given: Mapping[str, str], due: Collection[str]
+def split_removed(
+    lost: Iterable[str], returned: Mapping[str, str], forced: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Divide names that do not exist into those that the client has and those it is to be told of once."""
+    """Split non-existent names into those that the client has and those to report as missing once."""
     names = tuple(lost)
-    gone = tuple(name for name in names if given.get(name, ABSENT) != ABSENT)
+    gone = tuple(name for name in names if returned.get(name, ABSENT) != ABSENT)
     missing = tuple(
-        name for name in names if given.get(name, ABSENT) == ABSENT and (name in due or name not in given)
+        name
+        for name in names
+        if returned.get(name, ABSENT) == ABSENT and (name in forced or name not in returned)
     )
     return gone, missing

@@ -1,4 +1,4 @@
-"""What a request of either variant says of its sender."""
+"""The node and the error of a discovery request, for SotW and delta."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TEXT: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who is at the other end of a stream, as its first message says."""
+    """The node at the other end of a stream, from its first message."""
 
     node_id: str
     cluster: str
@@ -25,7 +25,7 @@ def client_of(request: Any) -> Client:
     """Read the node of a stream's first message.
 
     Raises:
-        PeerError: it has none, or one with long texts.
+        PeerError: the node lacks an id, or a text is too long.
     """
     node = request.node
     if not node.id:
@@ -44,7 +44,7 @@ def client_of(request: Any) -> Client:
 
 
 def error_of(request: Any) -> str | None:
-    """The text of a NACK; None for everything else."""
+    """The text of a NACK; None for other requests."""
     if not request.HasField("error_detail"):
         return None
     return str(request.error_detail.message) or f"code {request.error_detail.code}"

@@ -1,9 +1,8 @@
-"""The client status discovery service: what each connected client was told, took and refused.
+"""The client status discovery service: versions that each connected client was sent, ACKed and NACKed.
 
-From the server's view, so `config_status` says it, and per type: one entry a type with an empty name, or
-answers would grow with clients times resources. `version_info` is what the client took last,
-`error_state` what it refuses; the lag stands in the node's metadata as `warmroute.lag_seconds`, absent
-when unknown. Contents are never sent.
+`config_status` gives the server's view, with one entry of an empty name per type: otherwise responses would
+grow with clients times resources. `version_info` is the newest ACKed version, `error_state` the NACKed
+one; the node's metadata has the lag as `warmroute.lag_seconds`, absent when unknown. Contents are never sent.
 
 Source: envoy.service.status.v3, csds.proto.
 """
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
 
     from xds_server.discovery.progress import ClientProgress, Progress, TypeProgress
     from xds_server.discovery.server import DiscoveryService
-    from xds_server.discovery.variant import Variant
+    from xds_server.discovery.stream_state import StreamState
 
 _SERVICE: Final = "envoy.service.status.v3.ClientStatusDiscoveryService"
 MAX_CALLS: Final = 16
 """Streams and single requests together."""
 MAX_REQUEST_BYTES: Final = 256 * 1024
-"""Some ten times the metadata of a large node, and as many matchers as are taken."""
+"""Some ten times the metadata of a large node, with `MAX_MATCHERS` matchers."""
 MAX_MATCHERS: Final = 100
 MAX_CLIENTS: Final = 4000
 PORTION: Final = 10
 """Clients that are summed up in one piece: some 2 ms."""
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""What a client of gRPC takes in one message by default."""
+"""gRPC's default limit of a received message."""
 _AIO: Any = grpc.aio
 """Untyped: the stubs lack the end-of-stream mark."""
 _PATTERNS: Final = ("exact", "prefix", "suffix", "contains")
@@ -75,9 +74,9 @@ class ClientStatusService:
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add both methods to a server that has not started."""
-        # Requests stay bytes here: what cannot be parsed is the client's fault and is told so.
+        # Requests stay bytes here, so that unparsable ones are reported to the client as its error.
         handlers = {
-            # As a stream of one request, which is not read before it has a place.
+            # As a stream of one request, which is read only after the call was counted.
             "FetchClientStatus": grpc.stream_unary_rpc_method_handler(self._fetch),
             "StreamClientStatus": grpc.stream_stream_rpc_method_handler(self._stream),
         }
@@ -98,9 +97,9 @@ class ClientStatusService:
         return summed
 
     def lag(self) -> tuple[int, float]:
-        """Return how many clients are connected, and how many seconds the slowest has owed an ACK."""
-        clients, owing = self._discovery.owing()
-        return clients, self._progress.longest_lag(owing)
+        """Return the number of connected clients, and the seconds since the oldest pending ACK."""
+        clients, pending = self._discovery.unacknowledged()
+        return clients, self._progress.longest_lag(pending)
 
     async def respond(self, message: bytes) -> bytes:
         """Make a serialised `ClientStatusResponse` for a serialised `ClientStatusRequest`.
@@ -108,7 +107,7 @@ class ClientStatusService:
         In small pieces, between which the loop serves others, and one response after the other.
 
         Raises:
-            PeerError: the request is none, has matchers that cannot be honoured, or matches too much.
+            PeerError: the bytes are no request, a matcher is not supported, or too many clients match.
         """
         if len(message) > MAX_REQUEST_BYTES:
             raise PeerError(f"a request of {len(message)} bytes; allowed: {MAX_REQUEST_BYTES}")
@@ -135,7 +134,7 @@ class ClientStatusService:
             raise PeerError(f"the answer has {len(content)} bytes; allowed: {MAX_BYTES}, by node_matchers")
         return content
 
-    def _look(self, nodes: Iterable[Sequence[Variant]]) -> list[ClientProgress]:
+    def _look(self, nodes: Iterable[Sequence[StreamState]]) -> list[ClientProgress]:
         return self._progress.of(map(status_of, nodes))
 
     async def _fetch(self, _: Any, context: Any) -> bytes:
@@ -144,13 +143,13 @@ class ClientStatusService:
             message = await context.read()
             if message is not _AIO.EOF:
                 return await self.respond(message)
-            refused = "no request"
+            error_text = "no request"
         except PeerError as error:
-            refused = str(error)
+            error_text = str(error)
         finally:
             message = None  # gRPC keeps this frame for some time where it ends with `abort`.
             self._calls -= 1
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error_text)
         raise AssertionError  # Never reached: `abort` raises.
 
     async def _stream(self, _: Any, context: Any) -> None:
@@ -163,37 +162,37 @@ class ClientStatusService:
         except grpc.aio.InternalError:
             return  # The connection is gone.
         except PeerError as error:
-            refused = str(error)
+            error_text = str(error)
         else:
             return
         finally:
             message = None
             self._calls -= 1
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error_text)
 
     async def _enter(self, context: Any) -> None:
-        """Count a call, or refuse it at once: a request that waits takes its memory."""
+        """Count a call, or refuse it at once: a waiting request takes memory."""
         if self._calls >= MAX_CALLS:
             text = f"at most {MAX_CALLS} requests and streams at a time"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._calls += 1
 
 
-def _portions(nodes: Sequence[Sequence[Variant]]) -> Iterator[Sequence[Sequence[Variant]]]:
+def _portions(nodes: Sequence[Sequence[StreamState]]) -> Iterator[Sequence[Sequence[StreamState]]]:
     return (nodes[begin : begin + PORTION] for begin in range(0, len(nodes), PORTION))
 
 
-def _node_id(streams: Sequence[Variant]) -> str:
+def _node_id(streams: Sequence[StreamState]) -> str:
     client = streams[0].client
     assert client is not None
     return client.node_id
 
 
 def _read(message: bytes) -> Callable[[str], bool]:
-    """Return whether a node id is asked for by a serialised request.
+    """Return the predicate over node ids of a serialised request.
 
     Raises:
-        PeerError: it is no request, or one that cannot be honoured.
+        PeerError: the bytes are no request, or a matcher is not supported.
     """
     try:
         request = csds_pb2.ClientStatusRequest.FromString(message)
@@ -203,15 +202,15 @@ def _read(message: bytes) -> Callable[[str], bool]:
 
 
 def _matcher(matchers: Sequence[Any]) -> Callable[[str], bool]:
-    """Whether a node id matches any of the matchers; without matchers all do.
+    """Return whether a node id matches any of the matchers; without matchers all do.
 
     Raises:
-        PeerError: one asks for what is not held or not tried here.
+        PeerError: a matcher is not supported.
     """
     if len(matchers) > MAX_MATCHERS:
         raise PeerError(f"{len(matchers)} node_matchers; allowed: {MAX_MATCHERS}")
     if any(matcher.node_metadatas for matcher in matchers):
-        raise PeerError("node_matchers: node_metadatas are not held here; allowed: node_id")
+        raise PeerError("node_matchers: node_metadatas are not supported; allowed: node_id")
     named = [matcher.node_id for matcher in matchers if matcher.HasField("node_id")]
     as_is = _any_of([_pattern(entry) for entry in named if not entry.ignore_case])
     folded = _any_of([_pattern(entry) for entry in named if entry.ignore_case])
@@ -224,7 +223,7 @@ def _pattern(matcher: Any) -> tuple[str, str]:
     """Return the kind and the text of a string matcher; the text in lower case if cases are ignored."""
     kind = matcher.WhichOneof("match_pattern")
     if kind not in _PATTERNS:
-        raise PeerError(f"node_id by {kind} is not matched here; allowed: {', '.join(_PATTERNS)}")
+        raise PeerError(f"node_id by {kind} is not supported; allowed: {', '.join(_PATTERNS)}")
     text: str = getattr(matcher, kind)
     if len(text) > MAX_TEXT:
         raise PeerError(f"node_id by a text of {len(text)} characters; allowed: {MAX_TEXT}")
@@ -233,7 +232,7 @@ def _pattern(matcher: Any) -> tuple[str, str]:
 
 def _any_of(patterns: Sequence[tuple[str, str]]) -> Callable[[str], bool]:
     exact, prefixes, suffixes, parts = (
-        tuple(text for kind, text in patterns if kind == wanted) for wanted in _PATTERNS
+        tuple(text for kind, text in patterns if kind == pattern) for pattern in _PATTERNS
     )
     return lambda text: (
         text in exact

@@ -1,4 +1,4 @@
-"""Delta: each response carries what changed and what is gone, each resource has its own version."""
+"""Delta: each response carries changed and removed resources, each with its own version."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from xds_server.discovery.client import error_of
-from xds_server.discovery.plan import Response, remembering
-from xds_server.discovery.variant import Variant
+from xds_server.discovery.shared_response import Response, cached_decoder
+from xds_server.discovery.stream_state import StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_decode = remembering(discovery_pb2.DeltaDiscoveryRequest.FromString)
+_decode = cached_decoder(discovery_pb2.DeltaDiscoveryRequest.FromString)
 
 
-class Delta(Variant):
+class Delta(StreamState):
     """`DeltaDiscoveryRequest` in, `DeltaDiscoveryResponse` out."""
 
     name = "delta"
@@ -28,7 +28,7 @@ class Delta(Variant):
 
     @staticmethod
     def decode(message: bytes) -> Any:
-        """Return the request that the bytes are; `DecodeError` if none."""
+        """Parse a request; `DecodeError` if the bytes are none."""
         return _decode(message)
 
     @staticmethod
@@ -50,13 +50,13 @@ class Delta(Variant):
 
     def _continue(self, subscription: Subscription, request: Any) -> Answer | None:
         answer = subscription.answer(request.response_nonce, error_of(request))
-        # Unsubscribing first: a name in both lists is one that the client wants afresh.
+        # Unsubscribing first: a name in both lists is to be sent again.
         subscription.drop(request.resource_names_unsubscribe)
         subscription.add(request.resource_names_subscribe)
         return answer
 
     def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Response | None:
-        self._rules.note_given(subscription.type_url, changes.changed, fresh=True)
+        self._ordering.note_returned(subscription.type_url, changes.changed, fresh=True)
         subscription.record(changes)
         version = snapshot.version(subscription.type_url)
         return self._send(subscription, version, changes.changed, changes.gone, changes.missing)

@@ -1,9 +1,9 @@
-"""How far behind each client is: when it answered last, and how long it has owed an answer.
+"""The lag of each client: the times of its last answers and of its oldest pending response.
 
 Lag
     Seconds since the oldest response that the client's newest ACK does not cover; 0 when the newest
-    response is ACKed. A NACK is no ACK: a client that refuses a version lags until it takes another. None:
-    a response is being written to a client that has everything before it, and since when is not known.
+    response is ACKed. A NACK is no ACK: a client that refuses a version lags until it ACKs another one. None:
+    the client has ACKed everything before the response that is being written, so its lag has no start yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xds_server.discovery.status import ClientStatus, DiscoveryObserver, TypeStatus
 
 State = Literal["not_sent", "stale", "error", "synced"]
-"""In CSDS's words: stale is sent without an answer, error is refused."""
+"""In CSDS's terms: stale is sent without an answer, error is NACKed."""
 
 _MAX_WAITING: Final = 16
 _TYPES: Final = 4
@@ -63,7 +63,7 @@ class ClientProgress:
 
 @dataclass(slots=True)
 class _Answers:
-    """What one node said of one type."""
+    """The answers of one node for one type."""
 
     acked: str = ""
     acked_at: float | None = None
@@ -76,10 +76,10 @@ _NONE: Final = _Answers()
 
 
 class Progress:
-    """An observer that notes times; it passes on all that it hears to `following`.
+    """An observer that records times and passes every call on to `following`.
 
-    Bounded: of more than `max_clients` nodes those forgotten first were heard of longest ago. `clock` is for
-    durations, `wall` (Unix seconds) for what is shown.
+    Bounded: beyond `max_clients` nodes the least recently active ones are dropped. `clock` is for
+    durations, `wall` (Unix seconds) for displayed times.
     """
 
     def __init__(
@@ -94,30 +94,30 @@ class Progress:
         self._following = following or NullObserver()
         self._clock = clock
         self._wall = wall
-        self._held: OrderedDict[tuple[str, str, str], _Answers] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str, str], _Answers] = OrderedDict()
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
-        """Note a response."""
-        held = self._of(client, type_url)
-        # An answer can be quicker than the note that its question was sent.
-        if version != held.acked or held.waiting:
-            if len(held.waiting) >= _MAX_WAITING:
-                del held.waiting[1]  # The oldest says since when.
-            held.waiting.append((version, self._clock()))
+        """Record a response."""
+        answers = self._of(client, type_url)
+        # An ACK can arrive before `pushed` is called for its response.
+        if version != answers.acked or answers.waiting:
+            if len(answers.waiting) >= _MAX_WAITING:
+                del answers.waiting[1]  # The oldest one has the start of the lag.
+            answers.waiting.append((version, self._clock()))
         self._following.pushed(client, type_url, version)
 
     def acked(self, client: Client, type_url: str, version: str) -> None:
-        """Note an ACK, which covers whatever was sent before."""
-        held = self._of(client, type_url)
-        held.acked, held.acked_at = version, self._wall()
-        for index, (sent, _) in enumerate(held.waiting):
+        """Record an ACK, which covers all earlier responses."""
+        answers = self._of(client, type_url)
+        answers.acked, answers.acked_at = version, self._wall()
+        for index, (sent, _) in enumerate(answers.waiting):
             if sent == version:
-                del held.waiting[: index + 1]
+                del answers.waiting[: index + 1]
                 break
         self._following.acked(client, type_url, version)
 
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-        """Note a NACK."""
+        """Record a NACK."""
         self._of(client, type_url).nacked_at = self._wall()
         self._following.nacked(client, type_url, version, message)
 
@@ -126,41 +126,41 @@ class Progress:
         self._following.left(client, type_urls)
 
     def of(self, statuses: Iterable[ClientStatus]) -> list[ClientProgress]:
-        """Complete what is connected with its times, in the same order."""
+        """Add times and lag to the status of each connected client, in the same order."""
         now = self._clock()
         return [self._client(status, now) for status in statuses]
 
-    def longest_lag(self, owing: Iterable[tuple[str, str, str]]) -> float:
-        """Return the longest of these lags, by node id, cluster and type; 0 if none of them is known."""
-        waiting = (held.waiting for key in owing if (held := self._held.get(key)) is not None)
+    def longest_lag(self, pending: Iterable[tuple[str, str, str]]) -> float:
+        """Return the longest of these lags, by node id, cluster and type; 0 if none has a start."""
+        waiting = (answers.waiting for key in pending if (answers := self._answers.get(key)) is not None)
         since = min((entries[0][1] for entries in waiting if entries), default=None)
         return 0.0 if since is None else self._clock() - since
 
     def _of(self, client: Client, type_url: str) -> _Answers:
         key = (client.node_id, client.cluster, type_url)
-        held = self._held.get(key)
-        if held is None:
-            held = self._held[key] = _Answers()
-            if len(self._held) > self._max_entries:
-                self._held.popitem(last=False)
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = self._answers[key] = _Answers()
+            if len(self._answers) > self._max_entries:
+                self._answers.popitem(last=False)
         else:
-            self._held.move_to_end(key)
-        return held
+            self._answers.move_to_end(key)
+        return answers
 
     def _client(self, status: ClientStatus, now: float) -> ClientProgress:
         types = tuple(
-            _type(entry, self._held.get((status.node_id, status.cluster, entry.type_url), _NONE), now)
+            _type(entry, self._answers.get((status.node_id, status.cluster, entry.type_url), _NONE), now)
             for entry in status.types
         )
         lags = [entry.lag_seconds for entry in types]
-        known = [lag for lag in lags if lag is not None]
+        measured = [lag for lag in lags if lag is not None]
         return ClientProgress(
             node_id=status.node_id,
             cluster=status.cluster,
             locality=status.locality,
             variant=status.variant,
             streams=status.streams,
-            lag_seconds=max(known, default=0.0) if len(known) == len(lags) else None,
+            lag_seconds=max(measured, default=0.0) if len(measured) == len(lags) else None,
             types=types,
         )
 
@@ -187,6 +187,6 @@ def _state(status: TypeStatus) -> State:
     if not status.version_sent:
         return "not_sent"
     if status.version_sent == status.version_acked:
-        # It has what came last, and still refuses another resource.
+        # It has the newest version, and still refuses another resource.
         return "error" if status.version_nacked else "synced"
     return "error" if status.version_sent == status.version_nacked else "stale"

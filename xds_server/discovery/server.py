@@ -1,8 +1,8 @@
 """The discovery service: ADS and the four separate services, SotW and delta, on one loop.
 
 Here, and only here, a client's protocol error becomes INVALID_ARGUMENT and a fault of our own
-INTERNAL; either ends that one stream. Server options (message size, keepalive) belong to whoever
-makes the `grpc.aio.Server`.
+INTERNAL; either ends that one stream. The creator of the `grpc.aio.Server` sets its options (message
+size, keepalive).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from xds_server.discovery.admission import Admission
 from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.delta import Delta
-from xds_server.discovery.plan import Plans
+from xds_server.discovery.shared_response import SharedResponseCache
 from xds_server.discovery.sotw import Sotw
 from xds_server.discovery.status import (
     ClientStatus,
@@ -43,14 +43,14 @@ from xds_server.discovery.status import (
     status_of,
 )
 from xds_server.discovery.stream import DiscoveryStream
-from xds_server.discovery.variant import DEFAULT_MAX_NAMES
+from xds_server.discovery.stream_state import DEFAULT_MAX_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from prometheus_client import CollectorRegistry
 
-    from xds_server.discovery.variant import Variant
+    from xds_server.discovery.stream_state import StreamState
     from xds_server.snapshot.snapshot import SnapshotStore
 
 logger = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ class DiscoveryService:
     """Serves the newest snapshot of `store` to any number of clients up to `max_streams`.
 
     `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
-    clusters outlive what refers to them (both: `variant.py`); `max_names` bounds the names of one
-    subscription. `admission` bounds how fast new streams get their first answer. `arrivals` logs who comes
-    and goes. `may_have_keys` says of a stream's context whether secrets are served there; where they are not,
-    they are a type like others that nobody serves.
+    clusters outlive the resources that refer to them (both: `ordering.py`); `max_names` bounds the names of
+    one subscription. `admission` bounds the rate of first responses to new streams. `arrivals` logs
+    Envoys that connect and leave. `may_have_keys` tells from a stream's context whether it
+    may receive secrets; otherwise they count as a type that is not served.
     """
 
     def __init__(
@@ -103,11 +103,13 @@ class DiscoveryService:
         self._turns = Turns(time.monotonic)
         self._streams: dict[int, DiscoveryStream] = {}
         self._silent: dict[int, DiscoveryStream] = {}
-        """Those whose clients have not said who they are, the oldest first: they take no client's place."""
+        """Streams that have not named their node, the oldest first: they take no client's place."""
         self._numbers = itertools.count(1)
-        # Nonces are unlike those of an earlier process, so that a client's old one never matches.
+        # Nonces differ from those of an earlier process, so that a client's old nonce never matches.
         self._boot = uuid.uuid4().hex[:8]
-        self._plans = {kind: Plans(kind.compose, f"{self._boot}-{kind.name}") for kind in (Sotw, Delta)}
+        self._shared_responses = {
+            kind: SharedResponseCache(kind.compose, f"{self._boot}-{kind.name}") for kind in (Sotw, Delta)
+        }
         self._draining = False
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -121,25 +123,25 @@ class DiscoveryService:
             server.add_generic_rpc_handlers((generic,))
 
     def clients(self) -> list[ClientStatus]:
-        """Each connected node with its versions, sorted by node id; of many it takes long."""
+        """Each connected node with its versions, sorted by node id; slow for many nodes."""
         return [status_of(group) for group in self.nodes()]
 
-    def nodes(self) -> list[list[Variant]]:
+    def nodes(self) -> list[list[StreamState]]:
         """Return the streams of each connected node, the oldest first, sorted by node id."""
         return [group for _, group in sorted(by_node(self._machines()).items(), key=_KEY)]
 
-    def owing(self) -> tuple[int, list[tuple[str, str, str]]]:
-        """Return how many nodes are connected, and node id, cluster and type of what is not ACKed."""
+    def unacknowledged(self) -> tuple[int, list[tuple[str, str, str]]]:
+        """Return the number of connected nodes, and node id, cluster and type of each pending ACK."""
         nodes = by_node(self._machines())
         return len(nodes), [
             (*node, type_url)
             for node, group in nodes.items()
             # Of a type on several streams the newest stream counts.
-            for type_url, held in {k: v for each in group for k, v in each.subscriptions.items()}.items()
-            if held.sent_version and held.sent_version != held.acked_version
+            for type_url, newest in {k: v for each in group for k, v in each.subscriptions.items()}.items()
+            if newest.sent_version and newest.sent_version != newest.acked_version
         ]
 
-    def _machines(self) -> Iterator[Variant]:
+    def _machines(self) -> Iterator[StreamState]:
         return (stream.machine for stream in self._streams.values())
 
     async def drain(self, seconds: float) -> None:
@@ -159,7 +161,7 @@ class DiscoveryService:
         async def method(_: Any, context: Any) -> None:
             status = await self._serve(variant, only_type, context)
             if status is not None:
-                # gRPC keeps what it raises here, with this frame, until it is collected as garbage.
+                # gRPC keeps the exception of `abort` and this frame until the garbage collector runs.
                 await context.abort(*status)
 
         return method
@@ -184,7 +186,7 @@ class DiscoveryService:
             served=SERVED_TYPES if self._may_have_keys(context) else RESOURCE_TYPES,
             max_names=self._max_names,
             lingers=True,
-            plans=self._plans[variant],
+            shared_responses=self._shared_responses[variant],
             budget=self._budget,
         )
         stream = DiscoveryStream(
@@ -210,10 +212,10 @@ class DiscoveryService:
                 self._record.left(machine.client, machine.subscriptions)
 
     def _introduce(self, number: int) -> None:
-        """Count a stream among the clients'.
+        """Move a stream from the silent ones to those of known nodes.
 
         Raises:
-            _FullError: there are as many as there may be.
+            _FullError: `max_streams` is reached.
         """
         stream = self._silent.pop(number, None)
         if stream is None or len(self._streams) >= self._max_streams:
@@ -247,9 +249,9 @@ class DiscoveryService:
 
 
 class _FullError(Exception):
-    """One client more than there may be."""
+    """A client beyond `max_streams`."""
 
 
 def _handler(method: Callable[[Any, Any], Awaitable[None]]) -> Any:
-    # Bytes both ways: what cannot be parsed is the client's fault and is told so; responses come serialised.
+    # Bytes both ways: `StreamState` reports unparsable requests; responses are serialised already.
     return grpc.stream_stream_rpc_method_handler(method, request_deserializer=None, response_serializer=None)

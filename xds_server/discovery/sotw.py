@@ -1,7 +1,7 @@
 """State of the world: each response names its version, clusters and listeners come complete.
 
-Endpoint and route responses carry what changed and what was newly asked for, no more: the protocol
-lets these types come in part, and so a weight change in one pool costs no bytes for the others.
+Endpoint and route responses carry only changed and newly subscribed resources: the protocol lets these
+types come in part, so a weight change in one pool costs no bytes for the others.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from xds_server.discovery.client import error_of
-from xds_server.discovery.plan import Response, remembering
+from xds_server.discovery.shared_response import Response, cached_decoder
+from xds_server.discovery.stream_state import StreamState
 from xds_server.discovery.subscription import MAX_VERSION_CHARS
-from xds_server.discovery.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_decode = remembering(discovery_pb2.DiscoveryRequest.FromString)
+_decode = cached_decoder(discovery_pb2.DiscoveryRequest.FromString)
 
 
-class Sotw(Variant):
+class Sotw(StreamState):
     """`DiscoveryRequest` in, `DiscoveryResponse` out."""
 
     name = "sotw"
@@ -34,12 +34,12 @@ class Sotw(Variant):
 
     @staticmethod
     def decode(message: bytes) -> Any:
-        """Return the request that the bytes are; `DecodeError` if none."""
+        """Parse a request; `DecodeError` if the bytes are none."""
         return _decode(message)
 
     @staticmethod
     def compose(type_url: str, version: str, resources: Sequence[Resource], removed: Sequence[str]) -> bytes:
-        """Serialise a response without nonce; `removed` is not told."""
+        """Serialise a response without nonce; SotW has no field for `removed`."""
         del removed
         return bytes(
             discovery_pb2.DiscoveryResponse(
@@ -63,27 +63,27 @@ class Sotw(Variant):
             resources, version = self._full(subscription, changes, snapshot)
         else:
             resources = changes.changed
-            if not resources and not subscription.owed:
-                # Endpoints and routes end with what refers to them; absence says nothing here.
+            if not resources and not subscription.initial_response_pending:
+                # Endpoints and routes end with the resources that refer to them; absence says nothing here.
                 subscription.record(changes)
                 return None
-        fresh = not (subscription.owed and subscription.first_version == version)
-        self._rules.note_given(type_url, changes.changed, fresh=fresh)
+        fresh = not (subscription.initial_response_pending and subscription.first_version == version)
+        self._ordering.note_returned(type_url, changes.changed, fresh=fresh)
         subscription.record(changes)
         return self._send(subscription, version, resources)
 
     def _full(
         self, subscription: Subscription, changes: Changes, snapshot: Snapshot
     ) -> tuple[Sequence[Resource], str]:
-        """Everything subscribed, and what is to be taken away only later; with the version of just that."""
+        """Everything subscribed and the resources whose removal waits, with the version of that set."""
         here = snapshot.of_type(subscription.type_url)
         new = {name: resource for name, resource in here.items() if subscription.covers(name)}
         kept = {
             name: resource
-            for name, resource in subscription.held.items()
+            for name, resource in subscription.full_resources.items()
             if name not in here and subscription.covers(name) and name not in changes.gone
         }
-        subscription.held = {**kept, **new}
+        subscription.full_resources = {**kept, **new}
         version = snapshot.version(subscription.type_url)
         if kept:
             text = "\n".join(f"{entry.name} {entry.version}" for entry in kept.values())

@@ -1,4 +1,4 @@
-"""What each client was sent and said of it, the counters of that, and who else wants to hear it."""
+"""Versions that each client was sent, ACKed and NACKed; their counters and their observers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from xds_server.discovery.answers import Answer
     from xds_server.discovery.arrivals import Arrivals
     from xds_server.discovery.client import Client
+    from xds_server.discovery.stream_state import StreamState
     from xds_server.discovery.subscription import Subscription
-    from xds_server.discovery.variant import Variant
 
 logger = logging.getLogger(__name__)
 
@@ -29,23 +29,23 @@ _MAX_REMEMBERED: Final = 1024
 
 
 class DiscoveryObserver(Protocol):
-    """Hears of each push and answer, on the event loop: it must not block."""
+    """Receives each push and answer, on the event loop: it must not block."""
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
         """Called when a response has been handed to the transport."""
 
     def acked(self, client: Client, type_url: str, version: str) -> None:
-        """Called when the client took a response."""
+        """Called when the client ACKed a response."""
 
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-        """Called when the client refused a response and went on with what it had."""
+        """Called when the client NACKed a response and kept its earlier version."""
 
     def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """Called when a stream has ended on which the client had asked for these types."""
+        """Called when a stream with subscriptions to these types has ended."""
 
 
 class NullObserver:
-    """Hears nothing."""
+    """Ignores everything."""
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
         """Do nothing."""
@@ -84,16 +84,16 @@ class ClientStatus:
     types: tuple[TypeStatus, ...]
 
 
-def by_node(machines: Iterable[Variant]) -> dict[tuple[str, str], list[Variant]]:
-    """Return the machines of each node, whose id and cluster are the key, in the order given."""
-    found: dict[tuple[str, str], list[Variant]] = {}
+def by_node(machines: Iterable[StreamState]) -> dict[tuple[str, str], list[StreamState]]:
+    """Group machines by node id and cluster, in the order of `machines`."""
+    nodes: dict[tuple[str, str], list[StreamState]] = {}
     for machine in machines:
         if machine.client is not None:
-            found.setdefault((machine.client.node_id, machine.client.cluster), []).append(machine)
-    return found
+            nodes.setdefault((machine.client.node_id, machine.client.cluster), []).append(machine)
+    return nodes
 
 
-def status_of(group: Sequence[Variant]) -> ClientStatus:
+def status_of(group: Sequence[StreamState]) -> ClientStatus:
     """Sum up the machines of one node, oldest stream first."""
     newest = group[-1]
     assert newest.client is not None
@@ -101,9 +101,9 @@ def status_of(group: Sequence[Variant]) -> ClientStatus:
     for machine in group:
         subscriptions.update(machine.subscriptions)
     types = tuple(
-        TypeStatus(type_url, held.sent_version, held.acked_version, held.nacked_version, held.error)
-        for type_url, held in ((kind, subscriptions.get(kind)) for kind in SERVED_TYPES)
-        if held is not None
+        TypeStatus(type_url, entry.sent_version, entry.acked_version, entry.nacked_version, entry.error)
+        for type_url, entry in ((kind, subscriptions.get(kind)) for kind in SERVED_TYPES)
+        if entry is not None
     )
     client = newest.client
     return ClientStatus(client.node_id, client.cluster, client.locality, newest.name, len(group), types)
@@ -152,7 +152,7 @@ class DiscoveryMetrics:
 
 
 class Record:
-    """Counts, logs and passes on what happens on the streams."""
+    """Counts, logs and passes on the events of the streams."""
 
     def __init__(self, observer: DiscoveryObserver, metrics: DiscoveryMetrics, arrivals: Arrivals) -> None:
         self.metrics = metrics
@@ -161,25 +161,25 @@ class Record:
         self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
-        """Note a response that was handed to the transport."""
+        """Count a response that was handed to the transport."""
         self.metrics.pushes[type_url].inc()
         self._observer.pushed(client, type_url, version)
 
     def came(self, client: Client, peer: str) -> None:
-        """Note the first message of a stream, and where it comes from."""
+        """Log the first message of a stream; `peer` as gRPC names it."""
         self._arrivals.came(client, peer)
 
     def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """Note the end of a stream."""
+        """Log the end of a stream."""
         self._arrivals.left(client)
         self._observer.left(client, type_urls)
 
     def unserved(self) -> None:
-        """Note a request for a type that nobody serves here."""
+        """Count a request for a type that is not served here."""
         self.metrics.unserved.inc()
 
     def answered(self, client: Client, answer: Answer) -> None:
-        """Note an ACK or NACK; a NACK is logged once per content, however many clients send it."""
+        """Count an ACK or NACK; a NACK is logged once per content, not once per client."""
         if answer.error is None:
             self.metrics.acks[answer.type_url].inc()
             self._observer.acked(client, answer.type_url, answer.version)

@@ -1,4 +1,4 @@
-"""One discovery stream over gRPC: a reader feeds the state machine, a writer writes what it owes."""
+"""One discovery stream over gRPC: a reader feeds the state machine, a writer writes its responses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from fleet.service.turns import Turns
     from xds_server.discovery.admission import Admission
-    from xds_server.discovery.plan import Response
+    from xds_server.discovery.shared_response import Response
     from xds_server.discovery.status import Record
-    from xds_server.discovery.variant import Variant
+    from xds_server.discovery.stream_state import StreamState
     from xds_server.snapshot.snapshot import Snapshot, SnapshotStore
 
 _AIO: Any = grpc.aio
@@ -28,7 +28,7 @@ class DiscoveryStream:
 
     def __init__(
         self,
-        machine: Variant,
+        machine: StreamState,
         store: SnapshotStore,
         record: Record,
         admission: Admission,
@@ -37,9 +37,9 @@ class DiscoveryStream:
         turns: Turns,
         introduce: Callable[[], None],
     ) -> None:
-        """`turns` are those of all streams.
+        """All streams share `turns`.
 
-        `introduce` is called when the client has said who it is; it may raise to end the stream.
+        `introduce` is called when the first message has named the node; it may raise to end the stream.
         """
         self.machine = machine
         self._turns = turns
@@ -47,13 +47,11 @@ class DiscoveryStream:
         self._store = store
         self._record = record
         self._admission = admission
-        self._hold_seconds = hold_seconds
+        self._hold = _Timer(hold_seconds)
+        self._linger = _Timer(linger_seconds)
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._half_closed = False
-        self._hold_timer: asyncio.TimerHandle | None = None
-        self._linger_seconds = linger_seconds
-        self._linger_timer: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
         """Ask the stream to end, even while the client does not read."""
@@ -70,19 +68,19 @@ class DiscoveryStream:
             error = await self._until_one_ends(context)
         finally:
             unsubscribe()
-            self._cancel_hold()
-            self._cancel_linger()
+            self._hold.cancel()
+            self._linger.cancel()
         try:
             if error is not None:
                 raise error
         finally:
-            # The error has this frame, which would keep it, and the client's last message, until both are
-            # collected as garbage: with many clients that is much memory.
+            # The error refers to this frame, which would keep the error and the client's last message until
+            # the garbage collector runs: with many clients that is much memory.
             del error
         return self._ended.is_set()
 
     async def _until_one_ends(self, context: Any) -> BaseException | None:
-        """Read and write until either ends, or `end` is called; return what it ended with."""
+        """Read and write until either ends, or `end` is called; return the error that ended it, if any."""
         reader = asyncio.create_task(self._read(context))
         tasks = [
             reader,
@@ -92,12 +90,12 @@ class DiscoveryStream:
         try:
             done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if done == {reader} and reader.exception() is None:
-                # The client has said all it will; the writer ends after what it owes for that.
+                # The client has half-closed; the writer ends after its last responses.
                 done, _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
-            # A cancelled task's outcome is not ours to report; what finished is, below.
+            # Outcomes of cancelled tasks are ignored; those of finished tasks are reported below.
             await asyncio.gather(*tasks, return_exceptions=True)
         return next((error for task in done if (error := task.exception()) is not None), None)
 
@@ -121,7 +119,7 @@ class DiscoveryStream:
             if message is _AIO.EOF:
                 return
             async with self._turns:
-                answer = self.machine.hear(message)
+                answer = self.machine.receive(message)
             if not introduced and self.machine.client is not None:
                 introduced = True
                 self._introduce()
@@ -139,7 +137,7 @@ class DiscoveryStream:
         await self._await_turn()
         while True:
             self._wake.clear()
-            # Computed one by one under the newest snapshot: what a slow client missed is never made.
+            # Computed one by one under the newest snapshot: a slow client skips intermediate ones.
             while (response := await self._next()) is not None:
                 try:
                     await context.write(response.data)
@@ -148,11 +146,11 @@ class DiscoveryStream:
                 assert self.machine.client is not None
                 self._record.pushed(self.machine.client, response.type_url, response.version)
                 if response.type_url in (TYPE_LISTENER, TYPE_ROUTE):
-                    self._cancel_linger()  # What these let go of lingers from now on.
+                    self._linger.cancel()  # The clusters that these no longer name linger from now on.
             if self._half_closed:
                 return
-            self._watch_hold()
-            self._watch_linger()
+            self._hold.run_while(self.machine.holding(), self._end_hold)
+            self._linger.run_while(self.machine.lingering(), self._end_linger)
             await self._wake.wait()
 
     async def _next(self) -> Response | None:
@@ -160,7 +158,7 @@ class DiscoveryStream:
             return self.machine.next_response(self._snapshot())
 
     async def _await_turn(self) -> None:
-        """Return when there is something to answer, and this stream may have its first answer."""
+        """Return once there is a request and a snapshot, and this stream is admitted."""
         while self.machine.client is None or self._snapshot() is None:
             if self._half_closed:
                 return
@@ -172,36 +170,38 @@ class DiscoveryStream:
     def _snapshot(self) -> Snapshot | None:
         return self._store.snapshot_for(self.machine.client)
 
-    def _watch_hold(self) -> None:
-        if not self.machine.holding():
-            self._cancel_hold()
-        elif self._hold_timer is None:
-            loop = asyncio.get_running_loop()
-            self._hold_timer = loop.call_later(self._hold_seconds, self._end_hold)
-
     def _end_hold(self) -> None:
-        self._hold_timer = None
         self.machine.release()
         self._wake.set()
 
-    def _cancel_hold(self) -> None:
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-            self._hold_timer = None
-
-    def _watch_linger(self) -> None:
-        if not self.machine.lingering():
-            self._cancel_linger()
-        elif self._linger_timer is None:
-            loop = asyncio.get_running_loop()
-            self._linger_timer = loop.call_later(self._linger_seconds, self._end_linger)
-
     def _end_linger(self) -> None:
-        self._linger_timer = None
-        self.machine.let_go()
+        self.machine.remove_lingering()
         self._wake.set()
 
-    def _cancel_linger(self) -> None:
-        if self._linger_timer is not None:
-            self._linger_timer.cancel()
-            self._linger_timer = None
+
+class _Timer:
+    """Calls back once a condition was true for some seconds.
+
+    It keeps no reference to its stream, which would then wait for the garbage collector.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._handle: asyncio.TimerHandle | None = None
+
+    def run_while(self, condition: bool, on_end: Callable[[], None]) -> None:  # noqa: FBT001 - no option
+        """Start the timer, or let it go on, if the condition holds; cancel it otherwise."""
+        if not condition:
+            self.cancel()
+        elif self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._end, on_end)
+
+    def cancel(self) -> None:
+        """Stop the timer if it runs."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _end(self, on_end: Callable[[], None]) -> None:
+        self._handle = None
+        on_end()

@@ -1,12 +1,12 @@
 """One stream as a state machine, shared by SotW and delta: messages and snapshots in, responses out.
 
 Order
-    The types of a stream and what they owe each other: `rules.py`. One type: `subscription.py`.
+    The order of the types of a stream: `ordering.py`. One type: `subscription.py`.
 Newest state
-    Responses are computed one at a time, when they can be written. A slow client skips what lies
-    between; nothing is queued for it.
-Short way
-    A change of weights needs none of the rules at a client that has everything else: `plan.py`.
+    Responses are computed one at a time, when they can be written. A slow client skips intermediate
+    snapshots; nothing is queued for it.
+Shared responses
+    At a client that has everything else, a change of weights needs no ordering: `shared_response.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
 from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.changes import ABSENT, Changes
 from xds_server.discovery.client import Client, client_of
-from xds_server.discovery.plan import Plan, Plans, Response, nonce_field, only_endpoints_differ
-from xds_server.discovery.rules import Rules
+from xds_server.discovery.ordering import ResourceOrdering
+from xds_server.discovery.shared_response import (
+    Response,
+    SharedResponse,
+    SharedResponseCache,
+    nonce_field,
+    only_endpoints_differ,
+)
 from xds_server.discovery.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -31,23 +37,23 @@ if TYPE_CHECKING:
     from xds_server.discovery.answers import Answer
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_NO_PLAN: Final = Plan(0, "", {}, "", None)
+_NO_RESPONSE: Final = SharedResponse(0, "", {}, "", None)
 """For streams without endpoints."""
 DEFAULT_MAX_NAMES: Final = 20_000
 
 
-class Variant(ABC):
+class StreamState(ABC):
     """One stream as a state machine: requests and snapshots in, responses out, no I/O.
 
     `next_nonce` must never repeat. `only_type` is the type of a separate service; None is ADS, with all
     types of `served`.
-    Without `lingers` nothing waits for `let_go`. Without `plans` nothing is shared with other streams,
-    and every change goes by the rules. `budget` is that of all streams together.
+    Without `lingers` removals do not wait for `remove_lingering`. Without `shared_responses` nothing is
+    shared with other streams, and every change goes through the ordering. `budget` covers all streams.
     """
 
     name: str
     newest_only: bool
-    """Whether only the newest response of a type can still be answered."""
+    """Whether an answer covers the earlier responses of its type."""
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class Variant(ABC):
         served: Collection[str] = SERVED_TYPES,
         max_names: int = DEFAULT_MAX_NAMES,
         lingers: bool = False,
-        plans: Plans | None = None,
+        shared_responses: SharedResponseCache | None = None,
         budget: NameBudget | None = None,
     ) -> None:
         self.client: Client | None = None
@@ -67,59 +73,45 @@ class Variant(ABC):
         self._served = served
         self._max_names = max_names
         self._snapshot: Snapshot | None = None
-        self._rules = Rules(self.subscriptions, lingers=lingers)
-        self._plans = plans
+        self._ordering = ResourceOrdering(self.subscriptions, lingers=lingers)
+        self._shared_responses = shared_responses
         self._budget = budget or NameBudget()
         self._name_bytes = 0
         self._clean: Snapshot | None = None
-        """The snapshot under which nothing is due, held or lingering."""
-        self._plan: Plan | None = None
-        """Whose response was the last of endpoints; None also when the client has changed its names since."""
-        self._plan_number = 0
+        """The snapshot under which no response, held type or removal waits."""
+        self._shared: SharedResponse | None = None
+        """The newest response of endpoints if it was shared; None once the client has changed its names."""
+        self._shared_number = 0
         self.unserved_requests = 0
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is to be done until the next snapshot or subscription."""
+        """Whether the next response needs a new snapshot or subscription."""
         return self._clean is not None
 
-    def on_request(self, request: Any) -> list[Response]:
-        """Take a request; return every response that is due now.
-
-        Raises:
-            PeerError: the request breaks the protocol.
-        """
-        self.receive(request)
-        return self._drain()
-
-    def on_snapshot(self, snapshot: Snapshot) -> list[Response]:
-        """Take the newest snapshot; return every response that is due now."""
-        self._snapshot = snapshot
-        return self._drain()
-
-    def hear(self, message: bytes) -> Answer | None:
-        """Take a serialised request without computing responses; return the ACK or NACK it carries.
+    def receive(self, message: bytes) -> Answer | None:
+        """Take a serialised request without computing responses; return the ACK or NACK in it.
 
         Raises:
             PeerError: the bytes are no request, or it breaks the protocol.
         """
-        plan = self._plan
-        if plan is not None and message == plan.ack:
-            return self.subscriptions[TYPE_ENDPOINT].answer(plan.nonce, None)
+        shared = self._shared
+        if shared is not None and message == shared.ack:
+            return self.subscriptions[TYPE_ENDPOINT].answer(shared.nonce, None)
         try:
             request = self.decode(message)
         except DecodeError as error:
             raise PeerError("the message is no discovery request") from error
-        answer = self.receive(request)
-        if plan is not None and plan is self._plan and self._clean is not None:
-            plain = answer is not None and answer.error is None and request.response_nonce == plan.nonce
-            # Without its type a message means something else on a stream of another service.
+        answer = self.receive_request(request)
+        if shared is not None and shared is self._shared and self._clean is not None:
+            plain = answer is not None and answer.error is None and request.response_nonce == shared.nonce
+            # A message without its type has another meaning on the stream of another service.
             if plain and request.type_url == TYPE_ENDPOINT:
-                plan.learn(message)
+                shared.remember_ack(message)
         return answer
 
-    def receive(self, request: Any) -> Answer | None:
-        """Take a request without computing responses; return the ACK or NACK it carries.
+    def receive_request(self, request: Any) -> Answer | None:
+        """Take a request without computing responses; return the ACK or NACK in it.
 
         Raises:
             PeerError: the request breaks the protocol.
@@ -141,75 +133,83 @@ class Variant(ABC):
         answer = self._continue(subscription, request)
         if subscription.key != key:
             self._count_names()
-            self._plan = None
+            self._shared = None
         if self._clean is not None and not subscription.settled(self._clean.version(type_url)):
             self._clean = None
         return answer
 
     def leave(self) -> None:
-        """Give back what the stream's names have taken of the budget: it has ended."""
+        """Return the memory of the stream's names to the budget, at the end of the stream."""
         self._budget.change(self._name_bytes, 0)
         self._name_bytes = 0
 
     def _count_names(self) -> None:
-        now = sum(held.name_bytes for held in self.subscriptions.values())
+        now = sum(subscription.name_bytes for subscription in self.subscriptions.values())
         self._budget.change(self._name_bytes, now)
         self._name_bytes = now
 
     def next_response(self, snapshot: Snapshot | None) -> Response | None:
-        """Compute the first response that is due under `snapshot`; None when the client is up to date."""
+        """Compute the next response under `snapshot`; None when the client is up to date."""
         self._snapshot = snapshot
         if snapshot is None or snapshot is self._clean:
             return None
         before, self._clean = self._clean, None
         if before is not None and only_endpoints_differ(before, snapshot):
             endpoints = self.subscriptions.get(TYPE_ENDPOINT)
-            plan = _NO_PLAN if endpoints is None else self._step(endpoints, before, snapshot)
-            if plan is not None:
+            shared = _NO_RESPONSE if endpoints is None else self._shared_response(endpoints, before, snapshot)
+            if shared is not None:
                 self._clean = snapshot
-                return plan.response
-        response = self._by_the_rules(snapshot)
-        if response is None and self._plans is not None and not self.holding() and not self.lingering():
+                return shared.response
+        response = self._ordered_response(snapshot)
+        if (
+            response is None
+            and self._shared_responses is not None
+            and not self.holding()
+            and not self.lingering()
+        ):
             self._clean = snapshot
         return response
 
-    def _step(self, endpoints: Subscription, before: Snapshot, snapshot: Snapshot) -> Plan | None:
-        """Take a clean stream to `snapshot` by a shared plan; None: it needs the rules."""
-        assert self._plans is not None
-        if endpoints.refused:
-            return None  # What this client refused goes alone, and other clients share plans.
-        plan = self._plans.step(endpoints, before.version(TYPE_ENDPOINT), snapshot, self._plan_number)
-        if plan is None:
+    def _shared_response(
+        self, endpoints: Subscription, before: Snapshot, snapshot: Snapshot
+    ) -> SharedResponse | None:
+        """Bring a clean stream to `snapshot` by a shared response; None: it needs the ordering."""
+        assert self._shared_responses is not None
+        if endpoints.nacked:
+            return None  # A refused resource goes alone, which no shared response does.
+        version = before.version(TYPE_ENDPOINT)
+        shared = self._shared_responses.between(endpoints, version, snapshot, self._shared_number)
+        if shared is None:
             return None
-        self._rules.pass_over(plan.given, snapshot)
-        endpoints.follow(plan.given, plan.version)
-        if plan.response is not None:
-            endpoints.sent(plan.nonce, plan.version, plan.given)
-            self._plan, self._plan_number = plan, plan.number
-        return plan
+        self._ordering.note_shared(shared.returned, snapshot)
+        endpoints.record_shared(shared.returned, shared.version)
+        if shared.response is not None:
+            endpoints.sent(shared.nonce, shared.version, shared.returned)
+            self._shared, self._shared_number = shared, shared.number
+        return shared
 
     def holding(self) -> bool:
-        """Whether listeners or routes wait for the client to take up its clusters."""
-        return self._snapshot is not None and self._clean is None and self._rules.holding(self._snapshot)
+        """Whether listeners or routes wait for the client to warm its clusters."""
+        return self._snapshot is not None and self._clean is None and self._ordering.holding(self._snapshot)
 
     def release(self) -> None:
         """End the wait of listeners and routes until the next change of clusters."""
         self._clean = None
-        self._rules.release()
+        self._ordering.release()
 
     def lingering(self) -> bool:
-        """Whether nothing but `let_go` keeps clusters or endpoints that are no more."""
-        return self._snapshot is not None and self._clean is None and self._rules.lingering(self._snapshot)
+        """Whether removals of clusters or endpoints wait only for `remove_lingering`."""
+        return self._snapshot is not None and self._clean is None and self._ordering.lingering(self._snapshot)
 
-    def let_go(self) -> None:
-        """Take away what lingers now."""
+    def remove_lingering(self) -> None:
+        """Permit the removals that wait now."""
         self._clean = None
-        self._rules.let_go()
+        self._ordering.remove_lingering()
 
-    def _by_the_rules(self, snapshot: Snapshot) -> Response | None:
-        while (due := self._rules.next_due(snapshot)) is not None:
-            response = self._respond(*due, snapshot)
-            # Nothing to say means it is recorded now, and what waited for it may go.
+    def _ordered_response(self, snapshot: Snapshot) -> Response | None:
+        while (following := self._ordering.next_changes(snapshot)) is not None:
+            response = self._respond(*following, snapshot)
+            # Without a response the changes are recorded all the same, which may release other types.
             if response is not None:
                 return response
         return None
@@ -222,28 +222,22 @@ class Variant(ABC):
         gone: Sequence[str] = (),
         missing: Sequence[str] = (),
     ) -> Response:
-        """Note and make a response. Who refuses to hear that a name is `missing` has lost nothing by it."""
+        """Make and record a response. A NACK of `missing` names costs nothing, so they are not recorded."""
         nonce, type_url = self._next_nonce(), subscription.type_url
         carried: dict[str, str] = {}
         if not (self.newest_only and subscription.full_state):
             carried = {resource.name: resource.version for resource in resources}
             carried.update(dict.fromkeys(gone, ABSENT))
         subscription.sent(nonce, version, carried)
-        body = self.compose if self._plans is None else self._plans.body
+        body = self.compose if self._shared_responses is None else self._shared_responses.body
         data = body(type_url, version, resources, (*missing, *gone)) + nonce_field(nonce)
         return Response(type_url, version, data)
 
-    def _drain(self) -> list[Response]:
-        responses = []
-        while (response := self.next_response(self._snapshot)) is not None:
-            responses.append(response)
-        return responses
-
     def _type_of(self, request: Any) -> str | None:
-        """Return the type that a request is about; None for one that this ADS does not serve.
+        """Return the type of a request; None for a type that this ADS does not serve.
 
-        Such a request stays unanswered: an Envoy that also asks for secrets or runtime values here must
-        not lose its clusters over it.
+        Such a request gets no response: an Envoy that also subscribes to secrets or runtime values here must
+        not lose its clusters because of that.
         """
         type_url: str = request.type_url or self._only_type or ""
         if type_url in self._served and self._only_type in (None, type_url):
@@ -257,7 +251,7 @@ class Variant(ABC):
     @staticmethod
     @abstractmethod
     def decode(message: bytes) -> Any:
-        """Return the request that the bytes are; `DecodeError` if none."""
+        """Parse a request; `DecodeError` if the bytes are none."""
 
     @staticmethod
     @abstractmethod
@@ -274,4 +268,4 @@ class Variant(ABC):
 
     @abstractmethod
     def _respond(self, subscription: Subscription, changes: Changes, snapshot: Snapshot) -> Response | None:
-        """Make the response for `changes` and record it; None if there is nothing to say after all."""
+        """Make the response for `changes` and record them; None if the variant sends none for them."""

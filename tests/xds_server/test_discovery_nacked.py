@@ -8,7 +8,7 @@ import pytest
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_SECRET
-from xds_server.discovery.plan import Plans
+from xds_server.discovery.shared_response import SharedResponseCache
 from xds_server.discovery.sotw import Sotw
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_one_refused_resource_costs_no_other(xds: SimpleNamespace, variant: str,
     assert envoy.publish(xds, *new) == []
     assert envoy.publish(xds, new[0], third, new[2]) == [1]
     assert subscription.error == ""
-    assert not subscription.refused
+    assert not subscription.nacked
 
 
 def test_a_client_that_refuses_everything_hears_each_twice(xds: SimpleNamespace, variant: str) -> None:
@@ -117,15 +117,15 @@ def test_a_client_that_refuses_everything_hears_each_twice(xds: SimpleNamespace,
     assert envoy.publish(xds, *resources, xds.assignment("unasked")) == []
 
 
-def test_a_complaint_lasts_while_others_are_taken(xds: SimpleNamespace, variant: str) -> None:
+def test_nack_lasts_while_other_resources_are_acked(xds: SimpleNamespace, variant: str) -> None:
     """Otherwise an ACK of another secret would hide that a listener has none."""
     envoy = Envoy(xds, variant)
     resources = [xds.secret(name) for name in ABC]
     envoy.bad = {resources[0].body.value}
     envoy.publish(xds, *resources)
     answers: list[Any] = []
-    receive = envoy.machine.receive
-    envoy.machine.receive = lambda request: answers.append(receive(request))
+    receive = envoy.machine.receive_request
+    envoy.machine.receive_request = lambda request: answers.append(receive(request))
     envoy.settle(envoy.machine.on_request(envoy.peer.ask(TYPE_SECRET, ABC)))
     subscription = envoy.machine.subscriptions[TYPE_SECRET]
     assert subscription.nacked_version == subscription.sent_version
@@ -141,17 +141,17 @@ def test_a_complaint_about_an_older_response_counts_in_sotw(xds: SimpleNamespace
     for answered in (0, 1):
         machine, peer = xds.machine("sotw"), xds.peer("sotw")
         machine.on_snapshot(xds.snapshot(*(xds.assignment(name, 1) for name in ABC)))
-        heard = machine.on_request(peer.ask(TYPE_ENDPOINT, ABC))
+        responses = machine.on_request(peer.ask(TYPE_ENDPOINT, ABC))
         newer = [xds.assignment(name, 2) for name in ("a", "b")]
-        heard += machine.on_snapshot(xds.snapshot(*newer, xds.assignment("c", 1)))
-        assert [len(entry.resources) for entry in heard] == [3, 2]
-        again = machine.on_request(peer.answer(heard[answered], "refused"))
+        responses += machine.on_snapshot(xds.snapshot(*newer, xds.assignment("c", 1)))
+        assert [len(entry.resources) for entry in responses] == [3, 2]
+        again = machine.on_request(peer.answer(responses[answered], "refused"))
         # Of the first response only what the second has not replaced.
         assert len(again) == (1, 3)[answered]
         assert machine.subscriptions[TYPE_ENDPOINT].error == "refused"
 
 
-def test_delta_tells_a_removal_again_that_was_refused_with_others(xds: SimpleNamespace) -> None:
+def test_delta_repeats_a_removal_nacked_with_others(xds: SimpleNamespace) -> None:
     machine, peer = xds.machine("delta"), xds.peer("delta")
     clusters = [xds.cluster(name) for name in ABC]
     machine.on_snapshot(xds.snapshot(*clusters))
@@ -178,18 +178,18 @@ def test_refused_clusters_of_sotw_wait_for_the_next_change(xds: SimpleNamespace)
 
 def test_what_one_client_refused_changes_no_others_plan(xds: SimpleNamespace) -> None:
     """Clients that are alike share what they are sent; one with a refused assignment is not alike."""
-    plans, numbers = Plans(Sotw.compose, "shared"), iter(range(100))
-    machines = [Sotw(lambda: f"n{next(numbers)}", plans=plans) for _ in range(2)]
+    plans, numbers = SharedResponseCache(Sotw.compose, "shared"), iter(range(100))
+    machines = [Sotw(lambda: f"n{next(numbers)}", shared_responses=plans) for _ in range(2)]
     one = xds.snapshot(*(xds.assignment(name, 1) for name in ABC))
     other = xds.snapshot(*(xds.assignment(name, 2) for name in ABC))
     counts = []
     for index, machine in enumerate(machines):
         peer = xds.peer("sotw")
-        machine.receive(peer.ask(TYPE_ENDPOINT, ABC))
+        machine.receive_request(peer.ask(TYPE_ENDPOINT, ABC))
         refuses = index == 0
         for snapshot in (one, other):
             while (response := machine.next_response(snapshot)) is not None:
                 message = discovery_pb2.DiscoveryResponse.FromString(response.data)
                 counts.append((index, len(message.resources)))
-                machine.receive(peer.answer(message, "no" if refuses and snapshot is one else ""))
+                machine.receive_request(peer.answer(message, "no" if refuses and snapshot is one else ""))
     assert counts == [*((0, n) for n in (3, 1, 1, 1, 1, 1, 1)), (1, 3), (1, 3)]

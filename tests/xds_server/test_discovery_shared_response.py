@@ -1,4 +1,4 @@
-"""Shared plans: streams that take the short way say what the rules would have said, and count the same."""
+"""Shared responses: streams that use them send and record the same as by the ordering alone."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from xds_server.discovery.delta import Delta
-from xds_server.discovery.plan import Plans, nonce_field, remembering
+from xds_server.discovery.shared_response import SharedResponseCache, cached_decoder, nonce_field
 from xds_server.discovery.sotw import Sotw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import SimpleNamespace
 
-    from xds_server.discovery.variant import Variant
+    from xds_server.discovery.stream_state import StreamState
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 VARIANTS: dict[str, type[Sotw | Delta]] = {"sotw": Sotw, "delta": Delta}
@@ -42,19 +42,21 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 
 class Fleet:
-    """Machines with common plans, over bytes as the stream passes them."""
+    """Machines with common responses, over bytes as the stream passes them."""
 
     def __init__(self, variant: str) -> None:
         self.variant = variant
-        self.plans = Plans(VARIANTS[variant].compose, "shared")
+        self.shared_responses = SharedResponseCache(VARIANTS[variant].compose, "shared")
         self._nonces = itertools.count(1)
 
-    def machine(self, **keywords: Any) -> Variant:
-        return VARIANTS[self.variant](lambda: f"n{next(self._nonces)}", plans=self.plans, **keywords)
+    def machine(self, **keywords: Any) -> StreamState:
+        return VARIANTS[self.variant](
+            lambda: f"n{next(self._nonces)}", shared_responses=self.shared_responses, **keywords
+        )
 
 
 class Client:
-    """One machine with a peer at the other end that checks all it hears."""
+    """One machine with a peer at the other end that checks all responses."""
 
     def __init__(self, xds: SimpleNamespace, fleet: Fleet, node: str = "node-1") -> None:
         self.machine = fleet.machine()
@@ -62,17 +64,17 @@ class Client:
         self._kind = RESPONSES[fleet.variant]
 
     def ask(self, type_url: str, names: Sequence[str] = ()) -> None:
-        self.machine.hear(self.peer.ask(type_url, names).SerializeToString())
+        self.machine.receive(self.peer.ask(type_url, names).SerializeToString())
 
     def written(self, snapshot: Snapshot) -> list[bytes]:
-        """Everything due, answered at once."""
-        heard = []
+        """Every response, answered at once."""
+        responses = []
         while (response := self.machine.next_response(snapshot)) is not None:
-            heard.append(response.data)
+            responses.append(response.data)
             message = self._kind.FromString(response.data)
             self.peer.take(message)
-            self.machine.hear(self.peer.answer(message).SerializeToString())
-        return heard
+            self.machine.receive(self.peer.answer(message).SerializeToString())
+        return responses
 
     def everything(self, names: Sequence[str] = ("a", "b")) -> None:
         self.ask(TYPE_CLUSTER)
@@ -102,7 +104,7 @@ def test_streams_that_are_alike_write_the_same_object(xds: SimpleNamespace, vari
     for weight in (2, 3):
         newest = resources(xds, weight)
         written = [client.written(newest) for client in clients]
-        assert [len(heard) for heard in written] == [1, 1, 1]
+        assert [len(responses) for responses in written] == [1, 1, 1]
         assert written[0][0] is written[1][0] is written[2][0]
         for client in clients:
             subscription = client.machine.subscriptions[TYPE_ENDPOINT]
@@ -110,11 +112,11 @@ def test_streams_that_are_alike_write_the_same_object(xds: SimpleNamespace, vari
             assert not subscription.unanswered
 
 
-def test_who_asked_for_other_names_gets_those(xds: SimpleNamespace, variant: str) -> None:
+def test_other_names_get_other_responses(xds: SimpleNamespace, variant: str) -> None:
     fleet = Fleet(variant)
-    wanted = [("a", "b"), ("b",), ("a",), ("a", "unknown")]
-    clients = [Client(xds, fleet, f"node-{number}") for number in range(len(wanted))]
-    for client, names in zip(clients, wanted, strict=True):
+    subscribed = [("a", "b"), ("b",), ("a",), ("a", "unknown")]
+    clients = [Client(xds, fleet, f"node-{number}") for number in range(len(subscribed))]
+    for client, names in zip(clients, subscribed, strict=True):
         client.everything(names)
         client.written(resources(xds, 1, 1))
         client.machine.release()
@@ -124,16 +126,16 @@ def test_who_asked_for_other_names_gets_those(xds: SimpleNamespace, variant: str
     assert [len(client.written(newest)) for client in clients] == [1, 0, 1, 1]
     newest = resources(xds, 2, 2)
     assert [len(client.written(newest)) for client in clients] == [1, 1, 0, 0]
-    for client, names in zip(clients, wanted, strict=True):
+    for client, names in zip(clients, subscribed, strict=True):
         # The peer has asserted that nothing came that it did not ask for.
-        held = client.peer.held[TYPE_ENDPOINT].resources
-        assert held == {
+        received = client.peer.received[TYPE_ENDPOINT].resources
+        assert received == {
             name: newest.of_type(TYPE_ENDPOINT)[name].body.value for name in {*names} & {"a", "b"}
         }
 
 
 def test_content_that_goes_back_and_forth_repeats_no_nonce(xds: SimpleNamespace, variant: str) -> None:
-    """The peer asserts it; two clients, so that plans are found again."""
+    """The peer asserts it; two clients, so that cached responses are met again."""
     fleet = Fleet(variant)
     clients = [Client(xds, fleet, f"node-{number}") for number in range(2)]
     for client in clients:
@@ -144,7 +146,7 @@ def test_content_that_goes_back_and_forth_repeats_no_nonce(xds: SimpleNamespace,
             assert client.written(newest)
 
 
-def test_a_refusal_on_the_short_way_is_recorded_and_not_answered(xds: SimpleNamespace, variant: str) -> None:
+def test_nack_of_a_shared_response_is_recorded_and_not_answered(xds: SimpleNamespace, variant: str) -> None:
     """Two clients refuse in the same words, which are no ACK of a third."""
     fleet = Fleet(variant)
     clients = [Client(xds, fleet, f"node-{number}") for number in range(3)]
@@ -157,23 +159,21 @@ def test_a_refusal_on_the_short_way_is_recorded_and_not_answered(xds: SimpleName
         assert response is not None
         message = RESPONSES[variant].FromString(response.data)
         client.peer.take(message)
-        answer = client.machine.hear(client.peer.answer(message, "no").SerializeToString())
+        answer = client.machine.receive(client.peer.answer(message, "no").SerializeToString())
         assert answer is not None
         assert (answer.version, answer.error) == (newest.version(TYPE_ENDPOINT), "no")
         subscription = client.machine.subscriptions[TYPE_ENDPOINT]
         assert subscription.acked_version == resources(xds, 1).version(TYPE_ENDPOINT)
         assert client.machine.next_response(newest) is None
     clients[2].written(newest)
-    # What is known as an ACK answers nothing any more, coming late.
-    assert clients[0].machine.hear(clients[2].peer.answer(message).SerializeToString()) is None
+    # The recognised ACK arrives late and matches no response.
+    assert clients[0].machine.receive(clients[2].peer.answer(message).SerializeToString()) is None
     clients[0].written(resources(xds, 3))
     subscription = clients[0].machine.subscriptions[TYPE_ENDPOINT]
     assert (subscription.nacked_version, subscription.error) == ("", "")
 
 
-def test_endpoints_that_come_by_the_short_way_end_the_wait_for_them(
-    xds: SimpleNamespace, variant: str
-) -> None:
+def test_endpoints_in_a_shared_response_end_the_hold(xds: SimpleNamespace, variant: str) -> None:
     client = Client(xds, Fleet(variant))
     client.everything()
     first = [xds.cluster("a"), xds.listener("front")]
@@ -191,14 +191,14 @@ def test_endpoints_that_come_by_the_short_way_end_the_wait_for_them(
     while (response := client.machine.next_response(changed)) is not None:
         kinds.append(response.type_url)
         message = RESPONSES[variant].FromString(response.data)
-        client.machine.hear(
+        client.machine.receive(
             REQUESTS[variant](type_url=message.type_url, response_nonce=message.nonce).SerializeToString()
         )
     assert (kinds[0], kinds[-1]) == (TYPE_CLUSTER, TYPE_LISTENER)
 
 
-def test_an_ack_known_by_its_bytes_does_not_undo_other_names(xds: SimpleNamespace) -> None:
-    """State of the world lists names in each request: the known bytes ask for `b`, this client no more."""
+def test_an_ack_recognised_by_its_bytes_keeps_its_names(xds: SimpleNamespace) -> None:
+    """SotW lists names in each request: the recognised bytes list `b`, which this client has dropped."""
     fleet = Fleet("sotw")
     clients = [Client(xds, fleet, f"node-{number}") for number in range(2)]
     for client in clients:
@@ -214,7 +214,7 @@ def test_an_ack_known_by_its_bytes_does_not_undo_other_names(xds: SimpleNamespac
     usual = changing.peer.answer(message).SerializeToString()
     changing.ask(TYPE_ENDPOINT, ("a",))
     assert changing.machine.subscriptions[TYPE_ENDPOINT].names == {"a"}
-    changing.machine.hear(usual)
+    changing.machine.receive(usual)
     assert changing.machine.subscriptions[TYPE_ENDPOINT].names == {"a", "b"}
     again = changing.machine.next_response(newest)
     assert again is not None
@@ -243,7 +243,7 @@ def test_bytes_that_are_no_request_are_the_peers_error(variant: str) -> None:
     machine = Fleet(variant).machine()
     for _ in range(2):
         with pytest.raises(PeerError, match="no discovery request"):
-            machine.hear(b"\xff\xff\xff")
+            machine.receive(b"\xff\xff\xff")
 
 
 def test_a_nonce_can_be_added_to_serialised_responses(variant: str) -> None:
@@ -253,33 +253,33 @@ def test_a_nonce_can_be_added_to_serialised_responses(variant: str) -> None:
     ](type_url=TYPE_ROUTE, nonce="x" * 200)
 
 
-def test_what_is_kept_is_bounded_and_made_again(xds: SimpleNamespace) -> None:
+def test_cached_bodies_are_bounded_and_made_again(xds: SimpleNamespace) -> None:
     made: list[str] = []
 
     def compose(_: str, version: str, __: Sequence[Resource], ___: Sequence[str]) -> bytes:
         made.append(version)
         return bytes(6 * 1024 * 1024)
 
-    plans = Plans(compose, "p")
+    cache = SharedResponseCache(compose, "p")
     for version in ("1", "2", "1", "3", "1"):
-        plans.body(TYPE_ENDPOINT, version, (), ())
+        cache.body(TYPE_ENDPOINT, version, (), ())
     assert made == ["1", "2", "3", "1"], "two of six megabytes fit into sixteen, three do not"
     made.clear()
-    small = Plans(lambda *_: made.append("") or b"", "p")  # type: ignore[func-returns-value]
+    small = SharedResponseCache(lambda *_: made.append("") or b"", "p")  # type: ignore[func-returns-value]
     for _ in range(2):
         for number in range(100):
             small.body(TYPE_ENDPOINT, str(number), (), ())
     assert len(made) == 200
 
 
-def test_only_small_messages_are_remembered() -> None:
+def test_only_small_messages_are_cached() -> None:
     decoded: list[int] = []
 
     def read(message: bytes) -> Any:
         decoded.append(len(message))
         return discovery_pb2.DiscoveryRequest.FromString(message)
 
-    decode = remembering(read)
+    decode = cached_decoder(read)
     small, large = (
         discovery_pb2.DiscoveryRequest(version_info="x" * size).SerializeToString() for size in (8, 100_000)
     )
@@ -326,9 +326,9 @@ def _published(xds: SimpleNamespace) -> list[Snapshot]:
 
 
 class Twin:
-    """The same events to a machine with plans and to one without; nonces are each machine's own."""
+    """The same events to a machine with shared responses and to one without; each has its own nonces."""
 
-    def __init__(self, fleet: Fleet, quick: Variant, slow: Variant) -> None:
+    def __init__(self, fleet: Fleet, quick: StreamState, slow: StreamState) -> None:
         self.fleet = fleet
         self.machines = (quick, slow)
         self.unanswered: list[tuple[Any, Any]] = []
@@ -338,14 +338,14 @@ class Twin:
 
     def write(self, snapshot: Snapshot, most: int) -> None:
         for _ in range(most):
-            told = [machine.next_response(snapshot) for machine in self.machines]
+            responses = [machine.next_response(snapshot) for machine in self.machines]
             self.same_state()
-            if told[0] is None or told[1] is None:
-                assert told == [None, None]
+            if responses[0] is None or responses[1] is None:
+                assert responses == [None, None]
                 waits = [(machine.holding(), machine.lingering()) for machine in self.machines]
                 assert waits[0] == waits[1]
                 return
-            pair = tuple(RESPONSES[self.fleet.variant].FromString(response.data) for response in told)
+            pair = tuple(RESPONSES[self.fleet.variant].FromString(response.data) for response in responses)
             assert pair[0].nonce not in self.nonces, "a nonce repeats"
             self.nonces.add(pair[0].nonce)
             blank = [type(message).FromString(message.SerializeToString()) for message in pair]
@@ -355,9 +355,9 @@ class Twin:
             self.unanswered.append(pair)
             self.last[pair[0].type_url] = pair
 
-    def hear(self, make: Callable[[int], Any]) -> None:
+    def receive(self, make: Callable[[int], Any]) -> None:
         answers = [
-            machine.hear(make(index).SerializeToString()) for index, machine in enumerate(self.machines)
+            machine.receive(make(index).SerializeToString()) for index, machine in enumerate(self.machines)
         ]
         assert answers[0] == answers[1]
         self.same_state()
@@ -366,8 +366,9 @@ class Twin:
         quick, slow = (machine.subscriptions for machine in self.machines)
         assert quick.keys() == slow.keys()
         for type_url, subscription in quick.items():
-            for name in ("names", "wildcard", "given", "due", "owed", "sent_version", "acked_version",
-                         "nacked_version", "error", "held", "outstanding"):  # fmt: skip
+            for name in ("names", "wildcard", "returned", "forced", "initial_response_pending",
+                         "sent_version", "acked_version", "nacked_version", "error", "full_resources",
+                         "outstanding"):  # fmt: skip
                 assert getattr(subscription, name) == getattr(slow[type_url], name), name
             assert [*subscription.unanswered.values()] == [*slow[type_url].unanswered.values()]
 
@@ -385,7 +386,7 @@ class Twin:
     def timers(self) -> None:
         for machine in self.machines:
             machine.release()
-            machine.let_go()
+            machine.remove_lingering()
 
     def settle(self, snapshot: Snapshot) -> None:
         """Write and answer until there is no more to say."""
@@ -404,7 +405,7 @@ class Twin:
                 request.resource_names_unsubscribe.extend(sorted(dropped))
             return request
 
-        self.hear(make)
+        self.receive(make)
 
     def answer(self, which: str, *, refuse: bool) -> None:
         if not self.unanswered:
@@ -419,16 +420,16 @@ class Twin:
                 request.error_detail.CopyFrom(status_pb2.Status(code=13, message="no"))
             return request
 
-        self.hear(make)
+        self.receive(make)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), lingers=st.booleans())
-def test_the_short_way_and_the_rules_say_the_same(
+def test_shared_responses_equal_those_of_the_ordering(
     xds: SimpleNamespace, variant: str, data: st.DataObject, lingers: bool
 ) -> None:
-    """Random snapshots, answers and subscriptions; a second stream shares the plans."""
+    """Random snapshots, answers and subscriptions; a second stream shares the responses."""
     fleet = Fleet(variant)
     count = itertools.count(1)
     twins = [

@@ -1,22 +1,22 @@
-"""Rules over the types of one stream, shared by SotW and delta.
+"""The order of the resource types on one stream, shared by SotW and delta.
 
 Order
-    Make before break: secrets, clusters, their endpoints, listeners, routes; then what takes clusters and
-    endpoints away, once listeners and routes no longer name them.
+    Make before break: secrets, clusters, their endpoints, listeners, routes; then the removals of clusters
+    and endpoints, once listeners and routes no longer name them.
 Warming
-    Envoy warms a cluster that is new or changed and wants its assignment again, even an identical
-    one. So a response that adds or changes a cluster makes its assignment due, once. Only a change
-    of content does that: a NACK, or a cluster that the client already had, does not. A cluster with
-    TLS warms until Envoy has its secrets too, which it asks for once it knows the cluster.
+    Envoy warms a new or changed cluster and needs its assignment again, even an identical one. So a
+    response that adds or changes a cluster forces its assignment, once. Only a change of content does
+    that: a NACK, or a cluster that the client already had, does not. A cluster with TLS also warms until
+    Envoy has its secrets, to which Envoy subscribes once it has the cluster.
 Holding
-    Listeners and routes wait until the client has answered the clusters sent before them and was
-    given the new clusters' assignments and secrets, or they would send requests to a cluster that is
-    still warming. A listener's own secret needs no rule: until Envoy has it, the listener before goes
-    on. `release` ends the wait, for clients that never answer: the loop calls it after a bounded time.
+    Listeners and routes wait until the client has answered the clusters sent before them and has received
+    the assignments and secrets of the new ones. Otherwise they would send requests to a cluster that is
+    still warming. A listener's own secret needs no rule: until Envoy has it, the old listener goes
+    on. `release` ends the wait for clients that never answer: the loop calls it after a bounded time.
 Lingering
-    A request that was routed to a cluster may still be on its way to it: it waits for its body or its
-    pick, and fails if the cluster is gone when that comes. So clusters, their endpoints and secrets are
-    taken away only at `let_go`, which the loop calls some time after the last listener or route was sent.
+    A request that was routed to a cluster may still wait for its body or its pick, and fails if the
+    cluster is removed meanwhile. So clusters, their endpoints and secrets are removed only at
+    `remove_lingering`, which the loop calls some time after it sent the last listener or route.
 """
 
 from __future__ import annotations
@@ -39,59 +39,59 @@ _REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_SECRET)
 _REFERRING: Final = (TYPE_LISTENER, TYPE_ROUTE)
 
 
-class Rules:
-    """What may be said next over all `subscriptions` of a stream.
+class ResourceOrdering:
+    """Selects the next changes to send over all `subscriptions` of a stream.
 
-    Without `lingers` nothing waits for `let_go`.
+    Without `lingers` removals do not wait for `remove_lingering`.
     """
 
     def __init__(self, subscriptions: Mapping[str, Subscription], *, lingers: bool) -> None:
         self._subscriptions = subscriptions
         self._lingers = lingers
-        self._let_go = not lingers
+        self._removals_allowed = not lingers
         self._warming: set[str] = set()
         self._warming_secrets: set[str] = set()
         self._released = False
 
-    def next_due(self, snapshot: Snapshot) -> tuple[Subscription, Changes] | None:
-        """Return the first type that is to be told something, and what; None when there is none for now."""
-        break_later = not self._let_go or self._refers_later(snapshot)
+    def next_changes(self, snapshot: Snapshot) -> tuple[Subscription, Changes] | None:
+        """Return the first type with changes to send, and the changes; None if there are none for now."""
+        defer_removals = not self._removals_allowed or self._references_pending(snapshot)
         hold = self._must_hold(snapshot)
         for type_url in SERVED_TYPES:
             subscription = self._subscriptions.get(type_url)
             if subscription is None or (hold and type_url in _REFERRING):
                 continue
             changes = subscription.changes(snapshot)
-            if break_later and type_url in _REFERRED:
+            if defer_removals and type_url in _REFERRED:
                 changes = changes.without_removals()
-            if changes or subscription.owed:
+            if changes or subscription.initial_response_pending:
                 return subscription, changes
-        if self._lingers and not self._takes_away(snapshot):
-            self._let_go = False
+        if self._lingers and not self._has_removals(snapshot):
+            self._removals_allowed = False
         return None
 
     def holding(self, snapshot: Snapshot) -> bool:
-        """Whether listeners or routes wait for the client to take up its clusters."""
-        return self._must_hold(snapshot) and self._refers_later(snapshot)
+        """Whether listeners or routes wait for the client to warm its clusters."""
+        return self._must_hold(snapshot) and self._references_pending(snapshot)
 
     def release(self) -> None:
         """End the wait of listeners and routes until the next change of clusters."""
         self._released = True
 
     def lingering(self, snapshot: Snapshot) -> bool:
-        """Whether nothing but `let_go` keeps clusters or endpoints that are no more."""
-        if self._let_go or self._refers_later(snapshot):
+        """Whether removals of clusters or endpoints wait only for `remove_lingering`."""
+        if self._removals_allowed or self._references_pending(snapshot):
             return False
-        return self._takes_away(snapshot)
+        return self._has_removals(snapshot)
 
-    def let_go(self) -> None:
-        """Take away what lingers now."""
-        self._let_go = True
+    def remove_lingering(self) -> None:
+        """Permit the removals that wait now."""
+        self._removals_allowed = True
 
-    def note_given(self, type_url: str, resources: Iterable[Resource], *, fresh: bool) -> None:
-        """Follow what a response means for other types; call before `record`.
+    def note_returned(self, type_url: str, resources: Iterable[Resource], *, fresh: bool) -> None:
+        """Apply the effects of a response on other types; call before `record`.
 
-        `fresh`: the client did not hold exactly these resources from an earlier stream.
+        `fresh`: the client did not have exactly these resources from an earlier stream.
         """
         if type_url == TYPE_ENDPOINT:
             self._warming.difference_update(resource.name for resource in resources)
@@ -104,27 +104,27 @@ class Rules:
             return
         clusters, endpoints, secrets = (self._subscriptions.get(kind) for kind in _REFERRED)
         assert clusters is not None
-        known = {} if secrets is None else secrets.given
+        returned_secrets = {} if secrets is None else secrets.returned
         for resource in resources:
-            if clusters.given.get(resource.name) == resource.version:
+            if clusters.returned.get(resource.name) == resource.version:
                 continue
             self._warming_secrets.update(
-                name for name in secret_names(resource.body.value) if not known.get(name)
+                name for name in secret_names(resource.body.value) if not returned_secrets.get(name)
             )
             name = assignment_name(resource.body.value)
             if name is None:
                 continue
-            if endpoints is not None or not clusters.owed:
+            if endpoints is not None or not clusters.initial_response_pending:
                 # On the first response of a stream without endpoints Envoy waits by itself.
                 self._warming.add(name)
             if endpoints is not None and endpoints.covers(name):
-                endpoints.owe(name)
+                endpoints.force(name)
 
-    def pass_over(self, given: Iterable[str], snapshot: Snapshot) -> None:
-        """Follow endpoints that a clean stream is given: the rules have nothing else to say of them."""
+    def note_shared(self, names: Iterable[str], snapshot: Snapshot) -> None:
+        """Apply the effects of a shared response: the endpoints of `names` no longer warm."""
         if self._warming:
             self._must_hold(snapshot)
-            self._warming.difference_update(given)
+            self._warming.difference_update(names)
 
     def _must_hold(self, snapshot: Snapshot) -> bool:
         clusters = self._subscriptions.get(TYPE_CLUSTER)
@@ -136,21 +136,23 @@ class Rules:
         self._warming_secrets &= snapshot.of_type(TYPE_SECRET).keys()
         return bool(self._warming or self._warming_secrets)
 
-    def _refers_later(self, snapshot: Snapshot) -> bool:
+    def _references_pending(self, snapshot: Snapshot) -> bool:
         return any(self._pending(type_url, snapshot) for type_url in _REFERRING)
 
-    def _takes_away(self, snapshot: Snapshot) -> bool:
-        held = (self._subscriptions.get(type_url) for type_url in _REFERRED)
-        return any(entry is not None and bool(entry.changes(snapshot).gone) for entry in held)
+    def _has_removals(self, snapshot: Snapshot) -> bool:
+        referred = (self._subscriptions.get(type_url) for type_url in _REFERRED)
+        return any(entry is not None and bool(entry.changes(snapshot).gone) for entry in referred)
 
     def _pending(self, type_url: str, snapshot: Snapshot) -> bool:
         subscription = self._subscriptions.get(type_url)
-        return subscription is not None and (subscription.owed or bool(subscription.changes(snapshot)))
+        return subscription is not None and (
+            subscription.initial_response_pending or bool(subscription.changes(snapshot))
+        )
 
 
 @lru_cache(maxsize=1024)
 def assignment_name(cluster: bytes) -> str | None:
-    """Name of the endpoint resource that a serialised cluster waits for; None if it needs none."""
+    """Name of the assignment that a serialised cluster needs; None: it is no EDS cluster."""
     message = cluster_pb2.Cluster.FromString(cluster)
     if message.type != cluster_pb2.Cluster.EDS:
         return None
@@ -159,7 +161,7 @@ def assignment_name(cluster: bytes) -> str | None:
 
 @lru_cache(maxsize=1024)
 def secret_names(cluster: bytes) -> tuple[str, ...]:
-    """Names of the secrets over ADS that a serialised cluster waits for."""
+    """Names of the secrets over ADS that a serialised cluster needs."""
     message = cluster_pb2.Cluster.FromString(cluster)
     sockets = (
         message.transport_socket,
