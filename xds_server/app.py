@@ -66,7 +66,7 @@ STATIC: Final = "static"
 class XdsServer:
     """Everything of xds_server, started and stopped as one.
 
-    Who gives `certificates` looks after them; without, files are read once. Files that cannot be used raise
+    The caller refreshes `certificates`; without them, files are read once. Unusable files raise
     `SettingsError`.
     """
 
@@ -87,7 +87,7 @@ class XdsServer:
         self._ticker, self._staged = Ticker(clock), Staged(self._stages)
         tls, reach = self._secrets.engine_tls, Reach()
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
-        self._keeper.on_change = self._secrets.on_change = self._ticker.hurry
+        self._keeper.on_change = self._secrets.on_change = self._ticker.request_tick
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver, self._serving_status = Saver(registry), ServingStatus(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
@@ -101,10 +101,12 @@ class XdsServer:
             leaving=lambda: frozenset() if self._roster is None else self._roster.leaving,
             recompute=self.tick,
         )
-        self._http2 = Http2Watch(settings, registry, clock, on_change=self._ticker.hurry, engine_tls=tls)
+        self._http2 = Http2Watch(
+            settings, registry, clock, on_change=self._ticker.request_tick, engine_tls=tls
+        )
         parts = self._operators.requests, self._http2, self._keeper
         others = Collaborators(
-            on_change=self._ticker.hear,
+            on_change=self._ticker.on_load_change,
             on_fault=self._keeper.suspect,
             not_ready=self._keeper.kept_out,
             reach=reach,
@@ -148,17 +150,19 @@ class XdsServer:
         return {path: view for part in parts for path, view in part.views().items()}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
-        """What the admin server answers to a question."""
+        """The admin server's views that take a query."""
         return self._operators.queries()
 
     def actions(self) -> Mapping[str, Callable[[Any], Any]]:
-        """What the admin server lets an operator change."""
+        """The changes that the admin server offers to operators."""
         return self._operators.actions()
 
     async def start(self) -> None:
         """Bind and begin; Envoys that connect before the first full sync wait for it."""
-        with contextlib.suppress(SnapshotError):  # The first tick tells it.
-            self._build(self._settings)  # Protobuf takes long over first messages: nobody waits for them yet.
+        with contextlib.suppress(SnapshotError):  # The first tick reports it.
+            self._build(
+                self._settings
+            )  # The first messages of each Protobuf type are slow: build them before a client waits.
         await self._grpc.start()
         state = await self._saver.load(self._settings)
         if state is not None:
@@ -175,7 +179,7 @@ class XdsServer:
         self._ticking = asyncio.create_task(self._tick_for_ever(), name="xds tick")
 
     async def apply(self, settings: Settings) -> None:
-        """Take over changed settings; what cannot be built is refused with the old ones kept."""
+        """Apply changed settings; if they cannot be built, the old ones stay."""
         self._secrets.reconfigure(settings)
         self._build(settings)
         self._http2.reconfigure(settings)
@@ -187,13 +191,13 @@ class XdsServer:
         self._sensing.reconfigure(settings)
         self._weigher.reconfigure(settings.weights, settings.signals)
         self._operators.reconfigure(settings)
-        self._ticker.hurry()
+        self._ticker.request_tick()
 
     def _build(self, settings: Settings) -> None:
         build_snapshot(settings, membership(settings), {}, frozenset(), secrets=self._secrets.of(settings))
 
     async def drain(self) -> None:
-        """Send Envoys and workers elsewhere; what they hold stays valid."""
+        """Send Envoys and workers elsewhere; their configuration stays valid."""
         self._draining = True
         await self._grpc.set_ready(ready=False)
         if self._control is not None:
@@ -226,7 +230,7 @@ class XdsServer:
                     await self._announce_ready()
                     self._arrivals.look()
                 failing = False
-            except Exception:  # the edge of a tick: what Envoys hold stays in force
+            except Exception:  # the edge of a tick: Envoys keep their configuration
                 self._metrics.faults.inc()
                 if not failing:
                     logger.exception("ticks fail from here on; Envoys keep what they have")
@@ -236,11 +240,11 @@ class XdsServer:
     def _idle_seconds(self) -> float:
         tick_seconds = self._settings.xds.tick_seconds
         if self._control is not None or any(self._store.in_flight().values()):
-            return tick_seconds  # Workers hear with it what is in flight elsewhere, and an engine may hang.
+            return tick_seconds  # Workers need the counts of the others, and an engine may hang.
         return idle_seconds(tick_seconds, self._settings.signals.stale_after_seconds)
 
     async def _first_sync(self) -> None:
-        """Wait until every source is heard, everybody was probed and scraped once, or the time is over."""
+        """Wait until all sources have answered and all endpoints were probed and scraped, or time is over."""
         deadline = self._clock() + FIRST_SYNC_MOST_SECONDS
         synced = False
         while not synced and self._clock() < deadline:
@@ -257,7 +261,7 @@ class XdsServer:
             await self._control.set_ready(ready=True)
 
     def tick(self) -> None:
-        """Signals to weights to snapshot; Envoys hear of it only if something they act on changed."""
+        """Signals to weights to snapshot; Envoys get a push only if their resources changed."""
         self._staged.now()
 
     def _stages(self) -> Iterator[None]:
@@ -282,16 +286,16 @@ class XdsServer:
         self._weights = {**update.weights, **kept} if kept else update.weights
         secrets = self._secrets.of(roster.settings)
         protocols = self._http2.tick(roster.membership, now)
-        wanted = (roster, self._weights, update.unhealthy, secrets, protocols)
-        if wanted != self._served:
+        inputs = (roster, self._weights, update.unhealthy, secrets, protocols)
+        if inputs != self._served:
             if self._publish(roster, update, secrets, protocols):
                 self._operators.published(times, update, signals, now)
-            self._served = wanted
+            self._served = inputs
         floor = self._sensing.sampling_ratio_floor
         overridden = frozenset(overrides) & roster.active.by_address.keys()
         self._store.publish(FleetView(roster.active, update.weights, signals, {}, floor, overridden))
         yield
-        # Last, so that a fault in what only looks on costs no weights.
+        # Last, so that a fault of an observer costs no weights.
         self._sensing.observe(roster.active, signals, now)
 
     def _standing_now(self) -> Mapping[str, Any]:
@@ -303,34 +307,34 @@ class XdsServer:
             self._store.publish_missed(missed)
 
     def _take_roster(self) -> Roster | None:
-        """Who is served now; None while nobody of any pool is known."""
+        """Return the endpoints to serve now; None until a pool has any."""
         oldest = self._clock() - self._settings.signals.stale_after_seconds
         pages, view = self._sensing.scraper.signals(), self._store.view
         unfit = unfit_of(pages, pages if view is None else view.signals, self._keeper.not_ready(), oldest)
         self._keeper.judge(unfit)
-        found, unknown = self._keeper.membership(), self._keeper.unknown_pools()
+        membership_now, unknown = self._keeper.membership(), self._keeper.unknown_pools()
         self._serving_status.unknown(unknown)
         before, leaving = self._roster, self._keeper.leaving()
-        asleep = self._sleepers.update(found, leaving, asleep_of(pages, oldest), unfit)
+        asleep = self._sleepers.update(membership_now, leaving, asleep_of(pages, oldest), unfit)
         drained = self._operators.drained()
-        roster = assemble(self._settings, found, leaving | asleep, unknown, before, drained, unfit)
+        roster = assemble(self._settings, membership_now, leaving | asleep, unknown, before, drained, unfit)
         if roster is not None and (before is None or roster.membership is not before.membership):
             self._sensing.update(roster.membership)
         self._roster = roster
         return roster
 
     def _listed(self) -> list[Listed]:
-        """Every endpoint of the keeper's, served or not, with the state of those that get nothing new."""
+        """Every endpoint of the keeper, served or not, with the state of those that get no new requests."""
         leaving = frozenset[str]() if self._roster is None else self._roster.leaving
         return restated(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
 
     def _publish(
         self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], protocols: ProtocolChoice
     ) -> bool:
-        """Set the snapshot; returns whether Envoys hear of it."""
-        told = (roster.membership, self._weights, update.unhealthy, roster.leaving)
-        snapshot = build_snapshot(roster.settings, *told, roster.undiscovered, secrets, protocols)
-        for_group = group_snapshots(snapshot, roster.settings.weights.topology, *told)
+        """Set the snapshot; returns whether it differs from the one before."""
+        endpoints = (roster.membership, self._weights, update.unhealthy, roster.leaving)
+        snapshot = build_snapshot(roster.settings, *endpoints, roster.undiscovered, secrets, protocols)
+        for_group = group_snapshots(snapshot, roster.settings.weights.topology, *endpoints)
         if not self._snapshots.set(snapshot, for_group):
             return False
         self._saver.offer(self._state(roster, update), roster.settings)

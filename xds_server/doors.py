@@ -1,4 +1,4 @@
-"""The gRPC servers of xds_server: one for Envoys, one for what belongs to us."""
+"""The gRPC servers of xds_server: one for Envoys, one for workers and GPU agents."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 XDS_BYTES: Final = 2 * 1024 * 1024
 """Of a message from an Envoy: 20,000 names of some 50 characters, or a batch of its access log."""
 CONTROL_BYTES: Final = 1024 * 1024
-"""Of a worker's or GPU agent's report, unless there are more endpoints than take so much."""
+"""Of a worker's or GPU agent's report; a larger fleet raises the limit."""
 _ENDPOINT_BYTES: Final = 128
-"""What a worker's report says of one endpoint takes less."""
+"""More than one endpoint takes in a worker's report."""
 
 
 class Doors:
-    """Makes servers that are not started yet, with the services that `registers` add."""
+    """Makes servers with the services that `registers` add; the caller starts them."""
 
     def __init__(self, settings: Settings, certificates: Certificates) -> None:
         self._settings, self._certificates = settings, certificates
         self._gates = {service: grpc_gate(certificates, settings, service) for service in ("xds", "control")}
 
     def xds(self, *registers: Register) -> GrpcServer:
-        """The one by which Envoys are configured and tell what they served."""
+        """Make the server of xDS and of access logs, for Envoys."""
         return self._with("xds", self._settings.xds.address, XDS_BYTES, registers)
 
     def control(self, *registers: Register) -> GrpcServer:
-        """The one of ext_proc workers and GPU agents."""
+        """Make the server of ext_proc workers and GPU agents."""
         receive_bytes = max(CONTROL_BYTES, _ENDPOINT_BYTES * self._settings.limits.endpoints)
         return self._with("control", self._settings.control.address, receive_bytes, registers)
 
     def may_have_keys(self, context: Any) -> bool:
-        """Whether the peer of a call to xds may be sent secrets."""
+        """Whether the peer of a call to the xDS server may receive secrets."""
         gate = self._gates["xds"]
         return gate is None or gate.has(context, "envoys")
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take over changed names; streams that they no longer allow end."""
+        """Apply changed names; streams of peers that they no longer allow end."""
         for gate in self._gates.values():
             if gate is not None:
                 gate.reconfigure(settings.tls.roles)

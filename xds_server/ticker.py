@@ -18,7 +18,7 @@ IDLE_SHARE: Final = 0.25
 
 
 def idle_seconds(tick_seconds: float, stale_after_seconds: float) -> float:
-    """Return after how long without any change there is a tick all the same."""
+    """Return the seconds after which a tick follows without any change."""
     return max(tick_seconds, min(IDLE_SECONDS, IDLE_SHARE * stale_after_seconds))
 
 
@@ -31,17 +31,17 @@ class Ticker:
         self._urgent = False
         self._ticked_at = 0.0
 
-    def hear(self) -> None:
-        """Note a changed load."""
+    def on_load_change(self) -> None:
+        """Tick at the next regular time: a load has changed."""
         self._wake.set()
 
-    def hurry(self) -> None:
-        """Note a change that must go out at once."""
+    def request_tick(self) -> None:
+        """Tick at once: a change must not wait."""
         self._urgent = True
         self._wake.set()
 
     def begin(self) -> None:
-        """Take note that a tick begins: what is noted from here on makes the next one."""
+        """Mark the beginning of a tick: later changes cause the next one."""
         self._wake.clear()
         self._urgent = False
         self._ticked_at = self._clock()
@@ -61,20 +61,20 @@ class Ticker:
 
 
 class Staged:
-    """Does something in stages, between which others may go on, or in one go."""
+    """Runs stages one by one, between which other tasks may run, or all at once."""
 
     def __init__(self, stages: Callable[[], Iterator[None]]) -> None:
         self._stages = stages
         self._under_way: Iterator[None] | None = None
 
     def now(self) -> None:
-        """Do it in one go. What is under way in stages does not go on: its numbers are older."""
+        """Run all stages at once. A staged run in progress ends: its numbers are older."""
         self._under_way = None
         for _ in self._stages():
             pass
 
     async def run(self) -> None:
-        """Do it in stages, unless it is done anew meanwhile."""
+        """Run the stages one by one, until a newer run begins."""
         stages = self._under_way = self._stages()
         for _ in stages:
             await asyncio.sleep(0)

@@ -126,7 +126,7 @@ def test_what_an_entry_lacks_is_unknown() -> None:
     assert (read.status, read.flags, dict(read.metadata)) == (0, (), {})
 
 
-def test_a_session_is_known_by_its_tag() -> None:
+def test_session_is_identified_by_its_tag() -> None:
     """What it is called is nobody's business here."""
     made = entry()
     assert finished_of(made).session is None
@@ -161,7 +161,7 @@ def opened() -> Any:
     return made
 
 
-async def test_a_websocket_is_told_when_it_opens_and_counted_when_it_ends(taken: Any) -> None:
+async def test_websocket_is_taken_at_opening_and_counted_at_end(taken: Any) -> None:
     """One request, one count, one span."""
     taken.service.follow(["chat"])
     await taken.service.read(message(opened(), entry(status=101)).SerializeToString())
@@ -252,12 +252,12 @@ def sized(number: int, value: bytes) -> bytes:
 
 def raw(*entries: bytes) -> bytes:
     identifier = als_pb2.StreamAccessLogsMessage.Identifier(log_name=ACCESS_LOG_NAME).SerializeToString()
-    return sized(1, identifier) + sized(2, b"".join(sized(1, held) for held in entries))
+    return sized(1, identifier) + sized(2, b"".join(sized(1, entry) for entry in entries))
 
 
 @pytest.mark.parametrize("fields", [("session",), ("id",), ("nested",), ("session", "id", "nested")], ids=str)
 async def test_text_that_is_no_utf8_costs_no_entry(taken: Any, fields: Any) -> None:
-    """Not those beside it, nor its own: what is no text in it is read."""
+    """Bad text loses neither the neighbouring entries nor the other fields of its own entry."""
     good = entry(status=503).SerializeToString()
     await taken.service.read(raw(good, with_bad_text(*fields), good))
     assert [read.status for read in taken.requests] == [503, 200, 503]
@@ -346,7 +346,7 @@ def test_each_step_through_a_hostile_message_is_small() -> None:
         assert steps[-1] == [None], "it is not read to its end"
 
 
-async def test_a_message_of_many_entries_is_read_as_far_as_an_honest_one_goes(taken: Any) -> None:
+async def test_message_of_many_entries_is_read_up_to_a_limit(taken: Any) -> None:
     few = entry().SerializeToString()
     await taken.service.read(raw(*[few] * 5000))
     assert len(taken.requests) == 5000
@@ -402,7 +402,7 @@ async def test_messages_that_wait_are_bounded_together(
     assert taken.service._bytes == 0
 
 
-async def test_an_access_log_of_another_name_is_told(taken: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_access_log_of_another_name_is_logged(taken: Any, caplog: pytest.LogCaptureFixture) -> None:
     made = message(entry())
     made.identifier.node.id = "x"
     made.identifier.log_name = "theirs"

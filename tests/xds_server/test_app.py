@@ -81,7 +81,7 @@ class Steady:
         return self._now
 
 
-async def test_signals_that_stand_still_do_not_grow_stale_for_those_who_pick(tmp_path: Path) -> None:
+async def test_unchanged_signals_do_not_grow_stale_for_pickers(tmp_path: Path) -> None:
     """Nothing changes, so nothing wakes a tick: the view in force is replaced before its loads are stale."""
     engine = web.Application()
     engine.router.add_get("/metrics", _page)
@@ -92,8 +92,8 @@ async def test_signals_that_stand_still_do_not_grow_stale_for_those_who_pick(tmp
     host, port = runner.addresses[0]
     settings = parse_settings(STEADY.format(address=f"{host}:{port}", path=tmp_path))
     store, clock = FleetStore(), Steady()
-    given = settings, store, CollectorRegistry(), TracerProvider()
-    server = XdsServer(*given, control=False, clock=clock)
+    arguments = settings, store, CollectorRegistry(), TracerProvider()
+    server = XdsServer(*arguments, control=False, clock=clock)
 
     def queue() -> float | None:
         """What a worker in this process knows of the queue now."""
@@ -120,7 +120,7 @@ async def _page(_: web.Request) -> web.Response:
     return web.Response(text="vllm:num_requests_waiting 3\n")
 
 
-async def test_an_override_does_not_outlive_its_moment_in_the_last_good_state(
+async def test_override_does_not_enter_the_last_good_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [time.time()]

@@ -55,7 +55,7 @@ class World:
             f"signals: {{scrape_interval_seconds: 0.1}}\n{more}"
         )
 
-    def found(self, *addresses: str) -> None:
+    def discover(self, *addresses: str) -> None:
         beside = self.file.with_suffix(".new")
         beside.write_text("".join(f"- address: '{address}'\n" for address in addresses) or "[]\n")
         beside.replace(self.file)
@@ -76,8 +76,8 @@ class Running:
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self.registry, self.store = CollectorRegistry(), FleetStore()
-        given = settings, self.store, self.registry, TracerProvider()
-        self.server = XdsServer(*given, control=False, clock=clock)
+        arguments = settings, self.store, self.registry, TracerProvider()
+        self.server = XdsServer(*arguments, control=False, clock=clock)
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"warmroute_{name}", labels)
@@ -102,7 +102,7 @@ class Running:
         assert snapshot is not None
         return sorted(snapshot.of_type(TYPE_ENDPOINT))
 
-    def told(self, pool: str = "p") -> list[str]:
+    def served(self, pool: str = "p") -> list[str]:
         """Addresses in EDS."""
         snapshot = self.server._snapshots.snapshot
         assert snapshot is not None
@@ -128,39 +128,39 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_it_is_silent_while_nothing_is_known_and_an_empty_file_is_knowledge(world: World) -> None:
+async def test_no_push_before_a_source_answers_even_an_empty_file(world: World) -> None:
     running = await world.start()
     await until(lambda: running.metric("unknown_pools") == 1)
     assert not running.server.ready
     assert running.store.view is None
     assert running.view("status")["unknown_pools"] == ["p"]
-    world.found()
+    world.discover()
     await until(lambda: running.server.ready)
-    assert running.told() == []
+    assert running.served() == []
     assert running.metric("unknown_pools") == 0
 
 
-async def test_a_reload_with_a_pool_that_nobody_knows_holds_up_no_other(world: World) -> None:
-    world.found(A)
+async def test_reload_with_an_unknown_pool_delays_no_other(world: World) -> None:
+    world.discover(A)
     running = await world.start()
     await until(lambda: running.server.ready)
     strange = ", {name: q, discovery: [{file: {path: /nowhere/at/all}}]}"
     await running.server.apply(world.settings(pools=strange))
-    world.found(A, B)
+    world.discover(A, B)
     await until(lambda: running.metric("unknown_pools") == 1)
-    await until(lambda: running.told() == [A, B])
+    await until(lambda: running.served() == [A, B])
     assert running.pools == ["p"]
-    known = f", {{name: q, endpoints: [{{address: '{C}'}}]}}"
-    await running.server.apply(world.settings(pools=known))
+    static_pool = f", {{name: q, endpoints: [{{address: '{C}'}}]}}"
+    await running.server.apply(world.settings(pools=static_pool))
     await until(lambda: running.pools == ["p", "q"])
-    assert running.told("q") == [C]
+    assert running.served("q") == [C]
     assert running.metric("tick_faults_total") == 0
 
 
 async def test_a_reload_that_cannot_be_built_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.found(A)
+    world.discover(A)
     running = await world.start()
     await until(lambda: running.server.ready)
 
@@ -175,21 +175,21 @@ async def test_a_reload_that_cannot_be_built_is_refused(
     assert C not in running.states
 
 
-async def test_who_leaves_is_shown_told_and_not_picked(world: World) -> None:
-    world.found(A, B, C)
+async def test_leaving_endpoint_is_shown_sent_and_not_picked(world: World) -> None:
+    world.discover(A, B, C)
     # Nobody listens here; those who drain must not make it more than half that look dead.
     running = await world.start(world.settings(more="weights: {stabiliser: {max_unhealthy_share: 0.0}}"))
     await until(lambda: running.server.ready)
-    world.found(A, B)
+    world.discover(A, B)
     await until(lambda: running.states.get(C) == ("leaving", f"file {world.file}"))
     await until(lambda: running.store.view is not None and C not in running.store.view.membership.by_address)
-    assert running.told() == [A, B, C]
+    assert running.served() == [A, B, C]
     world.skip(301.0)
     await until(lambda: C not in running.states)
-    await until(lambda: running.told() == [A, B])
+    await until(lambda: running.served() == [A, B])
 
 
-async def test_an_engine_that_refuses_and_an_envoy_that_is_missing_are_shown_and_logged(
+async def test_refusing_engine_and_missing_envoy_are_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = await world.start(world.settings(A))
@@ -203,10 +203,10 @@ async def test_an_engine_that_refuses_and_an_envoy_that_is_missing_are_shown_and
     await until(lambda: "no Envoy has connected to xds.address unix:" in caplog.text)
 
 
-async def test_without_discovery_and_engines_it_serves_what_it_last_served(
+async def test_last_good_state_serves_without_discovery_and_engines(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.found(A, B)
+    world.discover(A, B)
     first = await world.start()
     await until(lambda: first.server.ready)
     assert first.metric("serving_last_good") == 0
@@ -224,7 +224,7 @@ async def test_without_discovery_and_engines_it_serves_what_it_last_served(
     third = await world.start()
     await until(lambda: third.server.ready)
     assert third.version == version, "serving it does not wear it out"
-    world.found(A)
+    world.discover(A)
     await until(lambda: third.states.get(B) == ("leaving", "last good"))
     world.skip(301.0)
     await until(lambda: B not in third.states)
@@ -232,19 +232,19 @@ async def test_without_discovery_and_engines_it_serves_what_it_last_served(
 
 
 async def test_who_left_the_settings_meanwhile_is_not_brought_back(world: World) -> None:
-    world.found(B)
+    world.discover(B)
     first = await world.start(world.settings(A, C))
     await until(lambda: first.server.ready)
     await world.stop()
     world.file.unlink()
     second = await world.start(world.settings(C))
     await until(lambda: second.server.ready)
-    assert B in second.told()
+    assert B in second.served()
     assert A not in second.states
 
 
 async def test_a_damaged_file_leaves_it_as_without_one(world: World) -> None:
-    world.found(A)
+    world.discover(A)
     first = await world.start()
     await until(lambda: first.server.ready)
     await world.stop()

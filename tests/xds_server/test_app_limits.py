@@ -56,16 +56,16 @@ async def test_one_stream_more_than_the_limit_is_refused(tmp_path: Path) -> None
     await server.stop()
 
 
-async def test_the_first_messages_are_built_before_the_address_is_bound(
+async def test_first_messages_are_built_before_the_bind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Protobuf takes long over them, and a client that is let in would wait."""
     order: list[str] = []
     build, bind = build_snapshot, GrpcServer.start
 
-    def noting(*given: Any, **named: Any) -> Any:
+    def noting(*args: Any, **named: Any) -> Any:
         order.append("built")
-        return build(*given, **named)
+        return build(*args, **named)
 
     async def binding(self: GrpcServer) -> None:
         order.append("bound")

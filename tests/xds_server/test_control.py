@@ -50,16 +50,16 @@ class Server:
 
 @dataclass
 class Worker:
-    """A follower with its store; `seen` is what it reports."""
+    """A follower with its store; `traffic` is what it reports."""
 
     address: str
     name: str = "w"
     store: FleetStore = field(default_factory=FleetStore)
-    seen: list[Traffic] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def start(self) -> None:
-        follower = Follower(self.address, self.name, self.store, lambda: self.seen, self.registry)
+        follower = Follower(self.address, self.name, self.store, lambda: self.traffic, self.registry)
         self.task = asyncio.create_task(follower.run())
 
     async def stop(self) -> None:
@@ -70,14 +70,14 @@ class Worker:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    held = Server(f"unix:{tmp_path}/control.sock", FleetStore())
-    await held.start()
-    yield held
-    await held.stop()
+    server = Server(f"unix:{tmp_path}/control.sock", FleetStore())
+    await server.start()
+    yield server
+    await server.stop()
 
 
 async def test_a_worker_learns_the_fleet_and_its_traffic_goes_up(server: Server) -> None:
-    worker = Worker(server.address, seen=[Traffic(A.address, 2, 5, 3, 0.5)])
+    worker = Worker(server.address, traffic=[Traffic(A.address, 2, 5, 3, 0.5)])
     worker.start()
     server.store.publish(VIEW)
     await until(lambda: worker.store.view is not None)
@@ -91,23 +91,21 @@ async def test_a_worker_learns_the_fleet_and_its_traffic_goes_up(server: Server)
     await until(lambda: server.store.in_flight() == {})
 
 
-async def test_an_xds_server_that_never_answers_is_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_silent_xds_server_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker(f"unix:{tmp_path}/nowhere.sock")
     worker.start()
     breaks = "warmroute_follower_breaks_total"
     await until(lambda: (worker.registry.get_sample_value(breaks) or 0) > TRIES_IN_VAIN)
     await worker.stop()
-    (told,) = [record.message for record in caplog.records if record.name == "ext_proc.follower"]
-    assert f"no xds_server answers at control.address {worker.address} (UNAVAILABLE: " in told
-    assert "No such file or directory" in told
+    (message,) = [record.message for record in caplog.records if record.name == "ext_proc.follower"]
+    assert f"no xds_server answers at control.address {worker.address} (UNAVAILABLE: " in message
+    assert "No such file or directory" in message
 
 
 async def test_a_worker_hears_of_the_others_requests_but_not_its_own(server: Server) -> None:
     server.store.publish(VIEW)
-    first = Worker(server.address, "one", seen=[Traffic(A.address, 2, 2, 0)])
-    second = Worker(server.address, "two", seen=[Traffic(A.address, 5, 5, 0)])
+    first = Worker(server.address, "one", traffic=[Traffic(A.address, 2, 2, 0)])
+    second = Worker(server.address, "two", traffic=[Traffic(A.address, 5, 5, 0)])
     first.start()
     second.start()
     await until(lambda: server.store.in_flight() == {A.address: 7})
@@ -131,36 +129,36 @@ async def test_a_worker_hears_of_the_others_requests_between_two_views(server: S
     second.start()
     await until(lambda: first.store.view is not None and second.store.view is not None)
     for count in (3, 1, 0):
-        first.seen = [Traffic(A.address, count, 5, 5 - count)]
-        told = {A.address: count} if count else {}
-        await until(lambda told=told: second.store.view.in_flight_elsewhere == told)  # type: ignore[misc]
+        first.traffic = [Traffic(A.address, count, 5, 5 - count)]
+        elsewhere = {A.address: count} if count else {}
+        await until(lambda elsewhere=elsewhere: second.store.view.in_flight_elsewhere == elsewhere)  # type: ignore[misc]
         assert first.store.view is not None
         assert first.store.view.in_flight_elsewhere == {}
-    assert server.store.view is VIEW, "no tick has told it"
+    assert server.store.view is VIEW, "no tick has published it"
     await first.stop()
     await second.stop()
 
 
-async def test_all_workers_hear_of_missed_requests_between_two_views(server: Server) -> None:
+async def test_all_workers_receive_missed_requests_between_views(server: Server) -> None:
     server.store.publish(VIEW)
     server.store.publish_missed(Missed(1, A.address, ""))
     workers = [Worker(server.address, name) for name in ("one", "two")]
-    heard: list[list[Missed]] = [[], []]
-    for worker, told in zip(workers, heard, strict=True):
-        worker.store.on_missed(told.append)
+    received_by: list[list[Missed]] = [[], []]
+    for worker, received in zip(workers, received_by, strict=True):
+        worker.store.on_missed(received.append)
         worker.start()
     await until(lambda: all(worker.store.view is not None for worker in workers))
     missed = [Missed(2**64 - 1, A.address, ""), Missed(3, B.address, A.address, 2**64 - 1, 4)]
     for each in missed:
         server.store.publish_missed(each)
-    await until(lambda: [len(told) for told in heard] == [2, 2])
-    assert heard == [missed, missed], "and not of what was before them"
-    assert server.store.view is VIEW, "no tick has told it"
+    await until(lambda: [len(part) for part in received_by] == [2, 2])
+    assert received_by == [missed, missed], "and not of what was before them"
+    assert server.store.view is VIEW, "no tick has published it"
     for worker in workers:
         await worker.stop()
 
 
-def test_of_too_many_missed_requests_the_newest_are_told() -> None:
+def test_newest_of_too_many_missed_requests_are_sent() -> None:
     log = MissedLog()
     log.add(Missed(0, A.address, ""))
     at = log.total
@@ -175,7 +173,7 @@ def test_of_too_many_missed_requests_the_newest_are_told() -> None:
     assert len(log.since(at)) == MOST_MISSED
 
 
-async def test_when_the_server_goes_the_worker_keeps_its_view_and_comes_back(server: Server) -> None:
+async def test_worker_keeps_its_view_while_the_server_is_away(server: Server) -> None:
     worker = Worker(server.address)
     worker.start()
     server.store.publish(VIEW)
@@ -214,7 +212,7 @@ def hello(broadcast: Broadcast, store: FleetStore, name: str = "w") -> WorkerStr
     return stream
 
 
-async def test_the_membership_is_told_once_and_before_the_loads_that_need_it() -> None:
+async def test_membership_is_sent_once_and_before_its_loads() -> None:
     store = FleetStore()
     stream = hello(Broadcast(), store)
     assert kinds(stream.updates(VIEW, store, 0.0)) == ["membership", "loads"]
@@ -224,7 +222,7 @@ async def test_the_membership_is_told_once_and_before_the_loads_that_need_it() -
     assert kinds(stream.updates(changed, store, 2.0)) == ["membership", "loads"]
 
 
-async def test_a_view_that_says_nothing_new_is_not_told() -> None:
+async def test_equal_view_is_not_sent() -> None:
     store, broadcast = FleetStore(), Broadcast()
     stream = hello(broadcast, store)
     stream.updates(VIEW, store, 0.0)
@@ -235,15 +233,15 @@ async def test_a_view_that_says_nothing_new_is_not_told() -> None:
     assert kinds(late.updates(replace(VIEW, weights={A.address: 11}), store, 4.0)) == ["membership", "loads"]
 
 
-async def test_the_others_requests_are_told_when_they_change_only() -> None:
+async def test_other_workers_requests_are_sent_only_on_change() -> None:
     store = FleetStore()
     stream = hello(Broadcast(), store)
     stream.updates(VIEW, store, 0.0)
     store.report("other", [Traffic(A.address, 2, 2, 0)])
     store.report("w", [Traffic(A.address, 9, 9, 0)])
-    told = stream.updates(replace(VIEW), store, 1.0)
-    assert kinds(told) == ["in_flight"]
-    assert list(control_pb2.FleetUpdate.FromString(told[0]).in_flight.elsewhere) == [2, 0]
+    updates = stream.updates(replace(VIEW), store, 1.0)
+    assert kinds(updates) == ["in_flight"]
+    assert list(control_pb2.FleetUpdate.FromString(updates[0]).in_flight.elsewhere) == [2, 0]
     assert stream.updates(replace(VIEW), store, 2.0) == []
     store.forget_worker("other")
     assert kinds(stream.updates(replace(VIEW), store, 3.0)) == ["in_flight"]
@@ -256,11 +254,11 @@ async def test_all_workers_are_sent_the_same_bytes() -> None:
     assert [id(message) for message in first] == [id(message) for message in second]
 
 
-async def test_a_worker_that_comes_late_is_told_the_age_that_signals_have_by_then() -> None:
+async def test_late_worker_receives_the_present_age_of_signals() -> None:
     store, broadcast = FleetStore(), Broadcast()
     hello(broadcast, store, "one").updates(VIEW, store, 0.0)
-    told = hello(broadcast, store, "two").updates(VIEW, store, 5.0)
-    (column,) = control_pb2.FleetUpdate.FromString(told[1]).loads.signals
+    updates = hello(broadcast, store, "two").updates(VIEW, store, 5.0)
+    (column,) = control_pb2.FleetUpdate.FromString(updates[1]).loads.signals
     assert struct.unpack("<2d", column.ages_seconds)[0] == 5.0
 
 
@@ -293,7 +291,7 @@ def test_loads_before_a_membership_are_the_peers_fault() -> None:
         [control_pb2.FollowRequest(hello=control_pb2.Hello(worker="w"))] * 2,
     ],
 )
-async def test_a_worker_that_breaks_the_protocol_is_told_so(
+async def test_worker_that_breaks_the_protocol_gets_an_error(
     server: Server, requests: list[control_pb2.FollowRequest]
 ) -> None:
     server.store.publish(VIEW)
@@ -313,7 +311,7 @@ async def test_a_fault_of_ours_while_reading_leaves_no_worker_behind(
 ) -> None:
     """Its requests would count as in flight for ever, and keep the others off those endpoints."""
     server.store.publish(VIEW)
-    worker = Worker(server.address, seen=[Traffic(A.address, 2, 2, 0)])
+    worker = Worker(server.address, traffic=[Traffic(A.address, 2, 2, 0)])
     worker.start()
     await until(lambda: server.store.in_flight() == {A.address: 2})
     fault = RuntimeError("ours")
@@ -342,7 +340,7 @@ async def test_bytes_that_are_no_message_are_the_workers_error(server: Server, a
 async def test_a_worker_pings_no_more_often_than_the_server_permits(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It hears so at the start, opens its connection anew, once, and then follows."""
+    """It is refused at the start, reconnects once, and then follows."""
     monkeypatch.setattr(
         "xds_server.control.service.PERMITTED_PING", (("warmroute-permitted-ping-ms", "60000"),)
     )

@@ -63,10 +63,10 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    held = Site(tmp_path)
-    await held.grpc.start()
-    yield held
-    await held.grpc.stop(0)
+    site = Site(tmp_path)
+    await site.grpc.start()
+    yield site
+    await site.grpc.stop(0)
 
 
 @contextlib.asynccontextmanager
@@ -91,7 +91,7 @@ async def test_counts_beyond_belief_cut_nobody_off(site: Site) -> None:
     async with attacked(site, "counts", addresses=(A.address,)):
         await until(lambda: store.view is not None and bool(store.view.in_flight_elsewhere))
         await until(lambda: site.store.in_flight().get(A.address, 0) >= 2 * MAX_IN_FLIGHT)
-        for weight in (2, 3, 4):  # rounds of being told
+        for weight in (2, 3, 4):  # rounds of updates
             site.store.publish(FleetView(MEMBERSHIP, {A.address: weight, B.address: 1}))
             await until(lambda: store.view is not None and store.view.weights.get(A.address) == weight)  # noqa: B023
         assert registry.get_sample_value("warmroute_follower_connected") == 1
@@ -101,20 +101,20 @@ async def test_counts_beyond_belief_cut_nobody_off(site: Site) -> None:
     await asyncio.wait([honest])
 
 
-def test_sums_that_no_number_holds_are_told_as_the_largest() -> None:
-    told = encode_in_flight({A.address: 2**40, B.address: 3}, MEMBERSHIP)
-    assert list(told.in_flight.elsewhere) == [2**32 - 1, 3]
+def test_sums_beyond_the_wire_type_are_sent_as_its_largest() -> None:
+    update = encode_in_flight({A.address: 2**40, B.address: 3}, MEMBERSHIP)
+    assert list(update.in_flight.elsewhere) == [2**32 - 1, 3]
 
 
 def test_of_a_report_only_the_memberships_endpoints_count() -> None:
     report = control_pb2.TrafficReport()
     for address in ("10.9.9.9:1", A.address):
         report.endpoints.add(address=address, in_flight=2**32 - 1)
-    (told,) = decode_traffic(report, MEMBERSHIP)
-    assert (told.address, told.in_flight) == (A.address, MAX_IN_FLIGHT)
+    (traffic,) = decode_traffic(report, MEMBERSHIP)
+    assert (traffic.address, traffic.in_flight) == (A.address, MAX_IN_FLIGHT)
 
 
-def test_the_work_of_a_report_follows_the_membership_and_not_its_entries() -> None:
+def test_work_of_a_report_follows_the_membership() -> None:
     looked = 0
 
     class Entry:
@@ -142,7 +142,7 @@ def test_a_large_report_is_read_in_small_parts() -> None:
     request = control_pb2.FollowRequest.FromString(message)
     parts = list(traffic_in_parts(message, membership))
     assert max(map(len, parts)) <= 256
-    assert [told for part in parts for told in part] == decode_traffic(request.report, membership)
+    assert [entry for part in parts for entry in part] == decode_traffic(request.report, membership)
     assert sum(map(len, parts)) == 10_000
 
 
@@ -153,13 +153,13 @@ def test_of_a_report_of_nothing_few_bytes_are_read(content: bytes, monkeypatch: 
     read: list[int] = []
     decode = codec.decode_traffic
     monkeypatch.setattr(
-        codec, "decode_traffic", lambda *given: read.append(given[0].ByteSize()) or decode(*given)
+        codec, "decode_traffic", lambda *args: read.append(args[0].ByteSize()) or decode(*args)
     )
     assert not any(traffic_in_parts(discovery.field(2, content), MEMBERSHIP))
     assert sum(read) < 1000
 
 
-async def test_workers_report_large_fleets_and_the_loop_turns_meanwhile(site: Site) -> None:
+async def test_reports_of_large_fleets_yield_to_the_loop(site: Site) -> None:
     membership, message = many(10_000)
     assert len(message) > WHOLE_BYTES
     site.store.publish(FleetView(membership))
@@ -184,8 +184,8 @@ async def test_reports_that_are_being_read_are_bounded_together(
     stream = WorkerStream(site.control._broadcast, site.control._missed)
     await site.control._take(stream, control.hello("w"))
     reports = [site.control._take(stream, message) for _ in range(5)]
-    told = await asyncio.gather(*reports, return_exceptions=True)
-    assert [isinstance(one, PeerError) for one in told] == [False, False, True, True, True]
+    outcomes = await asyncio.gather(*reports, return_exceptions=True)
+    assert [isinstance(one, PeerError) for one in outcomes] == [False, False, True, True, True]
 
 
 async def test_a_large_message_is_none_but_a_report(site: Site) -> None:
@@ -198,7 +198,7 @@ async def test_a_large_message_is_none_but_a_report(site: Site) -> None:
 
 
 async def ended(call: Any) -> grpc.StatusCode:
-    """Read to the end, which comes after all that was told before it."""
+    """Read to the end, which follows everything sent before it."""
     with contextlib.suppress(grpc.aio.AioRpcError):
         while await call.read() is not grpc.aio.EOF:
             pass
@@ -282,10 +282,8 @@ def gpu_report(node: str, links: int = 40) -> bytes:
     return bytes(message.SerializeToString())
 
 
-async def test_readings_of_gpus_have_a_limit_together_until_they_are_forgotten(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stream that has ended takes no more for itself, but what it told is kept until it is stale."""
+async def test_gpu_readings_are_bounded_until_forgotten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that has ended takes no more room, but its readings are kept until they are stale."""
     async with grpc.aio.insecure_channel(site.address) as channel:
         method: Any = channel.stream_stream(control.REPORT)
         first = method()
@@ -376,9 +374,7 @@ async def test_a_report_of_gpus_is_bounded_before_it_is_read(site: Site) -> None
     [(control.FOLLOW, control.hello("x" * 900_000)), (control.REPORT, gpu_report("abuse", 200_000))],
     ids=["worker", "agent"],
 )
-async def test_a_refused_stream_leaves_nothing_to_the_garbage_collector(
-    site: Site, method: str, message: bytes
-) -> None:
+async def test_a_rejected_stream_leaves_no_garbage(site: Site, method: str, message: bytes) -> None:
     """It would keep messages of a megabyte each until it runs."""
     gc.collect()
     gc.disable()

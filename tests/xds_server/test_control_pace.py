@@ -1,4 +1,4 @@
-"""How often workers report, and hear of each other's requests: soon, and not more often than worth it."""
+"""How often workers report, and receive each other's counts: soon, at bounded cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xds_server.control.pulse import Pulse, apart_seconds
 ADDRESS = "10.0.0.1:80"
 
 
-def test_changed_counts_are_reported_at_once_and_the_rest_now_and_then() -> None:
+def test_changed_counts_are_reported_at_once_others_rarely() -> None:
     reports = Reports()
     idle, busy = [Traffic(ADDRESS, 0, 5, 5)], [Traffic(ADDRESS, 1, 6, 5)]
     looks = ((0.0, idle), (0.05, idle), (0.1, busy), (0.15, busy))
@@ -21,7 +21,7 @@ def test_changed_counts_are_reported_at_once_and_the_rest_now_and_then() -> None
     assert reports.due(busy, 0.1 + REPORT_INTERVAL_SECONDS)
 
 
-def test_many_endpoints_and_workers_are_told_of_less_often() -> None:
+def test_counts_of_large_fleets_are_sent_less_often() -> None:
     """But four times a second at the least."""
     assert pause_seconds(4) < pause_seconds(100) < pause_seconds(1000) == pause_seconds(5000) == 0.25
     assert (
@@ -29,7 +29,7 @@ def test_many_endpoints_and_workers_are_told_of_less_often() -> None:
     )
 
 
-async def test_reports_that_come_together_are_told_once() -> None:
+async def test_simultaneous_reports_are_sent_once() -> None:
     pulse = Pulse()
     for _ in range(5):
         pulse.schedule(3600.0)
@@ -37,13 +37,13 @@ async def test_reports_that_come_together_are_told_once() -> None:
     for _ in range(5):
         pulse.schedule(3600.0)
     # A timer that is due now goes off behind, or together with, a beat that is due already.
-    due = asyncio.Event()
-    asyncio.get_running_loop().call_later(0, due.set)
-    await due.wait()
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(0, passed.set)
+    await passed.wait()
     assert pulse.beats == 1
 
 
-async def test_what_is_urgent_is_told_sooner() -> None:
+async def test_urgent_counts_are_sent_sooner() -> None:
     pulse = Pulse()
     pulse.schedule(0.0)
     await pulse.beyond(0)
@@ -63,7 +63,7 @@ async def test_a_beat_that_came_before_anybody_waited_is_not_lost() -> None:
     assert pulse.beats == 2
 
 
-def test_reports_together_are_told_once_on_the_services_own_loop() -> None:
+def test_simultaneous_reports_are_sent_once_on_the_services_loop() -> None:
     """Uvloop's handle of a moment that has come is none of a timer's."""
 
     async def beats() -> int:

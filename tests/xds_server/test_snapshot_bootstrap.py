@@ -56,9 +56,9 @@ def test_bootstrap_is_what_envoy_means_by_one(address: str, delta: bool) -> None
 
 def test_a_late_handshake_of_xds_server_is_waited_for() -> None:
     """A shorter limit than Envoy's own, in every attempt, would leave a new Envoy without configuration."""
-    given = {"ads_address": "10.0.0.1:1", "node_id": "n", "node_cluster": "c"}
+    arguments = {"ads_address": "10.0.0.1:1", "node_id": "n", "node_cluster": "c"}
     for socket, seconds in ((None, "1s"), ({"name": "tls"}, "5s")):
-        made = bootstrap(**given, transport_socket=socket)
+        made = bootstrap(**arguments, transport_socket=socket)
         assert made["static_resources"]["clusters"][0]["connect_timeout"] == seconds
 
 
@@ -68,7 +68,7 @@ def test_admin_is_left_out_when_nobody_wants_it() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_bootstraps_are_what_the_verb_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Drift: print them anew with the command in their first line."""
+    """Drift: print them again with the command in their first line."""
     code, out, err = printed(capsys, str(DEPLOY / f"{name}.warmroute.yaml"), *SHIPPED[name])
     assert (code, err) == (0, "")
     command = f"# warmroute bootstrap deploy/envoy/{name}.warmroute.yaml {' '.join(SHIPPED[name])}\n"

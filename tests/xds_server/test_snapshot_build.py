@@ -68,7 +68,7 @@ def assignment(snapshot: Snapshot, pool: str = "llm") -> Any:
     return endpoint_pb2.ClusterLoadAssignment.FromString(snapshot.of_type(TYPE_ENDPOINT)[pool].body.value)
 
 
-def held_weights(snapshot: Snapshot) -> dict[str, int]:
+def weights_of(snapshot: Snapshot) -> dict[str, int]:
     return {
         f"{entry.endpoint.address.socket_address.address}": entry.load_balancing_weight.value
         for group in assignment(snapshot).endpoints
@@ -136,17 +136,17 @@ def test_localities_have_equal_weights() -> None:
 
 
 def test_ipv6_goes_out_without_brackets() -> None:
-    assert "2001:db8::3" in held_weights(make_snapshot())
+    assert "2001:db8::3" in weights_of(make_snapshot())
 
 
 def test_unknown_weight_counts_as_the_peers_mean() -> None:
     """Unknown is neutral, and with nothing known all are equal."""
-    assert held_weights(make_snapshot({A: 100, B: 301})) == {
+    assert weights_of(make_snapshot({A: 100, B: 301})) == {
         "10.0.0.1": 100,
         "10.0.0.2": 301,
         "2001:db8::3": 200,
     }
-    assert set(held_weights(make_snapshot()).values()) == {1}
+    assert set(weights_of(make_snapshot()).values()) == {1}
 
 
 def test_unhealthy_is_a_status_and_keeps_its_weight() -> None:
@@ -217,7 +217,7 @@ def test_host_comes_from_metadata_only() -> None:
     ]
 
 
-def test_ext_proc_may_fail_and_is_told_to_be_quick() -> None:
+def test_ext_proc_may_fail_and_has_a_short_timeout() -> None:
     manager = _manager(make_snapshot(settings=make_settings(ext_proc={"message_timeout_seconds": 0.125})))
     processor = ext_proc_pb2.ExternalProcessor()
     assert manager.http_filters[0].typed_config.Unpack(processor)
@@ -259,7 +259,7 @@ def test_no_retries_where_the_operator_wants_none() -> None:
         ("ext-proc:1234", cluster_pb2.Cluster.STRICT_DNS),
     ],
 )
-def test_ext_proc_is_found_by_socket_ip_or_name(address: str, kind: int) -> None:
+def test_ext_proc_address_is_a_socket_ip_or_name(address: str, kind: int) -> None:
     settings = make_settings(ext_proc={"address": address}, allow_plaintext=True)
     snapshot = make_snapshot(settings=settings)
     cluster = cluster_pb2.Cluster.FromString(snapshot.of_type(TYPE_CLUSTER)[EXT_PROC_CLUSTER].body.value)

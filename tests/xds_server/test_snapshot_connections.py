@@ -1,4 +1,4 @@
-"""Which pings, and how many streams a connection, Envoy is told of."""
+"""The pings and the streams per connection that Envoy is configured with."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_our_services_are_pinged() -> None:
     )
     assert options.max_concurrent_streams.value == 400
     assert http2(settings(ext_proc_streams=7), EXT_PROC_CLUSTER).max_concurrent_streams.value == 7
-    given = settings(ping_seconds=20.5, ping_timeout_seconds=5).connections
-    made = bootstrap(ads_address="unix:/x", node_id="n", node_cluster="c", connections=given)
+    connections = settings(ping_seconds=20.5, ping_timeout_seconds=5).connections
+    made = bootstrap(ads_address="unix:/x", node_id="n", node_cluster="c", connections=connections)
     (cluster,) = made["static_resources"]["clusters"]
     config = cluster["typed_extension_protocol_options"][OPTIONS]["explicit_http_config"]
     assert config["http2_protocol_options"]["connection_keepalive"] == {"interval": "20.5s", "timeout": "5s"}

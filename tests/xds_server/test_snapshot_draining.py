@@ -1,4 +1,4 @@
-"""Endpoints that leave: DRAINING, but never so many that Envoy panics and sends to everybody."""
+"""Endpoints that leave: DRAINING, but never enough of them for Envoy to panic and send to all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ H, D, U = "HEALTHY", "DRAINING", "UNHEALTHY"
 
 
 @pytest.mark.parametrize(
-    ("staying", "draining", "unhealthy", "told"),
+    ("staying", "draining", "unhealthy", "sent"),
     [
         ("ab", "c", "", {"a": H, "b": H, "c": D}),
         ("a", "b", "", {"a": H, "b": D}),  # a half is no panic
@@ -23,8 +23,8 @@ H, D, U = "HEALTHY", "DRAINING", "UNHEALTHY"
         ("", "ab", "", {"a": D, "b": D}),  # nobody else is there
     ],
 )
-def test_who_leaves_is_told_so_or_left_out(
-    staying: str, draining: str, unhealthy: str, told: dict[str, str]
+def test_leaving_endpoint_is_draining_or_left_out(
+    staying: str, draining: str, unhealthy: str, sent: dict[str, str]
 ) -> None:
     port = {letter: f"127.0.0.1:{number}" for number, letter in enumerate("abcd", 1)}
     pool = Pool("p", tuple(Endpoint(port[letter], "p") for letter in staying + draining))
@@ -36,7 +36,7 @@ def test_who_leaves_is_told_so_or_left_out(
     )
     assignment = endpoint_pb2.ClusterLoadAssignment.FromString(resource.body.value)
     letters = {int(address.rpartition(":")[2]): letter for letter, address in port.items()}
-    assert told == {
+    assert sent == {
         letters[entry.endpoint.address.socket_address.port_value]: health_check_pb2.HealthStatus.Name(
             entry.health_status
         )

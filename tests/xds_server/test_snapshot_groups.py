@@ -63,9 +63,9 @@ def fleet(topology: object = None, *, placed: bool = True) -> Settings:
 
 def put(store: SnapshotStore, settings: Settings, weights: dict[str, int]) -> bool:
     """What a tick does."""
-    told = (membership(settings), weights, frozenset[str]())
-    snapshot = build_snapshot(settings, *told)
-    return store.set(snapshot, group_snapshots(snapshot, settings.weights.topology, *told))
+    endpoints = (membership(settings), weights, frozenset[str]())
+    snapshot = build_snapshot(settings, *endpoints)
+    return store.set(snapshot, group_snapshots(snapshot, settings.weights.topology, *endpoints))
 
 
 def filled(weights: dict[str, int] | None = None, topology: object = None, **store: int) -> SnapshotStore:
@@ -75,21 +75,21 @@ def filled(weights: dict[str, int] | None = None, topology: object = None, **sto
 
 
 def read(store: SnapshotStore, node: Node | None) -> Snapshot:
-    found = store.snapshot_for(node)
-    assert found is not None
-    return found
+    snapshot = store.snapshot_for(node)
+    assert snapshot is not None
+    return snapshot
 
 
 def weights_of(snapshot: Snapshot, pool: str = "llm") -> dict[str, int]:
     body = snapshot.of_type(TYPE_ENDPOINT)[pool].body.value
     return {
-        f"{held.endpoint.address.socket_address.address}:8000": held.load_balancing_weight.value
+        f"{entry.endpoint.address.socket_address.address}:8000": entry.load_balancing_weight.value
         for group in endpoint_pb2.ClusterLoadAssignment.FromString(body).endpoints
-        for held in group.lb_endpoints
+        for entry in group.lb_endpoints
     }
 
 
-def test_each_group_sees_the_near_weigh_more_and_the_unknown_weigh_the_same() -> None:
+def test_near_endpoints_weigh_more_and_unknown_the_same() -> None:
     store = filled()
     assert weights_of(read(store, IN_A)) == {A: 1000, B: 900, C: 1000}
     assert weights_of(read(store, IN_B)) == {A: 900, B: 1000, C: 1000}
@@ -107,7 +107,7 @@ def test_only_what_differs_is_not_shared() -> None:
     assert group.version(TYPE_ENDPOINT) != base.version(TYPE_ENDPOINT)
 
 
-def test_who_is_equally_far_from_all_or_tells_no_place_has_the_snapshot_of_everybody() -> None:
+def test_equal_distances_or_no_locality_get_the_base_snapshot() -> None:
     store = filled({A: 7, B: 8, C: 9, D: 1}, {"same_region": 1.0})
     assert read(store, IN_A) is store.snapshot
     assert read(store, Node(Locality())) is store.snapshot
@@ -137,13 +137,13 @@ def test_a_groups_snapshot_is_made_once_and_follows_the_next_set() -> None:
     assert not put(store, fleet(), {**EVEN, A: 500}), "equal settings and weights are no change"
 
 
-def test_other_factors_are_a_change_though_the_snapshot_of_everybody_is_equal() -> None:
+def test_other_factors_are_a_change_of_an_equal_base_snapshot() -> None:
     store = filled()
-    heard: list[Snapshot] = []
-    store.subscribe(heard.append)
+    snapshots: list[Snapshot] = []
+    store.subscribe(snapshots.append)
     before = read(store, None)
     assert put(store, fleet({"same_region": 0.85}), EVEN)
-    assert heard
+    assert snapshots
     assert read(store, None).versions == before.versions
     assert weights_of(read(store, IN_A)) == {A: 1000, B: 850, C: 1000}
 
@@ -152,17 +152,17 @@ def test_two_stores_give_a_group_equal_versions_in_any_order() -> None:
     one, other = filled(), filled()
     versions = [read(one, node).versions for node in (IN_A, IN_B, FAR)]
     assert versions == [read(other, node).versions for node in (FAR, IN_B, IN_A)][::-1]
-    assert len({held[TYPE_ENDPOINT] for held in versions}) == 3
+    assert len({version[TYPE_ENDPOINT] for version in versions}) == 3
 
 
 def test_groups_are_bounded_and_those_beyond_go_without_factors(caplog: pytest.LogCaptureFixture) -> None:
     registry = CollectorRegistry()
     store = SnapshotStore(2, registry)
     put(store, fleet(), EVEN)
-    held = [read(store, IN_A), read(store, IN_B)]
+    snapshots = [read(store, IN_A), read(store, IN_B)]
     for _ in range(2):
         assert read(store, FAR) is store.snapshot
-    assert [read(store, IN_A), read(store, IN_B)] == held
+    assert [read(store, IN_A), read(store, IN_B)] == snapshots
     assert registry.get_sample_value("warmroute_xds_ungrouped_reads_total") == 2
     assert registry.get_sample_value("warmroute_xds_node_groups") == 2
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
@@ -224,16 +224,16 @@ def test_joined_bytes_are_what_protobuf_writes(
     (resource,) = load_assignments(fleet_of, weights, *marks)
     message = endpoint_pb2.ClusterLoadAssignment.FromString(resource.body.value)
     assert message.SerializeToString(deterministic=True) == resource.body.value
-    (held,) = assignments(fleet_of, weights, *marks)
-    told = [
+    (assignment,) = assignments(fleet_of, weights, *marks)
+    sent = [
         (entry.endpoint.address.socket_address, entry.load_balancing_weight.value, entry.health_status)
         for group in message.endpoints
         for entry in group.lb_endpoints
     ]
-    assert [weight for _, weight, _ in told] == held.weights.tolist()
-    for place_of, weight, status in told:
+    assert [weight for _, weight, _ in sent] == assignment.weights.tolist()
+    for place_of, weight, status in sent:
         key = (place_of.address, place_of.port_value)
-        kinds = {kind for kind, found in marked.items() if key in {entry[:2] for entry in found}}
+        kinds = {kind for kind, rows in marked.items() if key in {entry[:2] for entry in rows}}
         assert kinds == {{1: "", 2: "unhealthy", 3: "draining"}[status]}
         assert weight == next((w for h, p, _, w, _ in rows if (h, p) == key and w is not None), weight)
     assert all(group.load_balancing_weight.value == 1 for group in message.endpoints)

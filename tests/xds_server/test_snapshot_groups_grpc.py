@@ -1,4 +1,4 @@
-"""Two clients in two zones, over real gRPC: each is told its own weights, and both follow."""
+"""Two clients in two zones, over real gRPC: each gets its own weights, and both follow."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ xds: {{address: "unix:/PATH/xds.sock", tick_seconds: 0.02}}
 
 def put(store: SnapshotStore, weights: dict[str, int]) -> None:
     settings = parse_settings(SETTINGS)
-    told = (membership(settings), weights, frozenset[str]())
-    snapshot = build_snapshot(settings, *told)
-    store.set(snapshot, group_snapshots(snapshot, settings.weights.topology, *told))
+    endpoints = (membership(settings), weights, frozenset[str]())
+    snapshot = build_snapshot(settings, *endpoints)
+    store.set(snapshot, group_snapshots(snapshot, settings.weights.topology, *endpoints))
 
 
 def stand(client: Any, zone: str) -> Any:
@@ -58,14 +58,14 @@ def stand(client: Any, zone: str) -> Any:
     return client
 
 
-def weights_of(held: Any) -> list[int]:
-    message = endpoint_pb2.ClusterLoadAssignment.FromString(held.resources["llm"])
+def weights_of(received: Any) -> list[int]:
+    message = endpoint_pb2.ClusterLoadAssignment.FromString(received.resources["llm"])
     return [entry.load_balancing_weight.value for group in message.endpoints for entry in group.lb_endpoints]
 
 
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
 @pytest.mark.parametrize("service", ["ads", "separate"])
-async def test_two_zones_are_told_different_weights_and_both_follow(
+async def test_two_zones_get_different_weights_and_both_follow(
     serve: Any, variant: str, service: str
 ) -> None:
     running = await serve()
@@ -80,10 +80,10 @@ async def test_two_zones_are_told_different_weights_and_both_follow(
         ({A: 100, B: 2000}, [[100, 1800], [90, 2000], [100, 2000]]),
     ):
         put(running.store, weights)
-        held = [await client.hear(TYPE_ENDPOINT) for client in clients]
-        assert [weights_of(entry) for entry in held] == expected
+        received = [await client.receive(TYPE_ENDPOINT) for client in clients]
+        assert [weights_of(entry) for entry in received] == expected
         if variant == "sotw":
-            assert len({entry.version for entry in held}) == 3
+            assert len({entry.version for entry in received}) == 3
     assert running.value("faults_total") == 0
 
 
@@ -98,9 +98,9 @@ async def test_the_server_itself_tells_nearness(serve: Any, tmp_path: Path) -> N
         clients = [stand(running.connect("sotw", "ads", zone), zone) for zone in ("a", "b")]
         for client, expected in zip(clients, ([1000, 900], [900, 1000]), strict=True):
             await client.ask(TYPE_CLUSTER)
-            await client.hear(TYPE_CLUSTER)
+            await client.receive(TYPE_CLUSTER)
             await client.ask(TYPE_ENDPOINT, ("llm",))
-            assert weights_of(await client.hear(TYPE_ENDPOINT)) == expected
+            assert weights_of(await client.receive(TYPE_ENDPOINT)) == expected
             client.cancel()
     finally:
         await server.stop()

@@ -63,7 +63,7 @@ def test_with_an_sla_the_derived_numbers_are_there() -> None:
     assert threshold.retry_budget.budget_percent.value == 34
     outlier = limits.outlier_detection(pool, OutlierDetection(consecutive_local_origin_failure=2))
     assert (outlier.consecutive_5xx, outlier.failure_percentage_threshold) == (8, 31)
-    assert outlier.consecutive_local_origin_failure == 2, "refused connections are seen as before"
+    assert outlier.consecutive_local_origin_failure == 2, "refused connections count as before"
 
 
 def test_attempts_of_one_are_no_retry_policy() -> None:

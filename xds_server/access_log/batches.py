@@ -1,7 +1,7 @@
 """Access log messages as small batches of entries, each a bounded piece of work. Pure.
 
-A message may be read as a whole at once, but not one of hostile bytes: two of them are an entry, so that two
-megabytes become a million objects. So a message is divided by the wire format first.
+Parsing a whole message at once would be unsafe: two hostile bytes make an entry, so two megabytes would
+become a million objects. So a message is first split by the wire format.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ if TYPE_CHECKING:
 PORTION: Final = 64
 """Entries of a batch: about 2 ms."""
 MAX_FIELDS: Final = 32_768
-"""Of a message, its entries among them: with Envoy's default buffer it has some hundred, with 1 MiB some
-thousand."""
+"""Of a message, entries included: some hundred with Envoy's default buffer, some thousand with 1 MiB."""
 MAX_ENTRY_BYTES: Final = 256 * 1024
-"""Four times the headers that Envoy takes by default."""
+"""Four times Envoy's default limit of headers."""
 _BATCH_BYTES: Final = 64 * 1024
 _LOGS: Final = sized(als_pb2.StreamAccessLogsMessage.HTTP_LOGS_FIELD_NUMBER)
 _ENTRY: Final = sized(als_pb2.StreamAccessLogsMessage.HTTPAccessLogEntries.LOG_ENTRY_FIELD_NUMBER)
 _IDENTIFIER: Final = sized(als_pb2.StreamAccessLogsMessage.IDENTIFIER_FIELD_NUMBER)
 _LOG_NAME: Final = sized(als_pb2.StreamAccessLogsMessage.Identifier.LOG_NAME_FIELD_NUMBER)
 _BEFORE_NAME: Final = 4
-"""Fields that are looked at for a name, on either level."""
+"""Fields that may precede the name, on either level."""
 _MAX_NAME: Final = 200
 
 
 def batches_of(message: bytes, mended: Callable[[], None]) -> Iterator[list[Any]]:
-    """Yield entries, None for one that cannot be read; `mended` hears of each that had text that is none.
+    """Yield entries, None for an unreadable one; `mended` is called for each entry with bad text.
 
-    It never raises: what follows a length that leads beyond the end is one entry that cannot be read, and so
-    is what follows `MAX_FIELDS`.
+    It never raises: the rest after a length beyond the end, or after `MAX_FIELDS`, counts as one unreadable
+    entry.
     """
     left = MAX_FIELDS
     runs = _runs(message)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ESTABLISHED: Final = accesslog_pb2.DownstreamTunnelSuccessfullyEstablished
 MOST_ATTEMPTS: Final = 100
-"""A larger number in an entry counts as this one: Envoy retries far less often, and one such number would
+"""Larger numbers in an entry are capped here: Envoy retries far less often, and one hostile number would
 spoil a sum for ever."""
 _MOST_METADATA: Final = 64
 """ext_proc writes some twenty."""
@@ -47,11 +47,11 @@ _FLAGS: Final = {
     "no_cluster_found": "NC",
     "overload_manager": "OM",
 }
-"""Envoy's field to its short name; a flag that is not here keeps its field's name."""
+"""Envoy's field to its short name; other flags keep their field's name."""
 
 
 def finished_of(entry: Any) -> Finished | None:
-    """Read an `HTTPAccessLogEntry`; None for a note of a request that goes on, unless a WebSocket has opened.
+    """Read an `HTTPAccessLogEntry`; None while a request goes on, unless a WebSocket has opened.
 
     Raises:
         ValueError: a time that is no time.

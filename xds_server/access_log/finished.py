@@ -1,14 +1,14 @@
-"""One request that an Envoy has finished, as its access log has it. Pure.
+"""One finished request from an Envoy's access log. Pure.
 
-The side to blame for a request that went wrong:
+The party at fault for a failed request:
 
-- 5xx that the host itself answered, and connections to it that failed, broke or could not be made: the host;
-- 4xx, 429 included: the client, or a host that defends itself; no fault here (`refusals.py` compares peers);
-- a client that went away: nobody, the request counts as finished only;
-- the end of a WebSocket, whatever it was: nobody. The server closes the connection first (RFC 6455, 7.1.1),
-  and Envoy flags that as broken. Its opening has an entry of its own, and counts as an answer;
-- what Envoy answered by itself, without a host: nobody;
-- a pick that was tried first and not served by: the picked host, unless that may have been for a 4xx.
+- a 5xx from the host, or a connection to it that failed or broke: the host;
+- a 4xx, 429 included: the client, or an overloaded host; no fault here (`refusals.py` compares peers);
+- a client that disconnected: none, the request only counts as finished;
+- the end of a WebSocket: none. The server closes the connection first (RFC 6455, 7.1.1), and Envoy flags
+  that as broken. Its opening has an entry of its own, and counts as an answer;
+- a response that Envoy made without a host: none;
+- a pick that was tried first, while another host served: the picked host, unless the cause may be a 4xx.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 HOST_FLAGS: Final = frozenset(("UF", "UC", "UR", "LR", "UT", "UPE"))
 """Envoy's flags of a connection or exchange with the host that failed."""
 CLIENT_FLAGS: Final = frozenset(("DC", "DR"))
-"""The client has gone."""
+"""Envoy's flags of a client that disconnected."""
 SWITCHED: Final = 101
-"""Of every upgrade that was taken, also where client or engine speak HTTP/2, in which it is 200."""
+"""The status of every accepted upgrade, also over HTTP/2, whose own status is 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Finished:
     """One request that has ended, as an Envoy saw it."""
 
     address: str
-    """The endpoint that served it, or failed to at the last; empty: none was reached."""
+    """The endpoint of the last attempt; empty: none was reached."""
     picked: str
     """The first endpoint of ext_proc's pick; empty: it went by weights."""
     cluster: str
@@ -51,27 +51,27 @@ class Finished:
     """Envoy's response flags, such as `UF`."""
     attempts: int
     metadata: Mapping[str, str]
-    """What ext_proc noted of its decision."""
+    """ext_proc's dynamic metadata about its decision."""
     sent_seconds: float | None = None
     """From the start to the first byte sent to the host, in the last attempt."""
     over_http1: bool = False
-    """Whether it went by the cluster that speaks HTTP/1.1 to a pool that speaks HTTP/2 else."""
+    """Whether it went by the cluster that speaks HTTP/1.1 to a pool that otherwise speaks HTTP/2."""
     session: int | None = None
-    """Hash of the session that it named, good in this process; None: it named none. Envoy keeps the requests
-    of a session that have no pick on one endpoint."""
+    """Hash of the request's session, valid in this process; None: it has none. Envoy keeps the requests of a
+    session without a pick on one endpoint."""
     handshake: bool = False
     """Whether it came by the route of WebSocket handshakes."""
     established: bool = False
-    """A WebSocket has opened, and goes on: no end. That comes as another one, of status 101."""
+    """A WebSocket has opened and goes on. Its end is another entry, with status 101."""
 
     @property
     def aborted(self) -> bool:
-        """Whether the client went away."""
+        """Whether the client disconnected."""
         return not CLIENT_FLAGS.isdisjoint(self.flags)
 
     @property
     def faulty(self) -> bool:
-        """Whether the host that was reached is to blame."""
+        """Whether the host of the last attempt is at fault."""
         if self.aborted or self.status == SWITCHED:
             return False
         return not HOST_FLAGS.isdisjoint(self.flags) or (
@@ -80,10 +80,10 @@ class Finished:
 
     @property
     def elsewhere_seconds(self) -> float | None:
-        """What passed with attempts that failed before the last one; None: unknown."""
+        """Seconds of the failed attempts before the last one; None: unknown."""
         return self.sent_seconds if self.attempts > 1 else 0.0
 
     @property
     def retried_away(self) -> bool:
-        """Whether the pick was tried and somebody else served in the end."""
+        """Whether the pick was tried and another endpoint served the request."""
         return self.attempts > 1 and bool(self.picked) and self.picked != self.address

@@ -1,7 +1,7 @@
-"""Access log entries of which Protobuf reads nothing, because some text in them is no UTF-8. I/O-free.
+"""Access log entries that Protobuf cannot read because a text is no UTF-8. I/O-free.
 
-Envoy tells of a session or a request id as the client has sent it: such an entry is read with question marks
-in the place of that text.
+Envoy logs a session or request id with the client's bytes. Such an entry is read with question marks in
+place of the bad bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_FIELDS: Final = 2000
 
 
 def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
-    """Return an entry, None for one that cannot be read; `mended` hears of one that had bad text."""
+    """Return an entry, None for an unreadable one; `mended` is called for an entry with bad text."""
     try:
         return accesslog_pb2.HTTPAccessLogEntry.FromString(data)
     except DecodeError:

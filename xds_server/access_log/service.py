@@ -1,9 +1,9 @@
-"""The gRPC access log service: Envoys stream what became of each request.
+"""The gRPC access log service: Envoys stream the outcome of each request.
 
-A stream lasts as long as its Envoy's thread likes, and only Envoy speaks on it. Whatever arrives, the stream
-goes on: an entry that cannot be read is counted and left out, and costs no other one, so no Envoy is ever
-told of a fault of ours, and its log never piles up there. All streams take turns with small batches of
-entries; between these the event loop serves everybody else.
+An Envoy thread ends its stream, and only Envoy sends on it. The stream outlives every fault: an unreadable
+entry is counted and left out without loss of other entries, so our faults never reach an Envoy, and its log
+never piles up there. All streams take turns with small batches of entries; between batches the event loop
+serves other tasks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CODES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 @dataclass(frozen=True, slots=True)
 class AccessLogMetrics:
-    """What the access log counts."""
+    """Counters of the access log."""
 
     streams: Gauge
     malformed: Counter
@@ -112,7 +112,7 @@ class AccessLogService:
     """Serves `envoy.service.accesslog.v3.AccessLogService`.
 
     `take` gets each finished request and each WebSocket that has opened, `observers` get the former. They
-    must not raise; what they raise is counted and logged once.
+    must not raise; an exception is counted and logged once.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class AccessLogService:
 
     @property
     def listening(self) -> bool:
-        """Whether any Envoy sends its access log now: only then does silence say anything."""
+        """Whether any Envoy sends its access log now: otherwise silence has no meaning."""
         return self._streams > 0
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -166,9 +166,9 @@ class AccessLogService:
         return b""  # An empty StreamAccessLogsResponse.
 
     async def read(self, message: bytes) -> None:
-        """Take in one message, batch by batch; it never raises for what the message holds.
+        """Take in one message, batch by batch; it never raises for its content.
 
-        One for which there is no room is counted and left out.
+        A message beyond `MAX_BYTES` is counted and left out.
         """
         if self._bytes + len(message) > MAX_BYTES:
             self._metrics.malformed.inc()

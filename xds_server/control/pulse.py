@@ -1,4 +1,4 @@
-"""When workers receive each other's counts: soon after reports, and not more often than is worth it."""
+"""The times at which workers receive each other's counts: soon after reports, at bounded cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _APART_SECONDS_PER_COUNT: Final = 0.00025
 
 
 class Pulse:
-    """Wakes all streams together after reports, and not more often than is worth it."""
+    """Wakes all streams together after reports, at bounded cost."""
 
     def __init__(self) -> None:
         self.beats = 0
@@ -47,5 +47,5 @@ class Pulse:
 
 
 def apart_seconds(endpoints: int, workers: int) -> float:
-    """Return the least time between two sets of counts of so many endpoints, to so many workers."""
+    """Return the least seconds between two sets of counts for these numbers of endpoints and workers."""
     return min(_MOST_APART_SECONDS, max(LEAST_APART_SECONDS, _APART_SECONDS_PER_COUNT * endpoints * workers))

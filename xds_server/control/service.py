@@ -1,4 +1,4 @@
-"""The stream to ext_proc workers that run apart: membership and loads down, traffic up.
+"""The stream to ext_proc workers in other processes: membership and loads down, traffic up.
 
 A stream's life: the worker sends a hello and receives the membership, then loads at each change of the
 fleet's view. A changed membership is sent before the loads that refer to it. A worker that reads slowly
@@ -52,17 +52,17 @@ logger = logging.getLogger(__name__)
 
 _SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["FleetControl"].full_name
 _MOST_AGE_SECONDS: Final = 0.25
-"""Of encoded bytes: the ages in older ones are too small."""
+"""Of encoded bytes: in older ones the ages of signals would be too small."""
 _PICK_ROWS: Final = rows_of(PICK_SIGNALS)
 MAX_WORKERS: Final = 512
-"""Streams of workers, with those that have not sent a hello."""
+"""Streams of workers, including those without a hello yet."""
 MAX_NAME: Final = 256
 WHOLE_BYTES: Final = 16 * 1024
-"""A message of no more is read at once; a larger one, which can only be a report, in parts."""
+"""Messages up to this size are read at once; larger ones, which can only be reports, in parts."""
 MAX_BYTES: Final = 128 * 1024 * 1024
-"""Of all reports that are being read in parts: of 10,000 endpoints they have some 700 KB."""
+"""Of all reports that are being read in parts: a report of 10,000 endpoints has some 700 KB."""
 MOST_MISSED: Final = 1024
-"""Missed requests that are sent at once; of more, the newest."""
+"""Missed requests in one message; older ones are dropped."""
 
 
 class Broadcast:
@@ -72,13 +72,13 @@ class Broadcast:
         self._membership: tuple[Membership, bytes] | None = None
         self._view: FleetView | None = None
         self._sent: FleetView | None = None
-        """The view that `serial` counts."""
+        """The view at the last rise of `serial`."""
         self._encoded: tuple[int, float, bytes] | None = None
         self.serial = 0
-        """Rises with each view that differs, for picks, from the one before."""
+        """Rises with each view that changes something for picks."""
 
     def take(self, view: FleetView) -> None:
-        """Take a view; one that is for picks as the last changes nothing."""
+        """Take a view; a view that changes nothing for picks has no effect."""
         if view is self._view:
             return
         self._view = view
@@ -87,7 +87,7 @@ class Broadcast:
             self.serial += 1
 
     def membership(self) -> bytes:
-        """Return the membership of the view taken last."""
+        """Return the membership of the newest view."""
         assert self._sent is not None
         membership = self._sent.membership
         if self._membership is None or self._membership[0] is not membership:
@@ -95,7 +95,7 @@ class Broadcast:
         return self._membership[1]
 
     def loads(self, now: float) -> bytes:
-        """Return the signals and weights of the view taken last."""
+        """Return the signals and weights of the newest view."""
         assert self._sent is not None
         encoded = self._encoded
         if encoded is None or encoded[0] != self.serial or now - encoded[1] > _MOST_AGE_SECONDS:
@@ -123,12 +123,12 @@ class MissedLog:
         self._newest: deque[Missed] = deque(maxlen=MOST_MISSED)
 
     def add(self, missed: Missed) -> None:
-        """Take in one."""
+        """Add a missed request; beyond `MOST_MISSED` the oldest is dropped."""
         self.total += 1
         self._newest.append(missed)
 
     def since(self, total: int) -> list[Missed]:
-        """Return those that came after the first `total`, as far as they are kept."""
+        """Return the stored requests after the first `total`."""
         return list(islice(self._newest, max(0, len(self._newest) - (self.total - total)), None))
 
 
@@ -161,7 +161,7 @@ class WorkerStream:
             raise PeerError(f"unexpected {kind or 'empty message'}")
 
     def updates(self, view: FleetView, store: FleetStore, now: float) -> list[bytes]:
-        """Return what a view changes for the worker: serialised `FleetUpdate`s."""
+        """Return the serialised `FleetUpdate`s that bring the worker to a view."""
         messages = []
         broadcast = self._broadcast
         broadcast.take(view)
@@ -176,7 +176,7 @@ class WorkerStream:
         return messages
 
     def in_flight(self, store: FleetStore) -> list[bytes]:
-        """Return the changed counts of the others' requests, for the membership that it has."""
+        """Return the other workers' counts of requests if they changed, for the worker's membership."""
         if self._membership is None:
             return []
         before, elsewhere = self._elsewhere or {}, store.in_flight(except_worker=self.worker or "")
@@ -186,7 +186,7 @@ class WorkerStream:
         return [encode_in_flight(elsewhere, self._membership).SerializeToString()]
 
     def missed(self) -> list[bytes]:
-        """Return the missed requests that it has not received."""
+        """Return the missed requests that the worker has not received yet."""
         missed, self._missed = self._log.since(self._missed), self._log.total
         return [encode_missed(missed).SerializeToString()] if missed else []
 
@@ -243,8 +243,8 @@ class ControlService:
             return
         finally:
             self._open -= 1
-        # Not while the error is there: gRPC would keep it, with the worker's last message, until both are
-        # collected as garbage.
+        # After the `except` blocks: otherwise gRPC would keep the error and the worker's last message until
+        # the garbage collector runs.
         await context.abort(*status)
 
     async def _follow(
@@ -257,7 +257,7 @@ class ControlService:
         await self._take(stream, first)
         assert stream.worker is not None
         await context.send_initial_metadata(PERMITTED_PING)
-        # A worker may be back before its broken stream has ended here: what counts is the stream.
+        # A worker may reconnect before its broken stream has ended here, so each stream has a key of its own.
         self._serial += 1
         stream.worker = key = f"{stream.worker}#{self._serial}"
         self._streams.add(key)
@@ -269,7 +269,7 @@ class ControlService:
                 yield update
             await reader
         finally:
-            # First what must happen, whatever the reader ended with.
+            # This cleanup comes first, whatever the reader raises.
             reader.cancel()
             self._streams.discard(key)
             self._workers.set(len(self._streams))
@@ -337,7 +337,7 @@ class ControlService:
         self._store.report(stream.worker, traffic)
 
     def _take_missed(self, missed: Missed) -> None:
-        """Send it to the workers, if there are any, soon."""
+        """Schedule a missed request for the workers, if there are any."""
         if self._streams:
             self._missed.add(missed)
             self._reported.schedule(LEAST_APART_SECONDS)

@@ -2,7 +2,7 @@
 
 Weights change far more often than endpoints, and every node group has weights of its own. So the bytes of
 each endpoint and locality are made once for a membership, by upb; a push joins them with the bytes of the
-weights. The result is what upb would write for the whole (a test compares the two).
+weights. The result equals the bytes that upb writes for the whole message (a test compares the two).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Layout:
         return np.repeat(factors, self._counts)
 
     def serialised(self, weights: Sequence[int], health: Mapping[int, int]) -> bytes:
-        """Return the assignment's bytes; `health` holds the status of those that are not HEALTHY, by row."""
+        """Return the assignment's bytes; `health` maps rows that are not HEALTHY to their status."""
         tails = _tails()
         heads = self._heads
         if health:
@@ -85,8 +85,8 @@ class Layout:
         ]
         parts, row = [self._begin], 0
         for begin, count in zip(self._begins, self._counts, strict=True):
-            held = b"".join((begin, *entries[row : row + count], _LOCALITY_WEIGHT))
-            parts.append(_field(_ENDPOINTS, held))
+            body = b"".join((begin, *entries[row : row + count], _LOCALITY_WEIGHT))
+            parts.append(_field(_ENDPOINTS, body))
             row += count
         return b"".join(parts)
 
@@ -99,7 +99,7 @@ class Assignment:
     weights: npt.NDArray[np.int64]
     """In the layout's order."""
     health: Mapping[int, int]
-    """Row to status, of those that are not HEALTHY."""
+    """Row to status, for rows that are not HEALTHY."""
 
     @classmethod
     def of(
@@ -108,7 +108,7 @@ class Assignment:
         """Put weights and statuses in the layout's order; an address without a weight gets `unknown`.
 
         Raises:
-            SnapshotError: a weight is outside [1, 10000], or all together are more than 32 bits hold.
+            SnapshotError: a weight is outside [1, 10000], or their sum needs more than 32 bits.
         """
         column = np.array([weights.get(address, unknown) for address in layout.addresses], dtype=np.int64)
         if (wrong := (column < MIN_WEIGHT) | (column > MAX_WEIGHT)).any():
@@ -138,8 +138,8 @@ def _varint(number: int) -> bytes:
     return bytes(made)
 
 
-def _field(tag: bytes, held: bytes) -> bytes:
-    return b"".join((tag, _varint(len(held)), held))
+def _field(tag: bytes, content: bytes) -> bytes:
+    return b"".join((tag, _varint(len(content)), content))
 
 
 def _endpoint(endpoint: Endpoint) -> bytes:
@@ -153,11 +153,11 @@ def _endpoint(endpoint: Endpoint) -> bytes:
 def _heads(endpoint: bytes, status: int) -> tuple[bytes, bytes]:
     """Everything of an LbEndpoint before its weight, for weights of one and of two bytes."""
     health = endpoint_components_pb2.LbEndpoint(health_status=status)  # type: ignore[arg-type] # Its number.
-    held = endpoint + health.SerializeToString()
+    body = endpoint + health.SerializeToString()
     short, long = len(_tails()[1]), len(_tails()[_ONE_BYTE_VARINT])
     return (
-        b"".join((_LB_ENDPOINTS, _varint(len(held) + short), held)),
-        b"".join((_LB_ENDPOINTS, _varint(len(held) + long), held)),
+        b"".join((_LB_ENDPOINTS, _varint(len(body) + short), body)),
+        b"".join((_LB_ENDPOINTS, _varint(len(body) + long), body)),
     )
 
 

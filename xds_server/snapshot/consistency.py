@@ -1,4 +1,4 @@
-"""The check that a snapshot does not contradict itself, made on what is really sent."""
+"""The check that a snapshot does not contradict itself, made on the serialised resources."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def check(snapshot: Snapshot, unheard: AbstractSet[str] = frozenset()) -> None:
     """Check that every name which a resource refers to is a resource of the same snapshot.
 
-    Load assignments named in `unheard` may be missing: nothing is known of them, which is not empty.
+    Load assignments named in `unheard` may be missing: their endpoints are unknown, which differs from empty.
 
     Raises:
-        SnapshotError: naming what is missing.
+        SnapshotError: it names the missing or unused resources.
     """
     clusters = snapshot.of_type(TYPE_CLUSTER)
     endpoints = snapshot.of_type(TYPE_ENDPOINT)
@@ -37,10 +37,10 @@ def check(snapshot: Snapshot, unheard: AbstractSet[str] = frozenset()) -> None:
         raise SnapshotError(f"routes refer to clusters that do not exist: {', '.join(sorted(missing))}")
 
 
-def _same(what: str, wanted: AbstractSet[str], held: AbstractSet[str]) -> None:
-    if missing := wanted - held:
+def _same(what: str, referred: AbstractSet[str], existing: AbstractSet[str]) -> None:
+    if missing := referred - existing:
         raise SnapshotError(f"{what} are referred to but missing: {', '.join(sorted(missing))}")
-    if unused := held - wanted:
+    if unused := existing - referred:
         raise SnapshotError(f"{what} exist that nothing refers to: {', '.join(sorted(unused))}")
 
 

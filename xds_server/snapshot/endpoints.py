@@ -1,4 +1,4 @@
-"""Endpoints and their weights: which of a membership are told, with which health."""
+"""Load assignments: the endpoints of a membership with their weights and health."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from xds_server.snapshot.snapshot import Resource
 
 _HEALTHY_SHARE: Final = 0.5
-"""Envoy's `healthy_panic_threshold`: below it a balancer may send to everybody. Ours (override_host over
-Maglev, Envoy 1.40) does so only without any healthy endpoint; other people's Envoys have other ones."""
+"""Envoy's `healthy_panic_threshold`: below it a balancer may send to all endpoints. Ours (override_host over
+Maglev, Envoy 1.40) does so only without any healthy endpoint; other Envoys may use other balancers."""
 
 
 def load_assignments(
@@ -30,13 +30,13 @@ def load_assignments(
 ) -> list[Resource]:
     """One ClusterLoadAssignment a pool; its name is the cluster's name.
 
-    An endpoint without a weight is one of which nothing is known: it counts as the mean of its peers.
-    Those in `draining` are told as DRAINING, or left out where that would make Envoy panic.
+    An endpoint without a weight gets the mean weight of its peers. Those in `draining` have the status
+    DRAINING, or are left out where that would make Envoy panic.
 
     Raises:
-        SnapshotError: an address stands twice, or a weight or a sum is outside what EDS may carry.
+        SnapshotError: an address occurs twice, or a weight or a sum is outside the range of EDS.
     """
-    return [held.resource() for held in assignments(membership, weights, unhealthy, draining)]
+    return [entry.resource() for entry in assignments(membership, weights, unhealthy, draining)]
 
 
 def assignments(
@@ -45,7 +45,7 @@ def assignments(
     unhealthy: frozenset[str],
     draining: frozenset[str] = frozenset(),
 ) -> tuple[Assignment, ...]:
-    """Return what `load_assignments` serialises, from which other weights can be serialised too.
+    """Return the assignments before serialisation, which a node group may serialise with its own weights.
 
     Raises:
         SnapshotError: as `load_assignments`.
@@ -54,9 +54,9 @@ def assignments(
     health |= dict.fromkeys(draining, int(health_check_pb2.DRAINING))
     made = []
     for pool, layout in zip(membership.pools, _layouts(_Same(membership)), strict=True):
-        told = _without_panic(pool, unhealthy, draining)
-        held = layout if told is pool else Layout(told)
-        made.append(Assignment.of(held, weights, _mean_weight(held.addresses, weights), health))
+        staying = _without_panic(pool, unhealthy, draining)
+        used = layout if staying is pool else Layout(staying)
+        made.append(Assignment.of(used, weights, _mean_weight(used.addresses, weights), health))
     return tuple(made)
 
 
@@ -82,20 +82,20 @@ def _layouts(same: _Same) -> tuple[Layout, ...]:
 
 
 def _check_addresses(pools: Iterable[Pool]) -> None:
-    seen: dict[str, str] = {}
+    pool_of: dict[str, str] = {}
     for pool in pools:
         for endpoint in pool.endpoints:
-            if endpoint.address in seen:
-                where = f"{seen[endpoint.address]!r} and {pool.name!r}"
+            if endpoint.address in pool_of:
+                where = f"{pool_of[endpoint.address]!r} and {pool.name!r}"
                 raise SnapshotError(f"address {endpoint.address!r} stands twice: in {where}")
-            seen[endpoint.address] = pool.name
+            pool_of[endpoint.address] = pool.name
 
 
 def _without_panic(pool: Pool, unhealthy: frozenset[str], draining: frozenset[str]) -> Pool:
-    """Leave out who drains where Envoy would otherwise count too few as healthy, and may try everybody.
+    """Leave out draining endpoints where Envoy would otherwise count too few as healthy and panic.
 
-    A request that an endpoint has begun goes on when it is left out. Without peers Envoy may try those who
-    drain: nobody else is there.
+    Requests in progress at an endpoint that is left out go on. Without other endpoints Envoy may try the
+    draining ones.
     """
     if not draining:
         return pool
@@ -107,5 +107,5 @@ def _without_panic(pool: Pool, unhealthy: frozenset[str], draining: frozenset[st
 
 
 def _mean_weight(addresses: Iterable[str], weights: Mapping[str, int]) -> int:
-    known = [weights[address] for address in addresses if address in weights]
-    return round(sum(known) / len(known)) if known else MIN_WEIGHT
+    present = [weights[address] for address in addresses if address in weights]
+    return round(sum(present) / len(present)) if present else MIN_WEIGHT

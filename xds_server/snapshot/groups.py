@@ -1,4 +1,4 @@
-"""The snapshot of a node group: the endpoints that are near to it weigh more than for others."""
+"""The snapshot of a node group: its near endpoints weigh more than for other groups."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def group_snapshots(
     unhealthy: frozenset[str],
     draining: frozenset[str] = frozenset(),
 ) -> Callable[[NodeGroup], Snapshot] | None:
-    """Return what makes a group's snapshot of the one for everybody, which is made of the same arguments.
+    """Return a function that makes a group's snapshot from the base `snapshot` of the same arguments.
 
     None when no group can differ, because in each pool all endpoints stand in one place.
     """
-    held = assignments(membership, weights, unhealthy, draining)
-    if all(len(assignment.layout.localities) < 2 for assignment in held):
+    everyone = assignments(membership, weights, unhealthy, draining)
+    if all(len(assignment.layout.localities) < 2 for assignment in everyone):
         return None
-    return GroupSnapshots(settings, snapshot, held, Topology(settings))
+    return GroupSnapshots(settings, snapshot, everyone, Topology(settings))
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class GroupSnapshots:
     _made: dict[tuple[bytes, ...], Snapshot] = field(default_factory=dict, compare=False)
 
     def __call__(self, group: NodeGroup) -> Snapshot:
-        """Return the group's snapshot: one object for all groups that stand equally far from everybody.
+        """Return the group's snapshot: one object for all groups with equal distances to all endpoints.
 
-        Only proportions count, so a group that is equally far from all of each pool has the snapshot of
-        everybody. Other types than endpoints are the same objects for all groups.
+        Only proportions count, so a group with one distance to each pool gets the base snapshot. Types
+        other than endpoints are the same objects for all groups.
         """
         factors = [
             self.topology.factors(group.locality, assignment.layout.places) for assignment in self.assignments

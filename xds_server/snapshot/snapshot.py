@@ -1,4 +1,4 @@
-"""What Envoys are told at one moment: immutable resources, versioned by their content."""
+"""The xDS resources of one moment: immutable, versioned by their content."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ def _version(named: Mapping[str, Resource]) -> str:
 
 
 class Node(Protocol):
-    """What a client says of itself that may change what it is told."""
+    """The parts of a client's node that select its snapshot."""
 
     @property
     def cluster(self) -> str:
-        """The use that it shares with others."""
+        """Name of the group of proxies with the same purpose."""
 
     @property
     def locality(self) -> Locality:
-        """Where it stands."""
+        """Its region, zone and sub-zone."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Clients that are told the same."""
+    """Clients that share a snapshot."""
 
     locality: Locality
     cluster: str
@@ -102,9 +102,8 @@ class SnapshotStore:
     """The newest snapshot, swapped at once; listeners are called with each new one.
 
     Node groups may have a snapshot of their own: made when the first client of the group reads it, kept
-    until the next `set`. At most `max_groups` groups have one; a group that nobody has read since the
-    snapshot before the last gives its place up to a new one. Clients beyond that get the snapshot of
-    everybody.
+    until the next `set`. At most `max_groups` groups have one; a group without a read since the
+    snapshot before the last gives its place up to a new one. Clients beyond that get the base snapshot.
 
     Single-threaded: all calls come from one event loop.
     """
@@ -129,7 +128,7 @@ class SnapshotStore:
             "Snapshots read without regard to nearness, over limits.node_groups",
             registry=registry,
         )
-        self._said = False
+        self._warned = False
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -142,9 +141,9 @@ class SnapshotStore:
         return tuple(self._last_read) if self._for_group is not None else ()
 
     def snapshot_for(self, node: Node | None) -> Snapshot | None:
-        """Return the newest snapshot as one client is to have it; None as for `snapshot`.
+        """Return the newest snapshot for one client; None as for `snapshot`.
 
-        Who has not introduced itself yet, or does not say where it stands, gets the snapshot of everybody.
+        A client without a node or a locality gets the base snapshot.
         """
         base = self._snapshot
         if base is None or self._for_group is None or node is None or node.locality == _NOWHERE:
@@ -158,13 +157,13 @@ class SnapshotStore:
         return made
 
     def set(self, snapshot: Snapshot, for_group: Callable[[NodeGroup], Snapshot] | None = None) -> bool:
-        """Swap the snapshot; returns whether anything differs from the one before.
+        """Swap the snapshot; returns whether it differs from the one before.
 
         `for_group` makes the snapshot of a group; None: all groups share `snapshot`. Functions that are equal
         make equal snapshots of equal ones.
         """
-        held = self._snapshot
-        if held is not None and held.versions == snapshot.versions and self._for_group == for_group:
+        current = self._snapshot
+        if current is not None and current.versions == snapshot.versions and self._for_group == for_group:
             return False
         self._snapshot = snapshot
         self._for_group = for_group
@@ -192,10 +191,10 @@ class SnapshotStore:
 
     def _refuse(self, group: NodeGroup) -> None:
         self._ungrouped.inc()
-        if not self._said:
+        if not self._warned:
             logger.warning(
                 "Over limits.node_groups = %d groups of Envoys, %s gets weights without regard to nearness",
                 self.max_groups,
                 group,
             )
-        self._said = True
+        self._warned = True
