@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.service.serving import run as run_loop
-from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
+from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, read_token
+from warmroute.cli.view.errors import AdminError
 from warmroute.cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, envoys_away, kept_out
 from warmroute.cli.view.tls import tls_arguments, tls_of
 

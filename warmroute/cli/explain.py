@@ -14,10 +14,9 @@ from warmroute.cli.view.client import (
     DEFAULT_ADMIN,
     DEFAULT_EXT_PROC_ADMIN,
     AdminClient,
-    AdminError,
-    NotThereError,
     read_token,
 )
+from warmroute.cli.view.errors import AdminError, NotThereError
 from warmroute.cli.view.explanation import beside, explained
 from warmroute.cli.view.model import ENDPOINTS, WEIGHTS
 from warmroute.cli.view.tls import AdminTls, tls_arguments, tls_of

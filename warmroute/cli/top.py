@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.service.serving import run as run_loop
-from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, AdminError, read_token
+from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, read_token
 from warmroute.cli.view.columns import SORTABLE, matching, ordered
+from warmroute.cli.view.errors import AdminError
 from warmroute.cli.view.history import History
 from warmroute.cli.view.keys import Screen, press
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture

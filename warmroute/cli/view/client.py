@@ -9,8 +9,8 @@ import aiohttp
 import msgspec
 
 from fleet.cause import cause_of
-from fleet.errors import WarmrouteError
 from fleet.service.logs import escaped
+from warmroute.cli.view.errors import AdminError, NotThereError
 from warmroute.cli.view.unreached import why_not_reached
 
 if TYPE_CHECKING:
@@ -24,14 +24,6 @@ DEFAULT_EXT_PROC_ADMIN: Final = "127.0.0.1:19001"
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
 _UNAUTHORISED: Final = 401
 _FORBIDDEN: Final = 403
-
-
-class AdminError(WarmrouteError):
-    """The admin server gave no answer that can be used; the text says why."""
-
-
-class NotThereError(AdminError):
-    """The server has no such path, or knows nothing of what was asked for."""
 
 
 class AdminClient:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.service.tls_files import Files, check
-from warmroute.cli.view.client import AdminError
+from warmroute.cli.view.errors import AdminError
 
 if TYPE_CHECKING:
     import argparse
