@@ -45,7 +45,7 @@ BY_NAME: Final = frozenset({"abuse", "dashboards", "trace"})
 """They take a quarter of an hour, or run programs that `make` does not install: not without being named."""
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benches one after the other; 1 when a target is not met or a bench did not end."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
@@ -55,7 +55,7 @@ def main(given: Sequence[str] | None = None) -> int:
         help=f"of {', '.join(BENCHES)}; default: all but those that take very long or need more",
     )
     parser.add_argument("--list", action="store_true", help="only say what there is")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if unknown := set(args.names) - set(BENCHES):
         parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     if args.list:
@@ -72,9 +72,9 @@ def main(given: Sequence[str] | None = None) -> int:
             continue
         if "wanted" not in result:
             print(json.dumps(result))
-        wanted = [report.Wanted(**entry) for entry in result.get("wanted", ())]
-        print("\n".join(report.lines(wanted)))
-        met = met and report.exit_code(wanted) == 0
+        targets = report.read_targets(result)
+        print("\n".join(report.lines(targets)))
+        met = met and report.exit_code(targets) == 0
     return 0 if met else 1
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from bench.affinity_run import Run
     from bench.prompts import WorkloadName
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _POINTS: Final = 0.05
 _MOST_OVER_MEAN: Final = 1.5
@@ -121,9 +121,9 @@ def figures(plan: Plan, runs: Sequence[Run]) -> Figures:
     )
 
 
-def wanted_of(runs: Sequence[Figures]) -> list[Wanted]:
+def targets_of(runs: Sequence[Figures]) -> list[Target]:
     """Hold the figures against their targets."""
-    wanted = [report.exactly("failures", sum(run.failures for run in runs), 0)]
+    targets = [report.exactly("failures", sum(run.failures for run in runs), 0)]
     by_plan = {(run.workload, run.workers): run for run in runs if not run.shared and run.rate is None}
     for run in runs:
         if run.workers is None or run.rate is not None:
@@ -132,13 +132,15 @@ def wanted_of(runs: Sequence[Figures]) -> list[Wanted]:
         one, alone = by_plan.get((run.workload, 1)), by_plan.get((run.workload, None))
         if run.workload == "no_reuse":
             if alone is not None:
-                wanted += list(_no_worse(name, run, alone))
+                targets += list(_no_worse(name, run, alone))
             continue
         if run.workers > 1 and one is not None:
-            wanted.append(report.at_most(f"{name}_hit_ratio_below_one", _below(run, one), _POINTS))
+            targets.append(report.at_most(f"{name}_hit_ratio_below_one", _below(run, one), _POINTS))
         if run.workload == "shared_system_prompt":
-            wanted.append(report.at_most(f"{name}_busiest_over_mean", run.busiest_over_mean, _MOST_OVER_MEAN))
-    return wanted
+            targets.append(
+                report.at_most(f"{name}_busiest_over_mean", run.busiest_over_mean, _MOST_OVER_MEAN)
+            )
+    return targets
 
 
 def _below(run: Figures, one: Figures) -> float | None:
@@ -147,7 +149,7 @@ def _below(run: Figures, one: Figures) -> float | None:
     return one.hit_ratio - run.hit_ratio
 
 
-def _no_worse(name: str, run: Figures, alone: Figures) -> Iterator[Wanted]:
+def _no_worse(name: str, run: Figures, alone: Figures) -> Iterator[Target]:
     ttft = report.ratio(run.ttft_p90_seconds, alone.ttft_p90_seconds)
     yield report.at_most(f"{name}_ttft_p90_over_least_request", ttft, _NO_WORSE)
     e2e = report.ratio(run.e2e_p90_seconds, alone.e2e_p90_seconds)
@@ -239,18 +241,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.affinity", description=__doc__)
     arguments(parser)
-    args = parser.parse_args(given)
+    args = parser.parse_args(argv)
     runs = processes.run(compare(args))
     result: dict[str, Any] = {
         "engines": args.engines,
         "seconds": args.seconds,
         "runs": [asdict(run) for run in runs],
     }
-    return report.finish(result, wanted_of(runs), as_json=args.json)
+    return report.finish(result, targets_of(runs), as_json=args.json)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ def ordinary() -> dict[str, float]:
     return {name: round(value, 1) for name, value in figures.items()}
 
 
-def measured() -> tuple[dict[str, Any], list[report.Wanted]]:
+def measured() -> tuple[dict[str, Any], list[report.Target]]:
     """Measure all families."""
     figures = ordinary()
     families = worst()
@@ -154,11 +154,11 @@ def measured() -> tuple[dict[str, Any], list[report.Wanted]]:
         "worst_ms": longest,
         "worst_over_json_loads_8k": round(longest * 1e3 / figures["json_loads_8k_us"], 1),
     }
-    wanted = [report.at_most("worst_ms", longest, WANTED_MS)]
-    return result, wanted
+    targets = [report.at_most("worst_ms", longest, WANTED_MS)]
+    return result, targets
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure or fuzz, and print it."""
     parser = argparse.ArgumentParser(prog="python -m bench.bodies", description=__doc__)
     parser.add_argument("--fuzz", type=int, default=0, metavar="N", help="generate N bodies instead")
@@ -166,13 +166,13 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first one")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if args.fuzz:
         result = fuzz(args.fuzz, args.seed, first=args.first, processes=args.processes)
-        wanted = [report.exactly("broken_rules", result["broken_rules"], 0)]
+        targets = [report.exactly("broken_rules", result["broken_rules"], 0)]
     else:
-        result, wanted = measured()
-    return report.finish(result, wanted, as_json=args.json)
+        result, targets = measured()
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

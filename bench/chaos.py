@@ -24,7 +24,7 @@ from warmroute.demo.stats import percentile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _QUIET_SECONDS: Final = 8.0
 """Before the first event: what is usual is measured here."""
@@ -196,7 +196,7 @@ def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: fl
     }
 
 
-def wanted_of(result: dict[str, Any], names: Iterable[str], rate: float) -> list[Wanted]:
+def targets_of(result: dict[str, Any], names: Iterable[str], rate: float) -> list[Target]:
     """Hold the figures against their targets."""
     counts = result["counts"]
     return [
@@ -226,7 +226,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     return [*made, f"without any event: at most {quiet or 0.0:.2f} s slower than usual"]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
     parser.add_argument(
@@ -235,13 +235,13 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=100.0, help="requests a second (default 100)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     outcomes, events, sent_for = processes.run(chaos(args.seconds, args.rate, args.seed))
     result = result_of(outcomes, events, sent_for)
     for line in lines(result):
         report.progress(line)
-    wanted = wanted_of(result, NAMES, args.rate)
-    return report.finish(result, wanted, as_json=args.json)
+    targets = targets_of(result, NAMES, args.rate)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

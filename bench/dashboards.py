@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warmroute.demo.cluster import Cluster
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _DEPLOY: Final = Path(__file__).parents[1] / "deploy"
 _SCRAPE_SECONDS: Final = 1
@@ -175,7 +175,7 @@ def prometheus_argv(prometheus: Path, cluster: Cluster, agent: str, address: str
     ]
 
 
-def result_of(ran: Sequence[Ran]) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(ran: Sequence[Ran]) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     failed = [entry for entry in ran if entry.error]
     empty = [entry for entry in ran if not entry.error and not entry.series]
@@ -193,24 +193,24 @@ def result_of(ran: Sequence[Ran]) -> tuple[dict[str, Any], list[Wanted]]:
     ]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.dashboards", description=__doc__)
     parser.add_argument("--prometheus", type=Path, metavar="FOLDER", help="where prometheus and promtool are")
     parser.add_argument("--seconds", type=float, default=30.0, help="of load (default 30)")
     parser.add_argument("--rate", type=float, default=15.0, help="requests a second (default 15)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     began = time.monotonic()
     ran = processes.run(dashboards(args.prometheus, args.seconds, args.rate))
-    result, wanted = result_of(ran)
+    result, targets = result_of(ran)
     for kind in ("failed", "empty", "empty_as_documented"):
         for entry in result[kind]:
             report.progress(
                 f"{kind.replace('_', ' ')}: {entry['where']}: {entry['expression']} {entry['error']}"
             )
     report.progress(f"{len(ran)} queries, {time.monotonic() - began:.0f} s in all")
-    return report.finish(result, wanted, as_json=args.json)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from warmroute.demo.stats import percentile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.demo.stats import Outcome
 
 ENGINES: Final = 4
@@ -143,28 +143,28 @@ def again(outcomes: Sequence[Outcome], address: str, healed_at: float, share: fl
     return None
 
 
-def wanted_of(results: Sequence[dict[str, Any]]) -> list[Wanted]:
+def targets_of(results: Sequence[dict[str, Any]]) -> list[Target]:
     """Hold the figures against their targets."""
-    wanted = []
+    targets = []
     for result in results:
         name = result["fault"]
         if name == "frozen":
-            wanted.append(report.at_most(f"{name}_share_after_3s", result["share_after_3s"], _FROZEN_SHARE))
+            targets.append(report.at_most(f"{name}_share_after_3s", result["share_after_3s"], _FROZEN_SHARE))
         if name == "slow_x10":
             figure = "weighted_share_after_3s"
-            wanted.append(report.at_most(f"{name}_{figure}", result[figure], _SLOW_SHARE))
+            targets.append(report.at_most(f"{name}_{figure}", result[figure], _SLOW_SHARE))
         if name == "status_429":
             # One that refuses what its peers answer loses trust, and so its share; it is not marked for it.
-            wanted.append(report.exactly(f"{name}_marked_unhealthy", int(result["marked_unhealthy"]), 0))
+            targets.append(report.exactly(f"{name}_marked_unhealthy", int(result["marked_unhealthy"]), 0))
         rate = result["healthy_rate_ratio"]
-        wanted.append(report.at_least(f"{name}_healthy_rate_ratio", rate, _HEALTHY_RATE))
+        targets.append(report.at_least(f"{name}_healthy_rate_ratio", rate, _HEALTHY_RATE))
         for kind in ("picked_", "weighted_"):
             figure = f"{kind}half_share_again_seconds"
-            wanted.append(report.at_most(f"{name}_{figure}", result[figure], _HALF_SHARE_SECONDS))
-    return wanted
+            targets.append(report.at_most(f"{name}_{figure}", result[figure], _HALF_SHARE_SECONDS))
+    return targets
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
@@ -175,7 +175,7 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if unknown := set(args.names) - set(names):
         parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     results = []
@@ -184,7 +184,7 @@ def main(given: Sequence[str] | None = None) -> int:
             report.progress(f"-- {case.name}: {args.rate:g} requests a second")
             results.append(processes.run(measure(case, args.rate, args.seconds, args.seed)))
             report.progress(f"   {results[-1]}")
-    return report.finish({"faults": results}, wanted_of(results), as_json=args.json)
+    return report.finish({"faults": results}, targets_of(results), as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from warmroute.demo.processes import BenchError, Child, free_port, warmroute
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 VERSIONS: Final = {"tls1_2": ssl.TLSVersion.TLSv1_2, "tls1_3": ssl.TLSVersion.TLSv1_3}
 KEYS: Final = {"rsa_2048": 2048, "ecdsa_p256": 0}
@@ -217,7 +217,7 @@ def cheaper(costs: dict[str, Cost], name: str) -> float | None:
     return report.ratio(full - bare, max(0.0, resumed - bare))
 
 
-def wanted_of(costs: dict[str, Cost]) -> list[Wanted]:
+def targets_of(costs: dict[str, Cost]) -> list[Target]:
     """Compare with the targets."""
     return [
         report.at_least(f"{name.replace('.', '_')}_cpu_full_over_resumed", cheaper(costs, name), least)
@@ -243,16 +243,16 @@ def result_of(costs: dict[str, Cost]) -> dict[str, Any]:
     }
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.handshake", description=__doc__)
     parser.add_argument("--handshakes", type=int, default=1000, help="of each kind; default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     costs = processes.run(measure(max(1, args.handshakes)))
     for name, cost in costs.items():
         report.progress(f"{name:26} {cost.a_second:8.0f}/s {cost.cpu_microseconds:8.1f} us of CPU each")
-    return report.finish(result_of(costs), wanted_of(costs), as_json=args.json)
+    return report.finish(result_of(costs), targets_of(costs), as_json=args.json)
 
 
 if __name__ == "__main__":

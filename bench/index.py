@@ -208,7 +208,7 @@ def apart(side: str, blocks: int, endpoints: int) -> dict[str, Any]:
     return figures
 
 
-def wanted_of(mine: dict[str, Any], theirs: dict[str, Any]) -> list[report.Wanted]:
+def targets_of(mine: dict[str, Any], theirs: dict[str, Any]) -> list[report.Target]:
     """What the index must reach."""
     return [
         report.at_most("bytes per block", mine["bytes_per_block"], 40),
@@ -224,14 +224,14 @@ def wanted_of(mine: dict[str, Any], theirs: dict[str, Any]) -> list[report.Wante
     ]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure both, one after the other, and judge ours."""
     parser = argparse.ArgumentParser(prog="python -m bench.index", description=__doc__)
     parser.add_argument("--blocks", type=int, default=1_000_000, help="held in all (default 1,000,000)")
     parser.add_argument("--endpoints", type=int, default=1000)
     parser.add_argument("--side", choices=sorted(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if args.side:
         print(json.dumps(SIDES[args.side](args.blocks, args.endpoints)))
         return 0
@@ -239,7 +239,7 @@ def main(given: Sequence[str] | None = None) -> int:
     mine["lookups_per_second"] = round(1e6 / mine["few_512_us"])
     theirs["lookups_per_second"] = round(1e6 / theirs["few_512_us"])
     result = {"blocks": args.blocks, "endpoints": args.endpoints, "ours": mine, "plain_dict": theirs}
-    return report.finish(result, wanted_of(mine, theirs), as_json=args.json)
+    return report.finish(result, targets_of(mine, theirs), as_json=args.json)
 
 
 if __name__ == "__main__":

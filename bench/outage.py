@@ -17,7 +17,7 @@ from warmroute.simulator.workload import Span, WorkloadSettings, workload
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.demo.stats import Outcome
 
 _WARM_UP_SECONDS: Final = 5.0
@@ -73,24 +73,24 @@ async def outage(
         return load.outcomes, faults, await cluster.get_json(cluster.admin_address, "/api/v1/status")
 
 
-def wanted_of(result: dict[str, Any], all_felt: Sequence[Felt]) -> list[Wanted]:
+def targets_of(result: dict[str, Any], all_felt: Sequence[Felt]) -> list[Target]:
     """Hold the figures against their targets."""
     usual = result["baseline"]["slowest_seconds"]
-    wanted = [report.exactly("failures_outside_faults", result["failures_outside_faults"], 0)]
+    targets = [report.exactly("failures_outside_faults", result["failures_outside_faults"], 0)]
     for entry in all_felt:
         name = entry.name
         if name == "engine_kill":
             later = entry.failures_of_later_requests
-            wanted.append(report.exactly(f"{name}_failures_of_later_requests", later, 0))
-            wanted.append(report.exactly(f"{name}_failures_elsewhere", entry.failures_elsewhere, 0))
+            targets.append(report.exactly(f"{name}_failures_of_later_requests", later, 0))
+            targets.append(report.exactly(f"{name}_failures_elsewhere", entry.failures_elsewhere, 0))
         else:
-            wanted.append(report.exactly(f"{name}_failures", entry.failures, 0))
+            targets.append(report.exactly(f"{name}_failures", entry.failures, 0))
         slower = None if entry.slowest_seconds is None else entry.slowest_seconds - usual
-        wanted.append(report.at_most(f"{name}_slowest_over_baseline_seconds", slower, _SLOWER_SECONDS))
+        targets.append(report.at_most(f"{name}_slowest_over_baseline_seconds", slower, _SLOWER_SECONDS))
         picks, push = entry.picks_resumed_seconds, entry.push_resumed_seconds
-        wanted.append(report.at_most(f"{name}_picks_resumed_seconds", picks, _RESUME_SECONDS))
-        wanted.append(report.at_most(f"{name}_push_resumed_seconds", push, _RESUME_SECONDS))
-    return wanted
+        targets.append(report.at_most(f"{name}_picks_resumed_seconds", picks, _RESUME_SECONDS))
+        targets.append(report.at_most(f"{name}_push_resumed_seconds", push, _RESUME_SECONDS))
+    return targets
 
 
 def result_of(outcomes: Sequence[Outcome], faults: Sequence[Fault]) -> tuple[dict[str, Any], list[Felt]]:
@@ -113,18 +113,18 @@ def result_of(outcomes: Sequence[Outcome], faults: Sequence[Fault]) -> tuple[dic
     return result, all_felt
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.outage", description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each fault (default 5)")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second (default 50)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     outcomes, faults, status = processes.run(outage(args.seconds, args.rate, args.seed))
     result, all_felt = result_of(outcomes, faults)
-    wanted = wanted_of(result, all_felt)
-    return report.finish({**result, "status": status}, wanted, as_json=args.json)
+    targets = targets_of(result, all_felt)
+    return report.finish({**result, "status": status}, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

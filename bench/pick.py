@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ext_proc.pick import PickRequest, PoolState, SchedulerProfile
     from ext_proc.prompt.decode import ParsedBody
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 PROMPTS: Final = 64
 """Conversations that take turns, so that no cache of the processor holds just one."""
@@ -231,7 +231,7 @@ def _filter(world: World) -> None:
     filtered(FilterContext(world.pool.shape, columns, settings, "m"), settings.filters)
 
 
-def wanted_of(runs: Sequence[dict[str, Any]]) -> Iterator[Wanted]:
+def targets_of(runs: Sequence[dict[str, Any]]) -> Iterator[Target]:
     """Hold the largest fleet against the smallest, and against its target."""
     for blocks in sorted({run["blocks"] for run in runs}):
         alike = sorted((run for run in runs if run["blocks"] == blocks), key=lambda run: run["endpoints"])
@@ -250,13 +250,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.pick", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     arguments(parser)
-    args = parser.parse_args(given)
+    args = parser.parse_args(argv)
     runs = []
     for blocks in args.blocks:
         for endpoints in args.endpoints:
@@ -265,7 +265,7 @@ def main(given: Sequence[str] | None = None) -> int:
             run |= {f"hot_{name}": hot[name] for name in ("choice_us", "route_us")}
             report.progress("  ".join(f"{name} {value}" for name, value in run.items()))
             runs.append(run)
-    return report.finish({"runs": runs}, list(wanted_of(runs)), as_json=args.json)
+    return report.finish({"runs": runs}, list(targets_of(runs)), as_json=args.json)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ from warmroute.demo.processes import BenchError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _NAMES: Final = {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
 _MEMORY: Final = (0.2, 0.5, 0.8)
@@ -191,7 +191,7 @@ async def _change(
     )
 
 
-def result_of(held: Quiet) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(held: Quiet) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     result = {
         "seconds": held.seconds,
@@ -212,16 +212,16 @@ def result_of(held: Quiet) -> tuple[dict[str, Any], list[Wanted]]:
     ]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.quiet", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of constant signals (default 60)")
     parser.add_argument("--changes", type=int, default=30, help="of signals, afterwards (default 30)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
-    result, wanted = result_of(processes.run(quiet(args.seconds, args.changes, args.seed)))
-    return report.finish(result, wanted, as_json=args.json)
+    args = parser.parse_args(arguments)
+    result, targets = result_of(processes.run(quiet(args.seconds, args.changes, args.seed)))
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fleet.settings import Settings
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 OURS: Final = "warmroute"
 BARE: Final = "bare"
@@ -283,7 +283,7 @@ def result_of(costs: dict[str, dict[str, Cost]]) -> dict[str, Any]:
     }
 
 
-def wanted_of(costs: dict[str, dict[str, Cost]]) -> Iterator[Wanted]:
+def wanted_of(costs: dict[str, dict[str, Cost]]) -> Iterator[Target]:
     """Compare with the targets."""
     for size, at in costs.items():
         over = report.ratio(at[OURS].microseconds, at[BARE].microseconds)

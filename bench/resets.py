@@ -27,7 +27,7 @@ from warmroute.demo.processes import Child, free_port, warmroute
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _AT_ONCE: Final = 10
 _STAGES: Final = 10
@@ -123,21 +123,21 @@ def _settings(directory: Path, engine: str) -> dict[str, Any]:
     }
 
 
-def wanted_of(result: dict[str, Any]) -> list[Wanted]:
+def targets_of(result: dict[str, Any]) -> list[Target]:
     """Hold the end against what was there after the warm-up."""
     resident = result["resident_bytes"]
     return [report.at_most("bytes_grown", resident[-1] - resident[0], _BYTES_OF_NOISE)]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether the target is met."""
     parser = argparse.ArgumentParser(prog="python -m bench.resets", description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000, help="beyond the warm-up (default 100000)")
     parser.add_argument("--half-close", action="store_true", help="end streams so, to compare")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     result = processes.run(resets(args.requests, reset=not args.half_close))
-    return report.finish(result, wanted_of(result), as_json=args.json)
+    return report.finish(result, targets_of(result), as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from warmroute.demo.processes import BenchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _PATH: Final = "/v1/chat/completions"
 _READY_SECONDS: Final = 60.0
@@ -165,9 +165,9 @@ def told(seen: Seen) -> dict[str, Any]:
     }
 
 
-def result_of(run: Run) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(run: Run) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and the targets: ratios only."""
-    wanted = []
+    targets = []
     for protocol in PROTOCOLS:
         ours, defaults, once = (run.cells[Cell(protocol, way)] for way in (OURS, DEFAULTS, ONCE))
         mine = ours.per_thousand
@@ -175,7 +175,7 @@ def result_of(run: Run) -> tuple[dict[str, Any], list[Wanted]]:
         # Round by round: what else the host does is much the same for neighbours.
         costs = [one / other for one, other in zip(ours.cpu_micros, once.cpu_micros, strict=True)]
         picked = report.ratio(float(ours.picked), float(ours.requests))
-        wanted += [
+        targets += [
             report.at_least(f"{protocol}_connections_once_to_ours", fewer, _LEAST_TO_ONCE[protocol]),
             report.at_most(f"{protocol}_connections_ours_to_defaults", more, _MOST_TO_DEFAULTS),
             report.at_most(
@@ -184,7 +184,7 @@ def result_of(run: Run) -> tuple[dict[str, Any], list[Wanted]]:
             report.at_least(f"{protocol}_picked_ratio", picked, _LEAST_PICKED),
         ]
     shared = report.ratio(1000.0 * run.ext_proc_connections, float(run.ext_proc_streams))
-    wanted += [
+    targets += [
         report.at_most("ext_proc_connections_per_1000_streams", shared, _MOST_EXT_PROC),
         report.exactly("failures", sum(seen.failures for seen in run.cells.values()), 0),
     ]
@@ -192,10 +192,10 @@ def result_of(run: Run) -> tuple[dict[str, Any], list[Wanted]]:
         "cells": {cell.name: told(seen) for cell, seen in run.cells.items()},
         "ext_proc_connections": run.ext_proc_connections,
         "ext_proc_streams": run.ext_proc_streams,
-    }, wanted
+    }, targets
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.reuse", description=__doc__)
     parser.add_argument("--requests", type=int, default=200, help="of a round (default 200)")
@@ -203,17 +203,17 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--concurrency", type=int, default=16, help="requests at once (default 16)")
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     meter = CpuMeter()
     run = processes.run(reuse(args.requests, args.concurrency, args.engines, args.rounds))
-    result, wanted = result_of(run)
+    result, targets = result_of(run)
     result |= {"concurrency": args.concurrency, "engines": args.engines, "cpu_used_ratio": meter.used_ratio()}
     for name, one in result["cells"].items():
         report.progress(
             f"{name:15} {one['connections_per_1000_requests'] or 0:7.1f} connections for 1000 requests,"
             f" {one['envoy_cpu_micros_per_request'] or 0:6.0f} us of Envoy's CPU each"
         )
-    return report.finish(result, wanted, as_json=args.json)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

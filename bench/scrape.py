@@ -35,7 +35,7 @@ from xds_server.signals.scrape.vllm import VLLM
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from xds_server.signals.scrape.engines import EngineReader
 
     MakeReader = Callable[[str, str, SignalSettings], EngineReader]
@@ -171,7 +171,7 @@ async def scrape(targets: int, seconds: float, rounds: int, interval: float) -> 
     return result
 
 
-def wanted_of(result: dict[str, Any]) -> list[Wanted]:
+def targets_of(result: dict[str, Any]) -> list[Target]:
     """Return the targets."""
     return [
         report.at_most("cpu_ms_per_scrape", result["warmroute"]["cpu_ms_per_scrape"], 1.0),
@@ -181,7 +181,7 @@ def wanted_of(result: dict[str, Any]) -> list[Wanted]:
     ]
 
 
-def main(given: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.scrape", description=__doc__)
     parser.add_argument("--targets", type=int, default=100, help="engines (default 100)")
@@ -189,9 +189,9 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of each reader (default 3)")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between scrapes (default 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     result = processes.run(scrape(args.targets, args.seconds, args.rounds, args.interval))
-    return report.finish(result, wanted_of(result), as_json=args.json)
+    return report.finish(result, targets_of(result), as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from xds_server.envoy.bootstrap import bootstrap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _ENGINES: Final = 3
 _LOW, _HIGH = 0.2, 0.6
@@ -111,7 +111,7 @@ async def _one_change(server: Peer, engine: TinyEngine, draw: random.Random) -> 
     return float(acked[0][0]) - changed_at
 
 
-def result_of(times: Sequence[float], tick: float, scrape: float) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(times: Sequence[float], tick: float, scrape: float) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     p99 = percentile(times, 0.99)
     result = {
@@ -131,7 +131,7 @@ def result_of(times: Sequence[float], tick: float, scrape: float) -> tuple[dict[
     return result, [report.at_most("p99_seconds", p99, tick + _MARGIN_SECONDS)]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.signal_to_ack", description=__doc__)
     parser.add_argument("--changes", type=int, default=200)
@@ -139,10 +139,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--scrape", type=float, default=0.05, help="scrape interval, seconds (default 0.05)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     meter = CpuMeter()
     times = processes.run(signal_to_ack(args.changes, args.tick, args.scrape, args.seed))
-    result, wanted = result_of(times, args.tick, args.scrape)
+    result, targets = result_of(times, args.tick, args.scrape)
     result["cpu_used_ratio"] = meter.used_ratio()
     report.progress(
         f"signal to ACK: p50 {result['p50_seconds'] * 1e3:.1f} ms, p99 {result['p99_seconds'] * 1e3:.1f} ms,"
@@ -150,7 +150,7 @@ def main(given: Sequence[str] | None = None) -> int:
         f" {result['reference_wait_p50_seconds'] * 1e3:.0f} and"
         f" {result['reference_wait_p99_seconds'] * 1e3:.0f} ms"
     )
-    return report.finish(result, wanted, as_json=args.json)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

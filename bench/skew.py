@@ -33,7 +33,7 @@ from xds_server.skew.watch import SkewWatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from xds_server.skew.event import SkewEvent
 
 NOISE: Final = 0.2
@@ -202,11 +202,11 @@ def cost(endpoints: int, seed: int) -> dict[str, float]:
     }
 
 
-def measure(hours: float, trials: int, seed: int) -> tuple[dict[str, Any], list[Wanted]]:
+def measure(hours: float, trials: int, seed: int) -> tuple[dict[str, Any], list[Target]]:
     """Run all of it."""
     report.progress(f"{hours:g} h of noise on 60 endpoints")
     alarms = false_alarms((10, 20, 30), hours * 3600, seed)
-    wanted = [report.exactly("false_alarms", alarms, 0)]
+    targets = [report.exactly("false_alarms", alarms, 0)]
     kinds: dict[str, Any] = {}
     for kind in DETECTORS:
         report.progress(f"{kind}: planted {2 * trials} times")
@@ -216,7 +216,7 @@ def measure(hours: float, trials: int, seed: int) -> tuple[dict[str, Any], list[
             for whole_pool in (False, True)
         ]
         kinds[kind] = _summary(runs)
-        wanted += [
+        targets += [
             report.exactly(f"{kind}_found", kinds[kind]["found"], len(runs)),
             report.at_most(f"{kind}_found_periods_most", kinds[kind]["found_periods_most"], 4),
             report.exactly(f"{kind}_told_again", kinds[kind]["told_again"], 0),
@@ -229,7 +229,7 @@ def measure(hours: float, trials: int, seed: int) -> tuple[dict[str, Any], list[
         "kinds": kinds,
         "cost": cost(1000, seed),
     }
-    return result, wanted
+    return result, targets
 
 
 def _summary(runs: Sequence[Planted]) -> dict[str, Any]:
@@ -247,18 +247,18 @@ def _summary(runs: Sequence[Planted]) -> dict[str, Any]:
     }
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and tell."""
     parser = argparse.ArgumentParser(prog="python -m bench.skew", description=__doc__)
     parser.add_argument("--hours", type=float, default=1.0, help="of noise; default: 1")
     parser.add_argument("--trials", type=int, default=20, help="of each kind at each place; default: 20")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     # What the watch logs of planted skew is no news, in this command only: tests call `measure`.
     logging.getLogger("xds_server.skew.watch").setLevel(logging.CRITICAL)
-    result, wanted = measure(args.hours, args.trials, args.seed)
-    return report.finish(result, wanted, as_json=args.json)
+    result, targets = measure(args.hours, args.trials, args.seed)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

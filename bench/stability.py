@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from bench.swing import Point
     from warmroute.demo.cluster import Cluster
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.simulator.workload import Turn
 
 Steer = Literal["weights", "picks"]
@@ -221,27 +221,27 @@ async def _zeros(watched: Watched, scale: float, seed: int, count: int) -> dict[
     }
 
 
-def wanted_of(results: Mapping[str, Mapping[str, Any]]) -> list[Wanted]:
+def targets_of(results: Mapping[str, Mapping[str, Any]]) -> list[Target]:
     """Hold the figures against their targets."""
-    wanted = []
+    targets = []
     for case, found in results.items():
         if case == "jitter":
             most = max(1.0, found["seconds"] / _PUSH_SECONDS)
-            wanted.append(report.at_most("jitter_updates", found["updates"], most))
+            targets.append(report.at_most("jitter_updates", found["updates"], most))
         elif case == "step":
-            wanted.append(report.at_most("step_overshoots", found["overshoots"], 1))
+            targets.append(report.at_most("step_overshoots", found["overshoots"], 1))
             # A weight that does not move has nothing to overshoot.
             moved = report.ratio(found["share_settled"], found["share_before"])
-            wanted.append(report.at_most("step_settled_over_before", moved, 0.9))
+            targets.append(report.at_most("step_settled_over_before", moved, 0.9))
         elif case == "period":
-            wanted.append(report.at_most("period_swing_growth", found["swing_growth"], _GROWTH))
+            targets.append(report.at_most("period_swing_growth", found["swing_growth"], _GROWTH))
         else:
-            wanted.append(report.at_most(f"{case}_most_over_fair", found["most_over_fair"], 2.0))
-        wanted.append(report.exactly(f"{case}_failures", found["failures"], 0))
-    return wanted
+            targets.append(report.at_most(f"{case}_most_over_fair", found["most_over_fair"], 2.0))
+        targets.append(report.exactly(f"{case}_failures", found["failures"], 0))
+    return targets
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.stability", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -251,7 +251,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="of all times, to look quickly (default 1)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     if unknown := set(args.names) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     results: dict[str, dict[str, Any]] = {}
@@ -260,7 +260,7 @@ def main(given: Sequence[str] | None = None) -> int:
             report.progress(f"-- {case}, by {args.steer}")
             results[case] = processes.run(measure(case, args.steer, args.scale, args.seed))
             report.progress(f"   {results[case]}")
-    return report.finish({"steer": args.steer, **results}, wanted_of(results), as_json=args.json)
+    return report.finish({"steer": args.steer, **results}, targets_of(results), as_json=args.json)
 
 
 if __name__ == "__main__":

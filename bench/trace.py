@@ -165,7 +165,7 @@ async def _with_phoenix(executable: Path, changes: int, tick: float, scrape: flo
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met, 2 without Phoenix."""
     parser = argparse.ArgumentParser(prog="python -m bench.trace", description=__doc__)
     parser.add_argument(
@@ -175,14 +175,14 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--tick", type=float, default=0.05, help="seconds (default 0.05)")
     parser.add_argument("--scrape", type=float, default=0.05, help="scrape interval, seconds (default 0.05)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     executable = find_phoenix(args.phoenix)
     if executable is None:
         report.progress(INSTALL)
         return 2
     measured = processes.run(_with_phoenix(executable, args.changes, args.tick, args.scrape))
-    result, wanted = result_of(measured, args.tick, args.scrape)
-    return report.finish(result, wanted, as_json=args.json)
+    result, targets = result_of(measured, args.tick, args.scrape)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

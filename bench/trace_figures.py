@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from testing.spans import Span
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _STEPS: Final = ("collect", "compute", "publish")
 _MARGIN_SECONDS: Final = 0.25
@@ -46,7 +46,7 @@ def acked(span: Span) -> bool:
     return span.name == "warmroute.ack" and span.attributes.get("warmroute.outcome") == "ack"
 
 
-def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     traces: dict[str, list[Span]] = {}
     for span in measured.spans:
@@ -79,7 +79,7 @@ def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str,
         "ack_span_p50_seconds": percentile(durations, 0.5) if durations else None,
         "ack_span_max_seconds": max(durations, default=None),
     }
-    wanted = [
+    targets = [
         report.exactly("changes_with_a_complete_trace", result["changes_with_a_complete_trace"], changes),
         report.at_least("acks_read_back", len(acks), measured.expected_acks),
         report.exactly("spans_with_a_wrong_parent", result["spans_with_a_wrong_parent"], 0),
@@ -91,7 +91,7 @@ def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str,
             "signal_to_ack_max_seconds", result["signal_to_ack_max_seconds"], tick + scrape + _MARGIN_SECONDS
         ),
     ]
-    return result, wanted
+    return result, targets
 
 
 def _trace_of(change: Change, traces: Sequence[Sequence[Span]]) -> Sequence[Span] | None:

@@ -31,7 +31,7 @@ from warmroute.simulator.workload import Message, Turn, words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.demo.stats import Outcome
 
 ENGINES: Final = 4
@@ -179,9 +179,9 @@ def refused_of(usual: Sequence[Outcome], low: Sequence[Outcome]) -> Refused:
     )
 
 
-def wanted_of(
+def targets_of(
     alone: Slow, ours: Slow, full: Refused, little: Sequence[int], half: Sequence[int]
-) -> list[Wanted]:
+) -> list[Target]:
     """Hold the figures against their targets."""
     share = report.ratio(ours.slow_share, alone.slow_share)
     ttft = report.ratio(ours.ttft_p90_seconds, alone.ttft_p90_seconds)
@@ -225,7 +225,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.uneven",
@@ -233,14 +233,14 @@ def main(given: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments(parser)
-    args = parser.parse_args(given)
+    args = parser.parse_args(argv)
     alone, ours, full, little, half = processes.run(compare(args.seconds, args.seed))
     result: dict[str, Any] = {
         "slow": [asdict(alone), asdict(ours)],
         "admission": asdict(full),
         "alike": {"little_load": little, "half_load": half},
     }
-    return report.finish(result, wanted_of(alone, ours, full, little, half), as_json=args.json)
+    return report.finish(result, targets_of(alone, ours, full, little, half), as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.vllm_engines import Replica
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _REPLICAS: Final = 2
 _SYSTEM_WORDS: Final = 420
@@ -269,7 +269,7 @@ async def picks_on_vllm(args: argparse.Namespace) -> dict[str, Phase]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def result_of(phases: dict[str, Phase]) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(phases: dict[str, Phase]) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and the targets."""
     figures = {name: phase.figures() for name, phase in phases.items()}
     events = figures["events"]
@@ -281,7 +281,7 @@ def result_of(phases: dict[str, Phase]) -> tuple[dict[str, Any], list[Wanted]]:
     ]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.vllm", description=__doc__)
     parser.add_argument("--python", required=True, help="a Python that has vLLM")
@@ -292,11 +292,11 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
-    result, wanted = result_of(processes.run(picks_on_vllm(args)))
+    args = parser.parse_args(arguments)
+    result, targets = result_of(processes.run(picks_on_vllm(args)))
     for name, figures in result.items():
         report.progress(f"{name}: {json.dumps(figures)}")
-    return report.finish(result, wanted, as_json=args.json)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from warmroute.demo.processes import BenchError, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _WEIGHTS: Final = (7000, 2000, 1000)
 _RATES: Final = (5.0, 50.0)
@@ -234,20 +234,20 @@ def _furthest_off(seen: Sequence[float], pushed: Sequence[float]) -> float:
 
 def result_of(
     made: Sequence[Cell], still: Mapping[str, float], pushed: Pushed
-) -> tuple[dict[str, Any], list[Wanted]]:
+) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and the targets: ours alone has any."""
     figures = {cell.name: told(cell, pushed.shares() if _UPDATES[cell.churn] else still) for cell in made}
-    wanted = [
+    targets = [
         report.at_most(f"{cell.name}_furthest_off", figures[cell.name]["furthest_off"], _TOLERANCE)
         for cell in made
         if cell.policy == OURS
     ]
     failures = sum(cell.failures for cell in made)
-    wanted.append(report.exactly("failures", failures, 0))
-    return {"updates": pushed.updates, "updates_taken": pushed.taken, "cells": figures}, wanted
+    targets.append(report.exactly("failures", failures, 0))
+    return {"updates": pushed.updates, "updates_taken": pushed.taken, "cells": figures}, targets
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.weights_honoured", description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0, help="default 120")
@@ -259,10 +259,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--members", action="store_true", help="let an engine of weight 1 come and go too")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     meter = CpuMeter()
     run = weights_honoured(args.seconds, args.seed, args.merge_window, members=args.members)
-    result, wanted = result_of(*processes.run(run))
+    result, targets = result_of(*processes.run(run))
     result["cpu_used_ratio"] = meter.used_ratio()
     for cell in result["cells"].values():
         seen = "/".join(f"{share * 100:.1f}" for share in cell["seen_shares"])
@@ -272,7 +272,7 @@ def main(given: Sequence[str] | None = None) -> int:
             f" (noise {cell['noise'] * 100:.1f}; by cluster"
             f" {', '.join(f'{off * 100:.1f}' for off in cell['furthest_off_by_cluster'])})"
         )
-    return report.finish(result, wanted, as_json=args.json)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

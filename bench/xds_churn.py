@@ -26,7 +26,7 @@ from warmroute.demo.processes import BenchError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _WORKERS: Final = 8
 _ENDPOINTS: Final = 100
@@ -105,7 +105,7 @@ async def _settled(server: Peer, idle: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(0.1)
 
 
-def wanted_of(result: dict[str, Any]) -> list[Wanted]:
+def targets_of(result: dict[str, Any]) -> list[Target]:
     """Hold the end against the beginning."""
     stock, cycles = result["stock"], result["cycles"]
     counts = [
@@ -116,16 +116,16 @@ def wanted_of(result: dict[str, Any]) -> list[Wanted]:
     return [*counts, report.at_most("memory_bytes_per_cycle", grown, _BYTES_PER_CYCLE)]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.xds_churn", description=__doc__)
     parser.add_argument("--cycles", type=int, default=20_000, help="beyond the warm-up (default 20000)")
     parser.add_argument("--variant", choices=tuple(METHODS), default="sotw")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     result = processes.run(xds_churn(args.cycles, args.variant))
-    wanted = wanted_of(result)
-    return report.finish(result, wanted, as_json=args.json)
+    targets = targets_of(result)
+    return report.finish(result, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

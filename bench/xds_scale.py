@@ -30,7 +30,7 @@ from warmroute.demo.stats import percentile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 KINDS: Final = ("ours", "bare")
 _PUSHES_A_TURN: Final = 4
@@ -143,7 +143,7 @@ def paired(ours: Sequence[float], bare: Sequence[float]) -> list[float]:
     return [sum(ours[at : at + _PUSHES_A_TURN]) / sum(bare[at : at + _PUSHES_A_TURN]) for at in starts]
 
 
-def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     result = {kind: held.as_json(clients) for kind, held in measured.items()}
     ours, bare = (measured[kind] for kind in KINDS)
@@ -155,7 +155,7 @@ def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, An
     ]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.xds_scale", description=__doc__)
     parser.add_argument("--endpoints", type=int, default=1000)
@@ -163,11 +163,11 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=16, help=f"of {_PUSHES_A_TURN} pushes each (default 16)")
     parser.add_argument("--variant", choices=tuple(METHODS), default="sotw")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the servers inherit it
     measured = processes.run(xds_scale(args.endpoints, args.clients, args.turns, args.variant))
-    result, wanted = result_of(measured, args.clients)
+    result, targets = result_of(measured, args.clients)
     for kind in KINDS:
         held = result[kind]
         report.progress(
@@ -178,7 +178,7 @@ def main(given: Sequence[str] | None = None) -> int:
             f" {held['memory_bytes_per_client'] / 1024:.0f} KiB a client"
         )
     told = {"endpoints": args.endpoints, "clients": args.clients, "variant": args.variant}
-    return report.finish({**told, **result}, wanted, as_json=args.json)
+    return report.finish({**told, **result}, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

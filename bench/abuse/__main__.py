@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bench.abuse.figures import Round
     from bench.abuse.site import Site
     from bench.peer import Peer
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
 
 _SETTLE_SECONDS: Final = 3.0
 _STAYS_WELL_SECONDS: Final = 1.5
@@ -82,7 +82,7 @@ async def _attack(site: Site, name: str, seconds: float, rounds: int, quiet: flo
             # A round that has missed its door shows nothing.
             cost = Cost(name, ATTACKS[name].sends, [entry for entry in done if entry.sent_bytes] or done)
             level = quiet_level([cost]) if quiet is None else min(quiet, quiet_level([cost]))
-            well = report.exit_code(cost.wanted(level)) == 0
+            well = report.exit_code(cost.targets(level)) == 0
             if well or not site.attacked.running:
                 break
     return cost
@@ -108,7 +108,7 @@ async def _round(site: Site, attacker: Peer, name: str, seconds: float) -> Round
             return round_of(samples, load.outcomes, began, at, sent)
 
 
-def result_of(costs: Sequence[Cost], seconds: float) -> tuple[dict[str, Any], list[Wanted]]:
+def result_of(costs: Sequence[Cost], seconds: float) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     level = quiet_level(costs)
     result = {
@@ -117,7 +117,7 @@ def result_of(costs: Sequence[Cost], seconds: float) -> tuple[dict[str, Any], li
         "quiet_own_seconds": level,
         "attacks": [cost.as_json() for cost in costs],
     }
-    return result, [entry for cost in costs for entry in cost.wanted(level)]
+    return result, [entry for cost in costs for entry in cost.targets(level)]
 
 
 def _chosen(patterns: Sequence[str]) -> list[str]:
@@ -132,7 +132,7 @@ def _chosen(patterns: Sequence[str]) -> list[str]:
     return [name for name in ATTACKS if not patterns or any(fnmatchcase(name, one) for one in patterns)]
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.abuse", description=__doc__)
     parser.add_argument(
@@ -148,7 +148,7 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="only name the attacks")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments)
     try:
         names = _chosen(args.only)
     except ValueError as error:
@@ -158,15 +158,15 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     meter, load = CpuMeter(), os.getloadavg()[0]
     costs = processes.run(abuse(names, args.seconds, args.rounds))
-    result, wanted = result_of(costs, args.seconds)
+    result, targets = result_of(costs, args.seconds)
     result |= {"cpu_used_ratio": meter.used_ratio(), "load_average_before": load}
-    missed = [entry for entry in wanted if not entry.met]
+    missed = [entry for entry in targets if not entry.met]
     for line in report.lines(missed):
         report.progress(line)
-    report.progress(f"{len(wanted) - len(missed)} of {len(wanted)} targets are met")
+    report.progress(f"{len(targets) - len(missed)} of {len(targets)} targets are met")
     if args.json:
-        report.print_json(result, wanted)
-    return report.exit_code(wanted)
+        report.print_json(result, targets)
+    return report.exit_code(targets)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from warmroute.demo import report
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.demo.stats import Outcome
 
 Answer = tuple[float, float, float]
@@ -190,7 +190,7 @@ class Cost:
         """The least over the rounds."""
         return min((s for entry in self.rounds if (s := entry.well_again_seconds) is not None), default=None)
 
-    def wanted(self, quiet_own_seconds: float) -> list[Wanted]:
+    def targets(self, quiet_own_seconds: float) -> list[Target]:
         """Hold the figures against their targets, given the quiet level of the whole run."""
         stall = self.own_seconds - quiet_own_seconds
         made = [

@@ -116,7 +116,7 @@ GOOD = Round(
 
 def missed(*rounds: Round, sends: bool = True) -> list[str]:
     cost = Cost("x", sends, rounds)
-    return [entry.name for entry in cost.wanted(quiet_level([cost])) if not entry.met]
+    return [entry.name for entry in cost.targets(quiet_level([cost])) if not entry.met]
 
 
 @pytest.mark.parametrize(

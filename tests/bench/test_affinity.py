@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.affinity import Figures, figures, line, main, plans, wanted_of
+from bench.affinity import Figures, figures, line, main, plans, targets_of
 from bench.affinity_run import HOT_SPEED_UP, Plan, Run, deployment
 from bench.prompts import WORKLOADS, WorkloadName, ideal, prompts
 from warmroute.demo.stats import Outcome
@@ -109,7 +109,7 @@ def test_several_workers_are_held_against_one_and_no_reuse_against_least_request
     hot = replace(one, workload="shared_system_prompt", busiest_over_mean=1.6)
     alone = replace(one, workload="no_reuse", workers=None, router="least_request")
     spread = replace(one, workload="no_reuse", ttft_p90_seconds=0.6)
-    met = {entry.name: entry.met for entry in wanted_of([one, four, hot, alone, spread])}
+    met = {entry.name: entry.met for entry in targets_of([one, four, hot, alone, spread])}
     assert met == {
         "failures": True,
         "multi_turn_4_workers_hit_ratio_below_one": False,
@@ -122,7 +122,7 @@ def test_several_workers_are_held_against_one_and_no_reuse_against_least_request
 def test_a_figure_that_is_unknown_is_not_met() -> None:
     one = replace(run(), failures=0, hit_ratio=None)
     four = replace(one, workers=4)
-    assert not next(e for e in wanted_of([one, four]) if e.name.endswith("below_one")).met
+    assert not next(e for e in targets_of([one, four]) if e.name.endswith("below_one")).met
 
 
 def test_a_run_without_workers_is_envoy_alone() -> None:
@@ -134,8 +134,8 @@ def test_a_run_without_workers_is_envoy_alone() -> None:
 def test_a_hot_prompt_at_another_rate_is_told_and_held_against_nothing() -> None:
     one = replace(run("shared_system_prompt"), failures=0, busiest_over_mean=1.2)
     idle = replace(one, rate=10.0, busiest_over_mean=4.0)
-    assert [entry.met for entry in wanted_of([one, idle])] == [True, True]
-    assert [entry.name for entry in wanted_of([idle])] == ["failures"]
+    assert [entry.met for entry in targets_of([one, idle])] == [True, True]
+    assert [entry.name for entry in targets_of([idle])] == ["failures"]
     assert "10/s" in line(idle)
     assert "10/s" not in line(one)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from bench.chaos import added_seconds, excused, failures_of, main, nearest, result_of, wanted_of
+from bench.chaos import added_seconds, excused, failures_of, main, nearest, result_of, targets_of
 from bench.chaos_answers import BrokenError, heard_in
 from bench.chaos_events import NAMES, Event
 from bench.chaos_traffic import Outcome, Traffic
@@ -74,12 +74,12 @@ def test_a_failure_or_an_event_that_did_not_happen_is_unmet() -> None:
     sent = [Outcome(kind, 1.0, 2.0, None, "a:1", 0.1, None) for kind in ("json", "stream", "websocket")]
     events = [Event(name, 5.0, 6.0) for name in NAMES]
     whole = result_of(sent * 100, events, 3.0)
-    assert all(entry.met for entry in wanted_of(whole, NAMES, 100.0))
+    assert all(entry.met for entry in targets_of(whole, NAMES, 100.0))
     broken = result_of([*(sent * 100), failed(5.1, 5.2)], events[1:], 3.0)
-    unmet = {entry.name for entry in wanted_of(broken, NAMES, 100.0) if not entry.met}
+    unmet = {entry.name for entry in targets_of(broken, NAMES, 100.0) if not entry.met}
     assert unmet == {"failures", NAMES[0]}
     assert "requests_per_second" in {
-        entry.name for entry in wanted_of(result_of(sent, events, 3.0), NAMES, 100.0) if not entry.met
+        entry.name for entry in targets_of(result_of(sent, events, 3.0), NAMES, 100.0) if not entry.met
     }
 
 

@@ -59,7 +59,7 @@ class Recorder:
 async def test_both_runs_serve_the_same_requests_and_warmroute_is_warmer() -> None:
     show = Recorder()
     chosen = scenario("simulator", seconds=3, engines=2, seed=5, rate=12)
-    result, wanted = await demo.compare(chosen, show)
+    result, targets = await demo.compare(chosen, show)
     before, after = result["round_robin"], result["warmroute"]
     assert (before["failures"], after["failures"]) == (0, 0), (before, after)
     assert before["requests"] == after["requests"] > 10
@@ -70,7 +70,7 @@ async def test_both_runs_serve_the_same_requests_and_warmroute_is_warmer() -> No
     assert result["picks_honoured"] == 1.0, result
     assert result["acks"] > 0
     assert result["nacks"] == 0
-    assert {entry.name for entry in wanted if not entry.met} <= {
+    assert {entry.name for entry in targets if not entry.met} <= {
         "prefix_hit_ratio_over_round_robin",
         "ttft_p99_over_round_robin",
     }

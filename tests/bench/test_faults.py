@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bench.fault_cases import CASES, Case, Sent, Strike, turns
-from bench.faults import again, figures, healthy_rate, wanted_of
+from bench.faults import again, figures, healthy_rate, targets_of
 from ext_proc.prompt.blocks import block_hashes, identity_of
 from ext_proc.prompt.decode import BodyReader, Prompt
 from warmroute.demo.stats import Outcome
@@ -111,7 +111,7 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_each_target_is_held_against_its_figure(result: dict[str, Any], unmet: set[str]) -> None:
-    assert {entry.name for entry in wanted_of([result]) if not entry.met} == unmet
+    assert {entry.name for entry in targets_of([result]) if not entry.met} == unmet
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.fault is not None])

@@ -8,7 +8,7 @@ import pytest
 
 from bench.__main__ import printed_object
 from warmroute.demo import report
-from warmroute.demo.app import RunResult, result_of, wanted_of
+from warmroute.demo.app import RunResult, result_of, targets_of
 from warmroute.demo.stats import Outcome, Summary, percentile, summarise
 
 ENGINES = ("127.0.0.1:1", "127.0.0.1:2")
@@ -58,7 +58,7 @@ def test_without_answers_everything_is_unknown_and_nothing_is_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "met"),
+    ("target", "met"),
     [
         (report.at_least("a", 2.0, 2.0), True),
         (report.at_least("a", 1.99, 2.0), False),
@@ -72,9 +72,9 @@ def test_without_answers_everything_is_unknown_and_nothing_is_zero() -> None:
         (report.at_most("a", float("nan"), 1.0), False),
     ],
 )
-def test_targets_include_their_border_and_the_unknown_is_never_met(wanted: report.Wanted, met: bool) -> None:
-    assert wanted.met is met
-    assert report.exit_code([wanted]) == (0 if met else 1)
+def test_targets_include_their_border_and_the_unknown_is_never_met(target: report.Target, met: bool) -> None:
+    assert target.met is met
+    assert report.exit_code([target]) == (0 if met else 1)
 
 
 def test_ratio_with_an_unknown_part_is_unknown() -> None:
@@ -105,7 +105,7 @@ def test_result_has_the_documented_shape_and_meets_its_targets() -> None:
     assert run_keys <= set(result["warmroute"])
     assert {"weight_updates", "acks", "nacks", "picks", "picks_honoured"} <= set(result)
     assert (result["picks"], result["picks_honoured"]) == (100, 1.0)
-    assert all(entry.met for entry in wanted_of(result))
+    assert all(entry.met for entry in targets_of(result))
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,17 @@ def test_each_target_can_be_missed(
     before: tuple[float, float, int], after: tuple[float, float, int], unmet: str
 ) -> None:
     result = result_of(run_result(*before), run_result(*after, routed=100, honoured=100))
-    assert [entry.name for entry in wanted_of(result) if not entry.met] == [unmet]
+    assert [entry.name for entry in targets_of(result) if not entry.met] == [unmet]
 
 
 def test_picks_that_went_elsewhere_miss_the_target() -> None:
     result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, routed=100, honoured=98))
-    assert [entry.name for entry in wanted_of(result) if not entry.met] == ["picks_honoured"]
+    assert [entry.name for entry in targets_of(result) if not entry.met] == ["picks_honoured"]
 
 
 def test_printed_result_is_one_json_object_on_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
     result = result_of(run_result(0.3, 1.0), run_result(0.9, 0.5, routed=100, honoured=100))
-    report.print_json(result, wanted_of(result))
+    report.print_json(result, targets_of(result))
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"round_robin", "warmroute", "wanted"} <= set(printed)
     assert {"name", "value", "wanted", "met"} == set(printed["wanted"][0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.handshake import BARE, CHEAPER, KINDS, Cost, cheaper, measure, result_of, wanted_of
+from bench.handshake import BARE, CHEAPER, KINDS, Cost, cheaper, measure, result_of, targets_of
 
 
 async def test_a_short_run_has_every_kind() -> None:
@@ -21,7 +21,7 @@ def test_what_a_connection_costs_is_no_cost_of_tls() -> None:
     costs["rsa_2048.tls1_2.full"] = Cost(10, 1.0, 0.09)
     costs[BARE] = Cost(100, 1.0, 0.05)
     assert cheaper(costs, "rsa_2048.tls1_2") == pytest.approx(17)
-    met = {entry.name: entry.met for entry in wanted_of(costs)}
+    met = {entry.name: entry.met for entry in targets_of(costs)}
     assert met.pop("rsa_2048_tls1_2_cpu_full_over_resumed")
     assert met
     assert not any(met.values())

@@ -40,4 +40,4 @@ def test_a_target_can_be_missed() -> None:
         ["bytes_per_block", "few_512_us", "column_hot_512_us", "small_8_us", "record_p99_us"],
         1e9,
     )
-    assert not any(entry.met for entry in index.wanted_of(figures, {"bytes_per_block": 1.0}))
+    assert not any(entry.met for entry in index.targets_of(figures, {"bytes_per_block": 1.0}))

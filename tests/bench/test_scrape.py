@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.scrape import ARMS, scrape, wanted_of
+from bench.scrape import ARMS, scrape, targets_of
 from bench.scrape_server import PAGE, pages
 from fleet.settings import SignalSettings
 from warmroute.demo import processes
@@ -36,9 +36,9 @@ def test_a_short_run_scrapes_by_every_reader(result: dict[str, Any]) -> None:
 def test_each_target_can_be_missed(result: dict[str, Any], key: str, value: float, unmet: str) -> None:
     good = copy.deepcopy(result)
     good["warmroute"]["cpu_ms_per_scrape"], good["share_of_reference"] = 0.5, 0.1
-    assert all(entry.met for entry in wanted_of(good))
+    assert all(entry.met for entry in targets_of(good))
     good[key] = value
-    assert [entry.name for entry in wanted_of(good) if not entry.met] == [unmet]
+    assert [entry.name for entry in targets_of(good) if not entry.met] == [unmet]
 
 
 def test_the_pages_grow_and_tell_every_signal() -> None:

@@ -27,8 +27,8 @@ def test_a_calm_fleet_makes_no_alarm_and_one_that_is_not_makes_some(monkeypatch:
 def test_a_miss_is_a_target_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(skew.PLANTS, "long_tail", lambda _, __: None)
     monkeypatch.setattr(skew, "cost", lambda *_: {})
-    _, wanted = skew.measure(0.02, 1, 7)
-    assert {entry.name for entry in wanted if not entry.met} == {
+    _, targets = skew.measure(0.02, 1, 7)
+    assert {entry.name for entry in targets if not entry.met} == {
         "long_tail_found",
         "long_tail_found_periods_most",
     }

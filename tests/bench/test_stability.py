@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.stability import bursts, measure, wanted_of
+from bench.stability import bursts, measure, targets_of
 from bench.swing import Point, between, overshoots, settled_after, swing
 from warmroute.demo import processes
 
@@ -62,8 +62,8 @@ GOOD: dict[str, dict[str, Any]] = {
     ],
 )
 def test_each_target_can_be_missed(case: str, bad: dict[str, Any], unmet: str) -> None:
-    assert all(entry.met for entry in wanted_of(GOOD))
-    missed = [entry.name for entry in wanted_of(GOOD | {case: GOOD[case] | bad}) if not entry.met]
+    assert all(entry.met for entry in targets_of(GOOD))
+    missed = [entry.name for entry in targets_of(GOOD | {case: GOOD[case] | bad}) if not entry.met]
     assert missed == [unmet]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.outage import result_of, wanted_of
+from bench.outage import result_of, targets_of
 from bench.strikes import Fault, baseline, felt, picks_resumed
 from warmroute.demo.processes import BenchError
 from warmroute.demo.stats import Outcome
@@ -58,7 +58,7 @@ def test_a_failure_outside_all_faults_is_unmet() -> None:
     steady = [answered(16 + n / 10) for n in range(30)]
     outcomes = [answered(1), Outcome(2, 3, failure="timeout"), answered(12), *steady]
     result, all_felt = result_of(outcomes, [FAULT])
-    unmet = {entry.name for entry in wanted_of(result, all_felt) if not entry.met}
+    unmet = {entry.name for entry in targets_of(result, all_felt) if not entry.met}
     assert unmet == {"failures_outside_faults"}
 
 
@@ -83,5 +83,5 @@ def test_a_slow_request_and_a_missing_push_are_unmet() -> None:
     steady = [answered(16 + n / 10) for n in range(30)]
     outcomes = [answered(1), answered(12, 1.5), *steady]
     result, all_felt = result_of(outcomes, [fault])
-    unmet = {entry.name for entry in wanted_of(result, all_felt) if not entry.met}
+    unmet = {entry.name for entry in targets_of(result, all_felt) if not entry.met}
     assert unmet == {"xds_freeze_slowest_over_baseline_seconds", "xds_freeze_push_resumed_seconds"}

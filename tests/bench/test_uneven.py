@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.uneven import main, refused_of, slow_of, wanted_of
+from bench.uneven import main, refused_of, slow_of, targets_of
 from warmroute.demo.stats import Outcome
 
 GOOD = Outcome(0.0, 2.0, ttft_seconds=0.5)
@@ -30,7 +30,7 @@ def test_a_slow_engine_is_held_against_least_request() -> None:
     alone = slow_of("least_request", [GOOD], [{"requests": 1}, {"requests": 9}])
     glued = replace(alone, slow_share=0.3, e2e_p90_seconds=9.0)
     full = refused_of([GOOD], [GOOD])
-    met = {entry.name: entry.met for entry in wanted_of(alone, glued, full, [30, 30, 90], [40, 40, 42])}
+    met = {entry.name: entry.met for entry in targets_of(alone, glued, full, [30, 30, 90], [40, 40, 42])}
     assert not met["slow_share_over_least_request"]
     assert not met["slow_e2e_p90_over_least_request"]
     assert met["slow_ttft_p90_over_least_request"]

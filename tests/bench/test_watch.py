@@ -133,8 +133,8 @@ def test_nothing_is_cut_off_at_any_usual_width_and_all_frames_are_equally_wide(c
         "picks_honoured": 1.0,
         "pick_reasons": {"warm": 561, "cold": 25},
     }
-    wanted = [at_least("prefix_hit_ratio_over_round_robin", 3.0, 2.0), exactly("nacks", 1, 0)]
-    lines += printed(comparison(result, wanted, columns), columns).splitlines()
+    targets = [at_least("prefix_hit_ratio_over_round_robin", 3.0, 2.0), exactly("nacks", 1, 0)]
+    lines += printed(comparison(result, targets, columns), columns).splitlines()
     assert not [line for line in lines if "…" in line]
     assert not [
         line for line in lines if line.rstrip("│ ").endswith(("cold", "cold picks", "weight updates"))

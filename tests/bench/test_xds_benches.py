@@ -13,13 +13,13 @@ from bench.quiet import result_of as quiet_result
 from bench.signal_to_ack import result_of as ack_result
 from bench.weights_honoured import Cell, Pushed, cells, noise
 from bench.weights_honoured import result_of as honoured_result
-from bench.xds_churn import wanted_of as churn_wanted
+from bench.xds_churn import targets_of as churn_targets
 from bench.xds_churn import xds_churn
 from warmroute.demo import processes
 
 
-def met(wanted: Any) -> dict[str, bool]:
-    return {entry.name: entry.met for entry in wanted}
+def met(targets: Any) -> dict[str, bool]:
+    return {entry.name: entry.met for entry in targets}
 
 
 def test_signal_to_ack_may_take_a_tick_and_fifty_milliseconds() -> None:
@@ -48,9 +48,9 @@ def stock(tasks: int, watches: int, clients: int, resident: int) -> dict[str, in
 def test_churn_counts_what_is_left_from_idle_and_memory_from_the_warm_up() -> None:
     warm = stock(6, 0, 0, 50_000_000)
     result = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "warm": warm, "end": warm}}
-    assert all(met(churn_wanted(result)).values())
+    assert all(met(churn_targets(result)).values())
     result["stock"]["end"] = stock(7, 1, 0, 51_000_000)
-    assert met(churn_wanted(result)) == {
+    assert met(churn_targets(result)) == {
         "tasks_left": False,
         "watches_left": False,
         "clients_left": True,
@@ -74,8 +74,8 @@ def test_only_ours_must_keep_to_the_weights_that_were_pushed() -> None:
     still = {"a": 0.5, "b": 0.5}
     ours = Cell("override_host", "churn", 5.0, seen=[Counter(a=300, b=200), Counter(a=400, b=100)])
     theirs = Cell("round_robin", "churn", 5.0, seen=[Counter(a=1000)])
-    result, wanted = honoured_result([ours, theirs], still, pushed)
-    assert met(wanted) == {"override_host_churn_5_per_second_furthest_off": True, "failures": True}
+    result, targets = honoured_result([ours, theirs], still, pushed)
+    assert met(targets) == {"override_host_churn_5_per_second_furthest_off": True, "failures": True}
     assert result["cells"][ours.name]["furthest_off_by_cluster"] == pytest.approx([0.1, 0.1])
     assert result["cells"][theirs.name]["furthest_off"] == pytest.approx(0.3)
     ours.seen = [Counter(a=640, b=360)]
@@ -90,7 +90,7 @@ def test_noise_is_that_of_a_binomial() -> None:
 def test_a_small_churn_leaves_no_task_and_no_watch() -> None:
     """Memory of so few cycles says nothing, so only what is counted is asserted."""
     result = processes.run(xds_churn(cycles=40, variant="delta"))
-    assert {entry.name for entry in churn_wanted(result) if entry.met} >= {
+    assert {entry.name for entry in churn_targets(result) if entry.met} >= {
         "tasks_left",
         "watches_left",
         "clients_left",

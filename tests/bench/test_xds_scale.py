@@ -41,10 +41,10 @@ def test_the_target_is_the_ratio_of_the_two_servers() -> None:
     measured = {
         kind: Measured([cost], [0.1], [0.1], [0.1], {7}) for kind, cost in (("ours", 1.4), ("bare", 1.0))
     }
-    result, (wanted,) = result_of(measured, 2)
+    result, (target,) = result_of(measured, 2)
     assert result["cpu_ratio_with_build"] == pytest.approx(1.5)
-    assert wanted.value == pytest.approx(1.4)
-    assert not wanted.met
+    assert target.value == pytest.approx(1.4)
+    assert not target.met
 
 
 @pytest.mark.parametrize("variant", ["sotw", "delta"])

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from bench.resets import resets, wanted_of
+from bench.resets import resets, targets_of
 from warmroute.demo.report import exit_code
 
 SECONDS: Final = float(os.environ.get("WARMROUTE_SOAK_SECONDS", "20"))
@@ -23,4 +23,4 @@ pytestmark = [pytest.mark.slow]
 async def test_memory_does_not_grow_with_requests() -> None:
     result = await resets(REQUESTS)
     print(json.dumps(result))
-    assert exit_code(wanted_of(result)) == 0, result
+    assert exit_code(targets_of(result)) == 0, result

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from warmroute.demo.cluster import Cluster, Router
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.demo.scenario import TtftQuantile
     from warmroute.demo.stats import Outcome
 
@@ -50,7 +50,7 @@ class RunResult:
         return {**self.summary.as_json(), "host_cpu_used_ratio": self.cpu_used_ratio}
 
 
-async def compare(chosen: Scenario, show: Show) -> tuple[dict[str, Any], list[Wanted]]:
+async def compare(chosen: Scenario, show: Show) -> tuple[dict[str, Any], list[Target]]:
     """Run both and return the figures and what was wanted of them.
 
     Raises:
@@ -59,7 +59,7 @@ async def compare(chosen: Scenario, show: Show) -> tuple[dict[str, Any], list[Wa
     before = await one_run(chosen, "envoy", show, "1 of 2: Envoy alone", _ALONE)
     after = await one_run(chosen, "serve", show, "2 of 2: Envoy with Warmroute", _TOGETHER)
     result = result_of(before, after)
-    return result, wanted_of(result, chosen.judged_by)
+    return result, targets_of(result, chosen.judged_by)
 
 
 async def one_run(chosen: Scenario, router: Router, show: Show, title: str, note: str) -> RunResult:
@@ -110,7 +110,7 @@ def result_of(before: RunResult, after: RunResult) -> dict[str, Any]:
     }
 
 
-def wanted_of(result: Mapping[str, Any], judged_by: TtftQuantile = "ttft_p99") -> list[Wanted]:
+def targets_of(result: Mapping[str, Any], judged_by: TtftQuantile = "ttft_p99") -> list[Target]:
     """Hold the figures against their targets."""
     before, after = result["round_robin"], result["warmroute"]
     hits = report.ratio(after["prefix_hit_ratio"], before["prefix_hit_ratio"])
@@ -139,7 +139,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
-def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Wanted]]:
+def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Target]]:
     """Run the demo as the options say, show it, and print its figures.
 
     Raises:
@@ -150,28 +150,28 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Wanted]]:
     show: Show = LiveShow() if on_terminal else PlainShow()
     chosen = scenario(args.engine, seconds=args.seconds, engines=args.engines, seed=args.seed, rate=args.rate)
     try:
-        result, wanted = processes.run(compare(chosen, show))
+        result, targets = processes.run(compare(chosen, show))
     except KeyboardInterrupt:
         report.progress("stopped; nothing is left running")
         raise
     if args.json:
-        report.print_json(result, wanted)
+        report.print_json(result, targets)
     else:
         from warmroute.demo.table import comparison, console  # noqa: PLC0415 (rich is an extra)
 
         screen = console()
-        screen.print(comparison(result, wanted, screen.width))
-    return result, wanted
+        screen.print(comparison(result, targets, screen.width))
+    return result, targets
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo as a bench: the exit status tells whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__)
     arguments(parser)
-    _, wanted = run(parser.parse_args(given))
-    for line in report.lines(wanted):
+    _, targets = run(parser.parse_args(argv))
+    for line in report.lines(targets):
         report.progress(line)
-    return report.exit_code(wanted)
+    return report.exit_code(targets)
 
 
 def _positive(text: str) -> float:

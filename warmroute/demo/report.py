@@ -1,78 +1,90 @@
-"""What a bench wanted, what it measured, and whether that is met."""
+"""Figures of a bench, their targets, and whether the figures meet them."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import WarmrouteError
 from warmroute.demo.envoy import EnvoyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Target:
     """One figure and its target. A figure that could not be measured (None) is never met."""
 
     name: str
     value: float | None
-    wanted: str
+    bound: str
     met: bool
 
 
-def at_least(name: str, value: float | None, target: float) -> Wanted:
+def at_least(name: str, value: float | None, target: float) -> Target:
     """The figure must reach `target`."""
-    return Wanted(name, _number(value), f">= {target:g}", value is not None and value >= target)
+    return Target(name, _number(value), f">= {target:g}", value is not None and value >= target)
 
 
-def at_most(name: str, value: float | None, target: float) -> Wanted:
+def at_most(name: str, value: float | None, target: float) -> Target:
     """The figure must not pass `target`."""
-    return Wanted(name, _number(value), f"<= {target:g}", value is not None and value <= target)
+    return Target(name, _number(value), f"<= {target:g}", value is not None and value <= target)
 
 
-def exactly(name: str, value: float | None, target: float) -> Wanted:
+def exactly(name: str, value: float | None, target: float) -> Target:
     """The figure must be `target`: for counts."""
-    return Wanted(name, _number(value), f"= {target:g}", value is not None and value == target)
+    return Target(name, _number(value), f"= {target:g}", value is not None and value == target)
 
 
 def ratio(numerator: float | None, denominator: float | None) -> float | None:
-    """Return the quotient; None when a part is unknown or nothing can be divided by."""
+    """Return the quotient; None when a part is unknown or the denominator is 0."""
     if numerator is None or denominator is None or denominator == 0:
         return None
     return numerator / denominator
 
 
-def exit_code(wanted: Sequence[Wanted]) -> int:
-    """0 when all is met, else 1."""
-    return 0 if all(entry.met for entry in wanted) else 1
+def exit_code(targets: Sequence[Target]) -> int:
+    """Return 0 when every target is met, otherwise 1."""
+    return 0 if all(entry.met for entry in targets) else 1
 
 
-def lines(wanted: Sequence[Wanted]) -> list[str]:
-    """One line for people each."""
+def lines(targets: Sequence[Target]) -> list[str]:
+    """Return one readable line for each target."""
     return [
-        f"{'met    ' if entry.met else 'NOT MET'}  {entry.name} {_shown(entry.value)} (wanted {entry.wanted})"
-        for entry in wanted
+        f"{'met    ' if entry.met else 'NOT MET'}  {entry.name} {_shown(entry.value)} (wanted {entry.bound})"
+        for entry in targets
     ]
 
 
-def print_json(result: dict[str, Any], wanted: Sequence[Wanted]) -> None:
+def read_targets(result: Mapping[str, Any]) -> list[Target]:
+    """Return the targets in an object that `print_json` printed."""
+    return [
+        Target(entry["name"], entry["value"], entry["wanted"], entry["met"])
+        for entry in result.get("wanted", ())
+    ]
+
+
+def print_json(result: dict[str, Any], targets: Sequence[Target]) -> None:
     """Print the result and its targets as one JSON object on one line of standard output."""
-    print(json.dumps({**result, "wanted": [asdict(entry) for entry in wanted]}, allow_nan=False))
+    verdicts = [
+        {"name": entry.name, "value": entry.value, "wanted": entry.bound, "met": entry.met}
+        for entry in targets
+    ]
+    print(json.dumps({**result, "wanted": verdicts}, allow_nan=False))
     sys.stdout.flush()
 
 
-def finish(result: dict[str, Any], wanted: Sequence[Wanted], *, as_json: bool) -> int:
-    """Tell which targets are met, print the object if asked for, and return the exit status."""
-    for line in lines(wanted):
+def finish(result: dict[str, Any], targets: Sequence[Target], *, as_json: bool) -> int:
+    """Report which targets are met, print the object with `as_json`, and return the exit status."""
+    for line in lines(targets):
         progress(line)
     if as_json:
-        print_json(result, wanted)
-    return exit_code(wanted)
+        print_json(result, targets)
+    return exit_code(targets)
 
 
 def progress(text: str) -> None:
@@ -81,7 +93,7 @@ def progress(text: str) -> None:
 
 
 def command(main: Callable[[], int]) -> int:
-    """Run a bench's main; what stopped it is told in a line, not in a traceback."""
+    """Run a bench's main; report an expected error in one line instead of a traceback."""
     try:
         return main()
     except (WarmrouteError, EnvoyError, OSError) as error:

@@ -18,7 +18,7 @@ from warmroute.demo.watch import stage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warmroute.demo.report import Wanted
+    from warmroute.demo.report import Target
     from warmroute.demo.watch import Row, View
 
 _BAR_CELLS: Final = 6
@@ -175,7 +175,7 @@ def _flowing(parts: Sequence[Text], columns: int) -> Text:
     return Text("\n").join(lines)
 
 
-def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted], columns: int = 120) -> RenderableType:
+def comparison(result: Mapping[str, Any], targets: Sequence[Target], columns: int = 120) -> RenderableType:
     """Say what was won, draw the figures of both runs side by side, and which targets are met."""
     before, after = result["round_robin"], result["warmroute"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -199,7 +199,7 @@ def comparison(result: Mapping[str, Any], wanted: Sequence[Wanted], columns: int
         Text.assemble((_BETTER, "green"), ("the better one", "dim")),
         _told(result, columns),
         Text(),
-        _verdicts(wanted),
+        _verdicts(targets),
     )
     return _panel("The same requests, twice", "", columns, *content)
 
@@ -246,19 +246,19 @@ def _told(result: Mapping[str, Any], columns: int) -> Text:
     return _flowing([_pair(name, value) for name, value in pairs], columns)
 
 
-def _verdicts(wanted: Sequence[Wanted]) -> Table:
+def _verdicts(targets: Sequence[Target]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("")
     table.add_column("What the default demo is held to")
     table.add_column("measured", justify="right")
     table.add_column("wanted")
-    for entry in wanted:
+    for entry in targets:
         name = entry.name.replace("_", " ")
         for plain, proper in _PROPER.items():
             name = name.replace(plain, proper)
         mark = Text("✓", style="green") if entry.met else Text("✗", style="bold red")
         value = "unknown" if entry.value is None else f"{entry.value:.3g}"
-        table.add_row(mark, name, value, Text(entry.wanted, style="dim"))
+        table.add_row(mark, name, value, Text(entry.bound, style="dim"))
     return table
 
 
