@@ -89,11 +89,11 @@ def figures(plan: Plan, runs: Sequence[Run]) -> Figures:
     good = [outcome for outcome in outcomes if outcome.failure is None]
     ttfts = [outcome.ttft_seconds for outcome in good if outcome.ttft_seconds is not None]
     e2es = [outcome.e2e_seconds for outcome in good]
-    counted = [engine for run in runs for engine in run.seen]
+    counted = [engine for run in runs for engine in run.engine_counts]
     ideals = [ideal(run.turns, ENGINE.block_tokens) for run in runs]
     requests = [
         sum(engine.get("requests", 0) for engine in same)
-        for same in zip(*(run.seen for run in runs), strict=True)
+        for same in zip(*(run.engine_counts for run in runs), strict=True)
     ]
     cpus = [run.cpu_used for run in runs if run.cpu_used is not None]
     return Figures(
@@ -108,7 +108,8 @@ def figures(plan: Plan, runs: Sequence[Run]) -> Figures:
             sum(engine.get("prompt_tokens", 0) for engine in counted),
         ),
         ideal_hit_ratio=report.ratio(
-            sum(found.cached_tokens for found in ideals), sum(found.prompt_tokens for found in ideals)
+            sum(block_share.cached_tokens for block_share in ideals),
+            sum(block_share.prompt_tokens for block_share in ideals),
         ),
         busiest_over_mean=report.ratio(max(requests) * len(requests), sum(requests)),
         engines_requests=tuple(requests),
@@ -204,8 +205,8 @@ def line(run: Figures) -> str:
         ("e2e p90", run.e2e_p90_seconds),
         ("cpu", run.host_cpu_used_ratio),
     )
-    told = "  ".join(f"{name} {'?' if value is None else format(value, '.3f')}" for name, value in figures)
-    return f"{name:21} {who:14} {run.requests:5} requests  {told}"
+    columns = "  ".join(f"{name} {'?' if value is None else format(value, '.3f')}" for name, value in figures)
+    return f"{name:21} {who:14} {run.requests:5} requests  {columns}"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -270,9 +271,9 @@ def _rates(text: str) -> tuple[float, ...]:
 
 
 def _names(text: str) -> tuple[WorkloadName, ...]:
-    wanted = text.split(",")
-    if set(wanted) <= set(WORKLOADS):
-        return tuple(name for name in WORKLOADS if name in wanted)
+    names = text.split(",")
+    if set(names) <= set(WORKLOADS):
+        return tuple(name for name in WORKLOADS if name in names)
     raise argparse.ArgumentTypeError(f"{text!r}; allowed: of {','.join(WORKLOADS)}")
 
 

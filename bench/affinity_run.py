@@ -76,7 +76,7 @@ class Run:
 
     turns: Sequence[Turn]
     outcomes: Sequence[Outcome]
-    seen: Sequence[Mapping[str, int]]
+    engine_counts: Sequence[Mapping[str, int]]
     """What each engine counted."""
     cpu_used: float | None
 
@@ -104,8 +104,8 @@ async def one_run(plan: Plan, *, engines: int, seconds: float, load: float, seed
         meter = CpuMeter()
         outcomes = await LoadRun(cluster.address, ENGINE.model).run(turns)
         used = meter.used_ratio()
-        seen = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
-    return Run(turns, outcomes, seen, used)
+        engine_counts = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
+    return Run(turns, outcomes, engine_counts, used)
 
 
 def deployment(plan: Plan, engines: int, url: str = "") -> ClusterSettings:

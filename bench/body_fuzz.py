@@ -123,7 +123,7 @@ def drive(rng: random.Random, made: Made) -> Driven:
     """Play one request. Raises `BrokenRule` for a reply that Envoy would not take, or whatever escapes."""
     mode = rng.choice(MODES)
     driven = Driven(rng.choice(BODY_LIMITS))
-    sent, echoed, kinds, told = b"", b"", [], 0
+    sent, echoed, kinds, with_metadata = b"", b"", [], 0
     messages = messages_of(rng, made, mode)
     for message in messages:
         kind = message.WhichOneof("request") or ""
@@ -134,14 +134,14 @@ def drive(rng: random.Random, made: Made) -> Driven:
             raise BrokenRule(f"{kind} is answered by {got}")
         kinds += got
         for reply in replies:
-            told += reply.HasField("dynamic_metadata")
+            with_metadata += reply.HasField("dynamic_metadata")
             echoed += reply.request_body.response.body_mutation.streamed_response.body
             if mode != FULL_DUPLEX and reply.request_body.response.HasField("body_mutation"):
                 raise BrokenRule("the body is changed")
     if mode == FULL_DUPLEX:
         _check_duplex(messages, kinds, sent, echoed)
-    if told > 1 or driven.picks > 1:
-        raise BrokenRule(f"decided {driven.picks} times and said it {told} times")
+    if with_metadata > 1 or driven.picks > 1:
+        raise BrokenRule(f"decided {driven.picks} times and said it {with_metadata} times")
     return driven
 
 
@@ -229,9 +229,11 @@ def fuzz(count: int, seed: int, *, first: int = 0, processes: int = 2) -> dict[s
     begins = range(first, first + count, BATCH)
     ends = [min(begin + BATCH, first + count) for begin in begins]
     with ProcessPoolExecutor(processes) as pool:
-        for done, (seen, found) in enumerate(pool.map(play_batch, [seed] * len(begins), begins, ends), 1):
-            outcomes += seen
-            broken += found
+        for done, (counted, violations) in enumerate(
+            pool.map(play_batch, [seed] * len(begins), begins, ends), 1
+        ):
+            outcomes += counted
+            broken += violations
             if done % 50 == 0:
                 progress(f"{done * BATCH} bodies, {len(broken)} broken")
     return {

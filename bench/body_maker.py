@@ -63,7 +63,7 @@ def make(seed: int, number: int) -> Made:
     encoded = encode(spelled)
     if not legal and coding and rng.random() < 0.5:
         encoded = rng.choice((_flip, _shorten, _double))(rng, encoded)
-    return Made(encoded, coding, path, legal and coding in _KNOWN, spelled)
+    return Made(encoded, coding, path, legal and coding in _ENCODINGS, spelled)
 
 
 def _spelled(rng: random.Random, body: dict[str, Any]) -> bytes:
@@ -304,4 +304,4 @@ _CODINGS: Final[tuple[tuple[str, Callable[[bytes], bytes]], ...]] = (
     ("gzip", bytes),
     (",".join(["gzip"] * 9), bytes),
 )
-_KNOWN: Final = frozenset(("", "X-GZIP", "deflate", "br", "zstd", "identity", "gzip, br", "zstd,gzip"))
+_ENCODINGS: Final = frozenset(("", "X-GZIP", "deflate", "br", "zstd", "identity", "gzip, br", "zstd,gzip"))

@@ -94,9 +94,9 @@ def excused(outcome: Outcome, events: Iterable[Event]) -> bool:
 def nearest(at: float, events: Sequence[Event]) -> str:
     """The event during which a moment lies, or the one closest to it."""
     away = {event: max(event.began_seconds - at, at - event.ended_seconds, 0.0) for event in reversed(events)}
-    found = min(away, key=lambda event: away[event])
-    where = "during" if not away[found] else "before" if at < found.began_seconds else "after"
-    return f"{where} {found.name}" if not away[found] else f"{away[found]:.2f} s {where} {found.name}"
+    closest = min(away, key=lambda event: away[event])
+    where = "during" if not away[closest] else "before" if at < closest.began_seconds else "after"
+    return f"{where} {closest.name}" if not away[closest] else f"{away[closest]:.2f} s {where} {closest.name}"
 
 
 def failures_of(outcomes: Iterable[Outcome], events: Sequence[Event]) -> list[Failure]:
@@ -119,17 +119,17 @@ def failures_of(outcomes: Iterable[Outcome], events: Sequence[Event]) -> list[Fa
 def usual(outcomes: Iterable[Outcome], until: float) -> dict[str, dict[str, float | None]]:
     """Medians and the slowest of each kind among what ended before `until`, in seconds."""
     quiet = [o for o in outcomes if o.failure is None and o.ended_seconds < until]
-    told: dict[str, dict[str, float | None]] = {}
+    medians: dict[str, dict[str, float | None]] = {}
     for kind in KINDS:
         firsts = [o.first_seconds for o in quiet if o.kind == kind and o.first_seconds is not None]
         silences = [o.silence_seconds for o in quiet if o.kind == kind and o.silence_seconds is not None]
-        told[kind] = {
+        medians[kind] = {
             "first_p50_seconds": percentile(firsts, 0.5),
             "first_slowest_seconds": max(firsts, default=None),
             "silence_p50_seconds": percentile(silences, 0.5),
             "silence_slowest_seconds": max(silences, default=None),
         }
-    return told
+    return medians
 
 
 def added_seconds(outcome: Outcome, quiet: dict[str, dict[str, float | None]]) -> float | None:
@@ -139,7 +139,7 @@ def added_seconds(outcome: Outcome, quiet: dict[str, dict[str, float | None]]) -
         (outcome.first_seconds, medians["first_p50_seconds"]),
         (outcome.silence_seconds, medians["silence_p50_seconds"]),
     )
-    added = [seen - middle for seen, middle in pairs if seen is not None and middle is not None]
+    added = [waited - middle for waited, middle in pairs if waited is not None and middle is not None]
     return max(added, default=None)
 
 
@@ -166,12 +166,12 @@ def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: fl
     """The object that `--json` prints."""
     failed = failures_of(outcomes, events)
     quiet = usual(outcomes, events[0].began_seconds)
-    told = []
+    rows = []
     for event in events:
         # A stream is asked about where it was open, and may have waited at any moment of that.
         until = event.ended_seconds + _SETTLE_SECONDS
         around = [o for o in outcomes if o.ended_seconds >= event.began_seconds and o.at_seconds < until]
-        told.append(
+        rows.append(
             {
                 **asdict(event),
                 "worst_added_seconds": _slowest(around, quiet),
@@ -192,7 +192,7 @@ def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: fl
         "worst_added_seconds": _slowest(outcomes, quiet),
         "slowest": _shown_slowest(outcomes, events, quiet),
         "counts": dict(Counter(event.name for event in events)),
-        "events": told,
+        "events": rows,
     }
 
 
@@ -216,9 +216,9 @@ def lines(result: dict[str, Any]) -> list[str]:
     ]
     made.append(f"{result['failures_of_killed_engines']} failures of what killed engines were answering")
     for name, count in result["counts"].items():
-        held = [event for event in result["events"] if event["name"] == name]
-        worst = max(event["worst_added_seconds"] or 0.0 for event in held)
-        late = max(event["client_late_seconds"] for event in held)
+        of_name = [event for event in result["events"] if event["name"] == name]
+        worst = max(event["worst_added_seconds"] or 0.0 for event in of_name)
+        late = max(event["client_late_seconds"] for event in of_name)
         made.append(
             f"{count} x {name}: at most {worst:.2f} s slower than usual (client late by {late:.2f} s)"
         )

@@ -17,7 +17,7 @@ class BrokenError(Exception):
     """An answer is not what it must be."""
 
 
-def heard_in(received: bytes | bytearray) -> str:
+def text_of_stream(received: bytes | bytearray) -> str:
     """The text of a whole token stream.
 
     Raises:
@@ -73,8 +73,8 @@ def check_status(status: int, text: bytes | bytearray) -> None:
         raise BrokenError(f"status {status}: {bytes(text[:120]).decode(errors='replace')}")
 
 
-def check_text(heard: str, said: str) -> None:
+def check_text(received: str, said: str) -> None:
     """Compare what came with what the engine says."""
-    if heard != said:
-        came, wanted = len(heard) // BYTES_PER_TOKEN, len(said) // BYTES_PER_TOKEN
-        raise BrokenError(f"{came} tokens in place of {wanted}, or others")
+    if received != said:
+        came, expected = len(received) // BYTES_PER_TOKEN, len(said) // BYTES_PER_TOKEN
+        raise BrokenError(f"{came} tokens in place of {expected}, or others")

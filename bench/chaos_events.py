@@ -74,8 +74,8 @@ class Chaos:
         """
         began = self._traffic.elapsed_seconds
         self._note(f"{began:6.1f} s  {name}, {len(self._traffic.open)} requests open")
-        told = await getattr(self, f"_{name}")()
-        self.events.append(Event(name, began, self._traffic.elapsed_seconds, **told))
+        detail = await getattr(self, f"_{name}")()
+        self.events.append(Event(name, began, self._traffic.elapsed_seconds, **detail))
 
     async def _ext_proc_killed(self) -> dict[str, Any]:
         return await self._service_again("ext-proc", signal.SIGKILL)

@@ -122,8 +122,8 @@ class Site:
         admin = self.cluster.admin_address if service == "xds" else self.cluster.ext_proc_admin_address
         page = await self.cluster.get(admin, "/metrics")
         lines = (page or b"").decode().splitlines()
-        found = (line for line in lines if line.startswith(metric) and 'outcome="applied"' in line)
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        applied = (line for line in lines if line.startswith(metric) and 'outcome="applied"' in line)
+        return sum(float(line.rpartition(" ")[2]) for line in applied)
 
 
 @contextlib.asynccontextmanager
@@ -157,13 +157,13 @@ def _sections(directory: str) -> dict[str, Any]:
     shown = {"certificate_file": f"{directory}/envoy.crt", "key_file": f"{directory}/envoy.key"}
     workers = {"certificate_file": f"{directory}/worker.crt", "key_file": f"{directory}/worker.key"}
     authority = f"{directory}/test-ca.crt"
-    asked = {**ours, "client_ca_file": authority}
+    mutual = {**ours, "client_ca_file": authority}
     return {
         "signals": {"scrape_interval_seconds": 0.5, "scrape_timeout_seconds": 0.4},
         "limits": {"drain_seconds": 1.0},
         "tls": {
             # A copy each: the settings' YAML takes no aliases.
-            **{service: dict(asked) for service in ("xds", "ext_proc", "control")},
+            **{service: dict(mutual) for service in ("xds", "ext_proc", "control")},
             "envoy": {**shown, "ca_file": authority, "sds_directory": directory},
             "workers": {**workers, "ca_file": authority},
             "roles": {"envoys": ["envoy"], "workers": ["worker"]},

@@ -21,7 +21,7 @@ from bench.chaos_answers import (
     check_status,
     check_text,
     close,
-    heard_in,
+    text_of_stream,
 )
 from fleet.names import HEADER_SERVED
 from warmroute.demo.load import ENGINE_HEADER
@@ -85,7 +85,7 @@ class _Request:
         """Something that waits for nothing before it starts now."""
         self._last = self._clock()
 
-    def heard(self) -> None:
+    def progressed(self) -> None:
         """Something came."""
         now = self._clock()
         if self.first is None:
@@ -214,10 +214,10 @@ class Traffic:
         async with asyncio.timeout(PATIENCE_SECONDS), session.post(self._url + _PATH, json=body) as response:
             request.began(response.headers)
             text = await response.read()
-            request.heard()
+            request.progressed()
         check_status(response.status, text)
-        heard = json.loads(text)["choices"][0]["message"]["content"]
-        check_text(heard, said)
+        answer = json.loads(text)["choices"][0]["message"]["content"]
+        check_text(answer, said)
 
     async def _stream(self, request: _Request, session: aiohttp.ClientSession) -> None:
         body, said = self._ask(self._random.randint(*_STREAM_TOKENS), stream=True)
@@ -225,24 +225,24 @@ class Traffic:
         async with session.post(self._url + _PATH, json=body) as response:
             request.began(response.headers)
             async for piece in response.content.iter_any():
-                request.heard()
+                request.progressed()
                 received += piece
         check_status(response.status, received)
-        heard = heard_in(received)
-        check_text(heard, said)
+        answer = text_of_stream(received)
+        check_text(answer, said)
 
     async def _websocket(self, request: _Request, session: aiohttp.ClientSession) -> None:
         url = f"{self._url}/v1/realtime"
         async with session.ws_connect(url, autoclose=False) as socket:
             request.began(socket._response.headers)
-            request.heard()
+            request.progressed()
             for number in range(self._random.randint(*_MESSAGES)):
                 prompt = self._random.choice(self._prompts)
                 request.mark()
                 await socket.send_json({"number": number, "text": prompt, "tokens": _MESSAGE_TOKENS})
-                heard = await answer_in(socket, number)
-                request.heard()
+                answer = await answer_in(socket, number)
+                request.progressed()
                 said = self._speaker.answer(prompt.encode(), _MESSAGE_TOKENS)
-                check_text(heard, said)
+                check_text(answer, said)
                 await asyncio.sleep(self._pace_seconds)
             await close(socket)

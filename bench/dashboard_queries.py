@@ -71,10 +71,12 @@ def labels(expression: str) -> set[str]:
 def _of_dashboards(folder: Path) -> Iterator[Query]:
     for path, dashboard in dashboard_files(folder.parents[1]):
         for variable in dashboard["templating"]["list"]:
-            held = _LABEL_VALUES.fullmatch(str(variable.get("definition", "")))
-            if held is not None:
+            label_values = _LABEL_VALUES.fullmatch(str(variable.get("definition", "")))
+            if label_values is not None:
                 yield _query(
-                    f"{path.stem}: ${variable['name']}", f"count by ({held[2]}) ({held[1]})", "variable"
+                    f"{path.stem}: ${variable['name']}",
+                    f"count by ({label_values[2]}) ({label_values[1]})",
+                    "variable",
                 )
         for panel in dashboard["panels"]:
             for target in panel.get("targets", ()):

@@ -98,11 +98,11 @@ async def dashboards(programs: Path | None, seconds: float, rate: float) -> list
             await sending
 
 
-async def run_all(address: str, asked: Sequence[Query]) -> list[Ran]:
+async def run_all(address: str, queries: Sequence[Query]) -> list[Ran]:
     """Run queries as of now, one after the other."""
     client = HttpClient(address, time.monotonic)
     try:
-        return [await run(client, query) for query in asked]
+        return [await run(client, query) for query in queries]
     finally:
         client.close()
 
@@ -125,12 +125,12 @@ def program(name: str, folder: Path | None) -> Path:
     Raises:
         BenchError: it is in neither.
     """
-    found = shutil.which(name, path=None if folder is None else str(folder))
-    if found is None:
+    path = shutil.which(name, path=None if folder is None else str(folder))
+    if path is None:
         raise BenchError(
             f"there is no `{name}` {f'in {folder}' if folder else 'on PATH'}: see docs/dashboards.md"
         )
-    return Path(found)
+    return Path(path)
 
 
 def check_with(promtool: Path) -> None:

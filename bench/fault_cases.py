@@ -176,13 +176,13 @@ async def _break(cluster: Cluster, case: Case) -> None:
     if case.fault is None:
         cluster.children[f"engine-{STRUCK}"].signal(signal.SIGKILL)
     else:
-        await tell(cluster.engines[STRUCK], case.fault)
+        await set_fault(cluster.engines[STRUCK], case.fault)
 
 
 async def _heal(cluster: Cluster, case: Case) -> None:
     address = cluster.engines[STRUCK]
     if case.fault is not None:
-        await tell(address, {"kind": "none"})
+        await set_fault(address, {"kind": "none"})
         return
     name = f"engine-{STRUCK}"
     cluster.children[name].kill()
@@ -190,7 +190,7 @@ async def _heal(cluster: Cluster, case: Case) -> None:
     await cluster.wait_answer(name, address, "/v1/models")
 
 
-async def tell(address: str, fault: Mapping[str, Any]) -> None:
+async def set_fault(address: str, fault: Mapping[str, Any]) -> None:
     """Bring a fault to a simulated engine, or heal it.
 
     Raises:

@@ -199,13 +199,13 @@ async def _counters(envoy: EnvoyProcess) -> dict[str, int]:
 
 
 def _check(costs: dict[str, Cost], before: dict[str, int], after: dict[str, int]) -> None:
-    told = {name: after[name] - before[name] for name in after}
+    opened = {name: after[name] - before[name] for name in after}
     made = {kind: sum(c.connections for name, c in costs.items() if name.endswith(kind)) for kind in KINDS}
     first = len(KEYS) * len(VERSIONS)
-    if told["ssl.session_reused"] != made["resumed"]:
-        raise BenchError(f"Envoy resumed {told['ssl.session_reused']} sessions of {made['resumed']}")
-    if told["ssl.handshake"] != sum(made.values()) + first:
-        raise BenchError(f"Envoy counts {told['ssl.handshake']} handshakes of {sum(made.values()) + first}")
+    if opened["ssl.session_reused"] != made["resumed"]:
+        raise BenchError(f"Envoy resumed {opened['ssl.session_reused']} sessions of {made['resumed']}")
+    if opened["ssl.handshake"] != sum(made.values()) + first:
+        raise BenchError(f"Envoy counts {opened['ssl.handshake']} handshakes of {sum(made.values()) + first}")
 
 
 def cheaper(costs: dict[str, Cost], name: str) -> float | None:

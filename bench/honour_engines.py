@@ -15,7 +15,7 @@ class Engines:
     def __init__(self, count: int) -> None:
         self._count = count
         self.addresses: list[str] = []
-        self.seen: dict[str, Counter[str]] = {}
+        self.served_by_cluster: dict[str, Counter[str]] = {}
         self._runners: list[web.AppRunner] = []
 
     async def start(self) -> None:
@@ -38,5 +38,5 @@ class Engines:
     async def _answer(self, request: web.Request) -> web.Response:
         assert request.transport is not None
         host, port = request.transport.get_extra_info("sockname")[:2]
-        self.seen.setdefault(request.headers[HEADER], Counter())[f"{host}:{port}"] += 1
+        self.served_by_cluster.setdefault(request.headers[HEADER], Counter())[f"{host}:{port}"] += 1
         return web.Response(text="ok")

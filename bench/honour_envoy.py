@@ -91,8 +91,8 @@ class Clusters:
 
     def push(self, weights: Mapping[str, Mapping[str, int]]) -> None:
         """Give some clusters other weights: cluster to address to weight."""
-        for name, given in weights.items():
-            self._weights[name] = dict(given)
+        for name, shares in weights.items():
+            self._weights[name] = dict(shares)
         self._store.set(Snapshot.of([*self._clusters, *(self._assignment(name) for name in self._weights)]))
 
     def bootstrap(self, listener: str) -> dict[str, Any]:

@@ -61,28 +61,28 @@ class Sets:
     """The plain way: each endpoint's set of blocks. It knows no order of use, so nothing is evicted."""
 
     def __init__(self) -> None:
-        self._held: dict[str, set[int]] = {}
+        self._blocks: dict[str, set[int]] = {}
 
     def record(self, address: str, blocks: Sequence[int]) -> None:
         """Note that an endpoint holds blocks."""
-        self._held.setdefault(address, set()).update(blocks)
+        self._blocks.setdefault(address, set()).update(blocks)
 
     def matched(self, blocks: Sequence[int]) -> dict[str, int]:
         """Return how many leading blocks each endpoint holds."""
-        found: dict[str, int] = {}
-        for address, held in self._held.items():
+        depths: dict[str, int] = {}
+        for address, recorded in self._blocks.items():
             depth = 0
             for block in blocks:
-                if block not in held:
+                if block not in recorded:
                     break
                 depth += 1
             if depth:
-                found[address] = depth
-        return found
+                depths[address] = depth
+        return depths
 
-    def held(self) -> int:
-        """Return how many blocks all endpoints hold."""
-        return sum(map(len, self._held.values()))
+    def block_count(self) -> int:
+        """Return the number of blocks of all endpoints."""
+        return sum(map(len, self._blocks.values()))
 
 
 class Questions:
@@ -150,13 +150,13 @@ def ours(blocks: int, endpoints: int) -> dict[str, Any]:
         begin = time.thread_time()
         index.record(address, prompt)
         times.append(time.thread_time() - begin)
-    held = sum(index.held(f"e{number}") for number in range(endpoints))
+    block_count = sum(index.held(f"e{number}") for number in range(endpoints))
     resident = resident_bytes() - before - 8 * len(times) * 4
     times.sort()
     figures: dict[str, Any] = {
-        "blocks_held": held,
-        "bytes_per_block": round(resident / held, 1),
-        "array_bytes_per_block": round(index.nbytes / held, 1),
+        "blocks_held": block_count,
+        "bytes_per_block": round(resident / block_count, 1),
+        "array_bytes_per_block": round(index.nbytes / block_count, 1),
         "record_p50_us": round(times[len(times) // 2] * 1e6, 1),
         "record_p99_us": round(times[int(len(times) * 0.99)] * 1e6, 1),
         "record_p9999_us": round(times[int(len(times) * 0.9999)] * 1e6, 1),
@@ -184,10 +184,10 @@ def plain(blocks: int, endpoints: int) -> dict[str, Any]:
     sets = Sets()
     for address, prompt in conversations(blocks, endpoints):
         sets.record(address, prompt)
-    held = sets.held()
+    block_count = sets.block_count()
     figures: dict[str, Any] = {
-        "blocks_held": held,
-        "bytes_per_block": round((resident_bytes() - before) / held, 1),
+        "blocks_held": block_count,
+        "bytes_per_block": round((resident_bytes() - before) / block_count, 1),
     }
     return figures | Questions(sets.record, endpoints).figures(sets.matched, 3)
 

@@ -71,7 +71,7 @@ def index_side(endpoints: int, blocks: int) -> dict[str, float]:
     }
 
 
-def held_block_bytes(endpoints: int) -> float:
+def bytes_per_own_block(endpoints: int) -> float:
     """Return the memory of one block that one endpoint holds alone."""
     draw = random.Random(1)
     tracemalloc.start()
@@ -88,7 +88,7 @@ def main() -> None:
     """Measure all and print it."""
     figures: dict[str, object] = dict(pick_side())
     for endpoints in (10, 1000):
-        figures[f"held_block_bytes_{endpoints}_endpoints"] = held_block_bytes(endpoints)
+        figures[f"held_block_bytes_{endpoints}_endpoints"] = bytes_per_own_block(endpoints)
         for blocks in (32, 512):
             figures[f"index_{endpoints}_endpoints_{blocks}_blocks"] = index_side(endpoints, blocks)
     print(json.dumps(figures, indent=2))

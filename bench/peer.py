@@ -107,11 +107,11 @@ async def _answer_all(verbs: Callable[[], Mapping[str, Callable[..., Awaitable[d
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    known = verbs()
+    handlers = verbs()
     while line := await reader.readline():
         question = json.loads(line)
-        answer = await known[question.pop("do")](**question)
+        answer = await handlers[question.pop("do")](**question)
         print(json.dumps(answer), flush=True)
-    if stop := known.get("stop"):
+    if stop := handlers.get("stop"):
         await stop()
     return 0

@@ -73,17 +73,19 @@ class World:
         self.director = Director(self.store, self.settings, CollectorRegistry(), lambda: self.now)
         self.publish()
         self.director.pools.follow()
-        found = self.director.pools.find("p", "m")
-        assert found is not None
-        self.pool: PoolState = found
+        pool = self.director.pools.find("p", "m")
+        assert pool is not None
+        self.pool: PoolState = pool
         size = self.settings.ext_proc.pick.block_bytes
         system = self._text(blocks // 2 * size)
         talks = [self._text((blocks - blocks // 2 - 1) * size) for _ in range(PROMPTS)]
-        talks_known = [self._blocks_of(request_of(system + talk)) for talk in talks]
+        talk_blocks = [self._blocks_of(request_of(system + talk)) for talk in talks]
         for number, end in enumerate(ends):
-            known = talks_known[(number // 2 if hot else number) % PROMPTS]
-            held = known if number < (2 if hot else 1) * PROMPTS else known[: blocks // 2]
-            self.director.warmth.record(end.address, () if hot and number % 2 else held)
+            blocks_of_talk = talk_blocks[(number // 2 if hot else number) % PROMPTS]
+            recorded = (
+                blocks_of_talk if number < (2 if hot else 1) * PROMPTS else blocks_of_talk[: blocks // 2]
+            )
+            self.director.warmth.record(end.address, () if hot and number % 2 else recorded)
             for _ in range(self.draw.randrange(1, 8)):
                 self.director.traffic.started(end.address)
                 self.director.pools.note_in_flight(end.address)
@@ -92,7 +94,7 @@ class World:
         self.director.pools.follow()
         for _ in range(REQUESTS_EACH * endpoints):
             # Others that begin alike: their conversations are theirs.
-            self.director.warmth.asked(talks_known[0][: blocks // 2], self.now, (blocks // 2 - 1,))
+            self.director.warmth.asked(talk_blocks[0][: blocks // 2], self.now, (blocks // 2 - 1,))
             self.pool.demand("m").add(self.now)
 
     def publish(self) -> None:
@@ -120,7 +122,7 @@ class World:
         return self.blocks(self.director.reader.read(request))
 
     def _load(self) -> Load:
-        told = {
+        values = {
             "queue_depth": float(self.draw.randrange(3)),
             "running": float(self.draw.randrange(1, 8)),
             "memory_used_ratio": self.draw.uniform(0.2, 0.9),
@@ -128,7 +130,7 @@ class World:
             "trust_ratio": 1.0,
             "reachable": 1.0,
         }
-        return Load(**{name: Signal(value, self.now, "bench") for name, value in told.items()})
+        return Load(**{name: Signal(value, self.now, "bench") for name, value in values.items()})
 
     def _text(self, size: int) -> str:
         return self.draw.randbytes(size // 2 + 1).hex()[:size]
@@ -190,8 +192,8 @@ def measure(endpoints: int, blocks: int, *, hot: bool = False) -> dict[str, Any]
     parts["look_up_us"] = round(parts.pop("hash_and_look_up_us") - parts["hash_us"], 2)
     choice = sum(parts[name] for name in ("look_up_us", "pick_us", "record_us"))
     rest = parts["route_us"] - choice - parts["decode_us"] - parts["hash_us"]
-    told = {"endpoints": endpoints, "blocks": blocks, "body_bytes": len(world.requests[0].body)}
-    return {**told, "choice_us": round(choice, 2), "rest_us": round(rest, 2), **parts}
+    figures = {"endpoints": endpoints, "blocks": blocks, "body_bytes": len(world.requests[0].body)}
+    return {**figures, "choice_us": round(choice, 2), "rest_us": round(rest, 2), **parts}
 
 
 def _steps(world: World, watch: Stopwatch, item: int, request: HttpRequest) -> None:
@@ -203,13 +205,13 @@ def _steps(world: World, watch: Stopwatch, item: int, request: HttpRequest) -> N
     watch.lap("decode")
     world.blocks(parsed)
     watch.lap("hash")
-    asked = world.request(request, parsed)
+    pick_request = world.request(request, parsed)
     watch.lap("hash_and_look_up")
-    decision = profile.pick(asked)
+    decision = profile.pick(pick_request)
     watch.lap("pick")
     director.book(decision)
     watch.lap("record")
-    scored = profile.score(asked)
+    scored = profile.score(pick_request)
     watch.lap("score")
     order = profile.choose(scored)
     watch.lap("choose")

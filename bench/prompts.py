@@ -54,17 +54,17 @@ def prompts(name: WorkloadName, *, seed: int, seconds: float, rate: float) -> tu
 
 def ideal(turns: Iterable[Turn], block_tokens: int) -> Ideal:
     """Count which leading blocks of each prompt stood in one before it."""
-    seen: set[int] = set()
+    computed: set[int] = set()
     prompt_tokens = cached_tokens = 0
     for turn in turns:
         text = render_chat((message.role, message.content) for message in turn.messages)
         tokens = count_tokens(text)
         chain = block_chain(text, block_tokens)
-        held = sum(1 for _ in itertools.takewhile(seen.__contains__, chain))
+        cached = sum(1 for _ in itertools.takewhile(computed.__contains__, chain))
         prompt_tokens += tokens
         # An engine computes at least a prompt's last token.
-        cached_tokens += min(held, (tokens - 1) // block_tokens) * block_tokens
-        seen.update(chain)
+        cached_tokens += min(cached, (tokens - 1) // block_tokens) * block_tokens
+        computed.update(chain)
     return Ideal(prompt_tokens, cached_tokens)
 
 

@@ -48,7 +48,7 @@ _AFTER_CHANGE_SECONDS: Final = 0.3
 
 
 @dataclass
-class Told:
+class ServerWatch:
     """One server, and a client that hears all it says."""
 
     server: Peer
@@ -115,7 +115,7 @@ async def _pair(
     tick: float,
     scrape: float,
     stabiliser: dict[str, float],
-) -> AsyncIterator[list[Told]]:
+) -> AsyncIterator[list[ServerWatch]]:
     """Run two servers on the same engines, with a client each that has everything."""
     addresses = [engine.address for engine in engines]
     # Apart from the socket the settings are one text, the listener's port included.
@@ -129,11 +129,11 @@ async def _pair(
             peer = Peer(f"{name}-{number}", "bench.xds_service", (str(file),), directory)
             server = await stack.enter_async_context(peer)
             await server.ask(do="start")
-            pair.append(await _told(server, f"unix:{socket}", stack))
+            pair.append(await _watch(server, f"unix:{socket}", stack))
         yield pair
 
 
-async def _told(server: Peer, address: str, stack: AsyncExitStack) -> Told:
+async def _watch(server: Peer, address: str, stack: AsyncExitStack) -> ServerWatch:
     versions: list[str] = []
     client = XdsClient(
         "quiet", address, "sotw", _NAMES, lambda _: versions.append(client.versions[TYPE_ENDPOINT])
@@ -145,39 +145,43 @@ async def _told(server: Peer, address: str, stack: AsyncExitStack) -> Told:
     except TimeoutError:
         client.check()
         raise BenchError(f"{server.name} does not serve {address}") from None
-    return Told(server, client, versions)
+    return ServerWatch(server, client, versions)
 
 
-async def _be_quiet(still: Sequence[Told], running: Sequence[Told], result: Quiet) -> None:
+async def _be_quiet(still: Sequence[ServerWatch], running: Sequence[ServerWatch], result: Quiet) -> None:
     """Watch for the time given, and compare once a second."""
     everyone = [*still, *running]
-    before = [await told.pushes() for told in everyone]
+    before = [await watch.pushes() for watch in everyone]
     until = time.monotonic() + result.seconds
     while time.monotonic() < until:
         await asyncio.sleep(min(1.0, result.seconds))
         result.comparisons += 1
         result.unequal += not _equal(still)
         result.unequal_running += not _equal(running)
-    result.pushes = [await told.pushes() - held for told, held in zip(everyone, before, strict=True)]
+    result.pushes = [await watch.pushes() - count for watch, count in zip(everyone, before, strict=True)]
 
 
-def _equal(pair: Sequence[Told]) -> bool:
-    first, second = (told.client.versions for told in pair)
+def _equal(pair: Sequence[ServerWatch]) -> bool:
+    first, second = (watch.client.versions for watch in pair)
     return first == second and first.keys() == set(RESOURCE_TYPES)
 
 
 async def _change(
-    pair: Sequence[Told], engines: Sequence[TinyEngine], changes: int, draw: random.Random, result: Quiet
+    pair: Sequence[ServerWatch],
+    engines: Sequence[TinyEngine],
+    changes: int,
+    draw: random.Random,
+    result: Quiet,
 ) -> None:
     """Change one signal after another, each when both servers have told the one before."""
     before = await pair[0].pushes()
-    for told in pair:
-        del told.versions[:-1]
+    for watch in pair:
+        del watch.versions[:-1]
     for number in range(changes):
-        lengths = [len(told.versions) for told in pair]
+        lengths = [len(watch.versions) for watch in pair]
         engines[number % len(engines)].memory_used_ratio = draw.uniform(0.05, 0.8)
         deadline = time.monotonic() + _LOST_SECONDS
-        while any(len(told.versions) == held for told, held in zip(pair, lengths, strict=True)):
+        while any(len(watch.versions) == length for watch, length in zip(pair, lengths, strict=True)):
             if time.monotonic() > deadline:
                 raise BenchError(f"change {number} was not pushed by both servers")
             await asyncio.sleep(0.01)
@@ -187,28 +191,28 @@ async def _change(
     result.changes = changes
     result.pushes_of_changes = await pair[0].pushes() - before
     result.unequal_sequences = sum(
-        first != second for first, second in itertools.zip_longest(*(told.versions for told in pair))
+        first != second for first, second in itertools.zip_longest(*(watch.versions for watch in pair))
     )
 
 
-def result_of(held: Quiet) -> tuple[dict[str, Any], list[Target]]:
+def result_of(quiet_run: Quiet) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
     result = {
-        "seconds": held.seconds,
-        "pushes": held.pushes,
-        "comparisons": held.comparisons,
-        "unequal_versions": held.unequal,
-        "unequal_versions_with_running_counters": held.unequal_running,
-        "changes": held.changes,
-        "pushes_of_changes": held.pushes_of_changes,
-        "unequal_places_in_sequences": held.unequal_sequences,
+        "seconds": quiet_run.seconds,
+        "pushes": quiet_run.pushes,
+        "comparisons": quiet_run.comparisons,
+        "unequal_versions": quiet_run.unequal,
+        "unequal_versions_with_running_counters": quiet_run.unequal_running,
+        "changes": quiet_run.changes,
+        "pushes_of_changes": quiet_run.pushes_of_changes,
+        "unequal_places_in_sequences": quiet_run.unequal_sequences,
     }
     return result, [
-        report.exactly("pushes_with_constant_signals", sum(held.pushes), 0),
-        report.exactly("unequal_versions", held.unequal, 0),
-        report.exactly("unequal_places_in_sequences", held.unequal_sequences, 0),
+        report.exactly("pushes_with_constant_signals", sum(quiet_run.pushes), 0),
+        report.exactly("unequal_versions", quiet_run.unequal, 0),
+        report.exactly("unequal_places_in_sequences", quiet_run.unequal_sequences, 0),
         # A server that never pushes would be quiet too.
-        report.at_least("pushes_of_changes", held.pushes_of_changes, held.changes),
+        report.at_least("pushes_of_changes", quiet_run.pushes_of_changes, quiet_run.changes),
     ]
 
 

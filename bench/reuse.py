@@ -48,7 +48,7 @@ _MOST_EXT_PROC: Final = 3.0
 
 
 @dataclass
-class Seen:
+class CellFigures:
     """What one cell took."""
 
     requests: int = 0
@@ -68,7 +68,7 @@ class Seen:
 class Run:
     """All cells, and what they had in common."""
 
-    cells: dict[Cell, Seen]
+    cells: dict[Cell, CellFigures]
     ext_proc_connections: int = 0
     ext_proc_streams: int = 0
 
@@ -79,7 +79,7 @@ async def reuse(requests: int, concurrency: int, engines: int, rounds: int) -> R
     Raises:
         BenchError: a part did not start.
     """
-    run = Run({cell: Seen() for cell in CELLS})
+    run = Run({cell: CellFigures() for cell in CELLS})
     with tempfile.TemporaryDirectory(prefix="warmroute-") as directory:
         site = Site(Path(directory), engines)
         await site.start()
@@ -96,8 +96,8 @@ async def reuse(requests: int, concurrency: int, engines: int, rounds: int) -> R
                         for way in WAYS:
                             cell = Cell(protocol, way)
                             await _round(site, envoy, cell, run.cells[cell], requests, concurrency)
-                for cell, seen in run.cells.items():
-                    seen.connections = await _count(envoy, cell.name, "upstream_cx_total")
+                for cell, figures in run.cells.items():
+                    figures.connections = await _count(envoy, cell.name, "upstream_cx_total")
                 run.ext_proc_connections = await _count(envoy, EXT_PROC_CLUSTER, "upstream_cx_total")
                 run.ext_proc_streams = await _count(envoy, EXT_PROC_CLUSTER, "upstream_rq_total")
         finally:
@@ -120,25 +120,25 @@ async def _picking(site: Site, envoy: EnvoyProcess) -> None:
 
 
 async def _round(
-    site: Site, envoy: EnvoyProcess, cell: Cell, seen: Seen, requests: int, concurrency: int
+    site: Site, envoy: EnvoyProcess, cell: Cell, figures: CellFigures, requests: int, concurrency: int
 ) -> None:
     client = HttpClient(site.addresses[cell.name], time.monotonic)
     numbers = iter(range(requests))
 
     async def ask() -> None:
         for number in numbers:
-            seen.requests += 1
+            figures.requests += 1
             try:
                 response = await client.request("POST", _PATH, _body(number))
             except ExchangeError:
-                seen.failures += 1
+                figures.failures += 1
                 continue
-            seen.failures += response.status != 200
-            seen.picked += HEADER_REASON in response.headers
+            figures.failures += response.status != 200
+            figures.picked += HEADER_REASON in response.headers
 
     cpu = cpu_seconds(envoy.pid)
     await asyncio.gather(*(ask() for _ in range(concurrency)))
-    seen.cpu_micros.append(1e6 * (cpu_seconds(envoy.pid) - cpu) / requests)
+    figures.cpu_micros.append(1e6 * (cpu_seconds(envoy.pid) - cpu) / requests)
     client.close()
 
 
@@ -154,14 +154,14 @@ def _body(number: int) -> bytes:
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
 
 
-def told(seen: Seen) -> dict[str, Any]:
+def cell_json(figures: CellFigures) -> dict[str, Any]:
     """One cell as `--json` prints it."""
     return {
-        "requests": seen.requests,
-        "failures": seen.failures,
-        "picked": seen.picked,
-        "connections_per_1000_requests": seen.per_thousand,
-        "envoy_cpu_micros_per_request": median(seen.cpu_micros) if seen.cpu_micros else None,
+        "requests": figures.requests,
+        "failures": figures.failures,
+        "picked": figures.picked,
+        "connections_per_1000_requests": figures.per_thousand,
+        "envoy_cpu_micros_per_request": median(figures.cpu_micros) if figures.cpu_micros else None,
     }
 
 
@@ -186,10 +186,10 @@ def result_of(run: Run) -> tuple[dict[str, Any], list[Target]]:
     shared = report.ratio(1000.0 * run.ext_proc_connections, float(run.ext_proc_streams))
     targets += [
         report.at_most("ext_proc_connections_per_1000_streams", shared, _MOST_EXT_PROC),
-        report.exactly("failures", sum(seen.failures for seen in run.cells.values()), 0),
+        report.exactly("failures", sum(figures.failures for figures in run.cells.values()), 0),
     ]
     return {
-        "cells": {cell.name: told(seen) for cell, seen in run.cells.items()},
+        "cells": {cell.name: cell_json(figures) for cell, figures in run.cells.items()},
         "ext_proc_connections": run.ext_proc_connections,
         "ext_proc_streams": run.ext_proc_streams,
     }, targets

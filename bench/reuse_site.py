@@ -95,7 +95,7 @@ class Site:
 
     def engine_bootstrap(self) -> dict[str, Any]:
         """The bootstrap of the Envoy that stands for all engines."""
-        addresses = [address for held in self.engines.values() for address in held]
+        addresses = [address for engine_addresses in self.engines.values() for address in engine_addresses]
         return {"static_resources": {"listeners": [engine_listener(address) for address in addresses]}}
 
     def _written(self, directory: Path) -> dict[str, Any]:
@@ -134,13 +134,13 @@ def _changed(product: bytes, way: str) -> bytes:
     """The product's cluster, reused in another way."""
     cluster = cluster_pb2.Cluster.FromString(product)
     options = http_protocol_options_pb2.HttpProtocolOptions()
-    held = cluster.typed_extension_protocol_options[_OPTIONS]
-    held.Unpack(options)
+    packed = cluster.typed_extension_protocol_options[_OPTIONS]
+    packed.Unpack(options)
     if way == DEFAULTS:
         options.ClearField("common_http_protocol_options")
     elif way == ONCE:
         options.common_http_protocol_options.max_requests_per_connection.value = 1
-    held.Pack(options)
+    packed.Pack(options)
     return bytes(cluster.SerializeToString(deterministic=True))
 
 

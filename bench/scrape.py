@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     MakeReader = Callable[[str, str, SignalSettings], EngineReader]
 
-_WANTED: Final = VLLM.names
+_METRICS: Final = VLLM.names
 _TIMEOUT_SECONDS: Final = 5.0
 
 
@@ -52,12 +52,12 @@ class ReferenceReader:
 
     def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
         """Gather the wanted samples; the queue shows that they were read."""
-        told: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = {}
         for family in text_string_to_metric_families(page.decode()):
             for sample in family.samples:
-                if sample.name in _WANTED:
-                    told.setdefault(sample.name, []).append(sample.value)
-        return {"queue_depth": sum(told["vllm:num_requests_waiting"])}
+                if sample.name in _METRICS:
+                    values.setdefault(sample.name, []).append(sample.value)
+        return {"queue_depth": sum(values["vllm:num_requests_waiting"])}
 
 
 class NoReader:
@@ -150,14 +150,14 @@ def _count(registry: CollectorRegistry, name: str) -> float:
 
 async def scrape(targets: int, seconds: float, rounds: int, interval: float) -> dict[str, Any]:
     """Run all arms in turn and return the figures: medians over the rounds."""
-    held: dict[str, list[dict[str, float]]] = {name: [] for name in ARMS}
+    by_arm: dict[str, list[dict[str, float]]] = {name: [] for name in ARMS}
     async with engines(targets) as endpoints:
         for number in range(rounds):
             for name, make_reader in ARMS.items():
-                held[name].append(await one_round(make_reader, endpoints, seconds, interval))
-                report.progress(f"round {number + 1} {name}: {held[name][-1]['cpu_ms']:.3f} ms a scrape")
+                by_arm[name].append(await one_round(make_reader, endpoints, seconds, interval))
+                report.progress(f"round {number + 1} {name}: {by_arm[name][-1]['cpu_ms']:.3f} ms a scrape")
     result: dict[str, Any] = {"targets": targets, "page_bytes": PAGE.stat().st_size}
-    for name, entries in held.items():
+    for name, entries in by_arm.items():
         result[name] = {
             "cpu_ms_per_scrape": statistics.median(entry["cpu_ms"] for entry in entries),
             "cpu_ms_per_scrape_by_round": [entry["cpu_ms"] for entry in entries],
@@ -165,7 +165,7 @@ async def scrape(targets: int, seconds: float, rounds: int, interval: float) -> 
         }
     ours, reference = (result[name]["cpu_ms_per_scrape"] for name in ("warmroute", "reference"))
     result["share_of_reference"] = report.ratio(ours, reference)
-    everyone = [entry for entries in held.values() for entry in entries]
+    everyone = [entry for entries in by_arm.values() for entry in entries]
     result["failures"] = sum(entry["failures"] for entry in everyone)
     result["unread"] = sum(entry["unread"] for entry in everyone)
     return result

@@ -37,7 +37,7 @@ class Engine(asyncio.Protocol):
     def __init__(self, answers: list[bytes]) -> None:
         self._answers = answers
         self._served = 0
-        self._held = b""
+        self._buffer = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -48,7 +48,7 @@ class Engine(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer each head that has come whole."""
         assert self._transport is not None
-        *requests, self._held = (self._held + data).split(b"\r\n\r\n")
+        *requests, self._buffer = (self._buffer + data).split(b"\r\n\r\n")
         for _ in requests:
             self._transport.write(self._answers[min(self._served, len(self._answers) - 1)])
             self._served += 1

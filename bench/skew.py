@@ -60,21 +60,21 @@ _WARM_UP_PERIODS: Final = 24
 _STAY_PERIODS: Final = 12
 
 
-def _tail(told: dict[str, float], _: float) -> None:
-    told["latency_p99_seconds"] = 6.0 * told["latency_p50_seconds"]
+def _tail(load: dict[str, float], _: float) -> None:
+    load["latency_p99_seconds"] = 6.0 * load["latency_p50_seconds"]
 
 
-def _collapse(told: dict[str, float], _: float) -> None:
-    told.update(running=4.0, queue_depth=30.0, in_flight=34.0)
+def _collapse(load: dict[str, float], _: float) -> None:
+    load.update(running=4.0, queue_depth=30.0, in_flight=34.0)
 
 
-def _burst(told: dict[str, float], seconds: float) -> None:
+def _burst(load: dict[str, float], seconds: float) -> None:
     """Prompts of 6,000 tokens come instead, and fill the scraper's window by and by."""
     share = min(seconds / SIGNALS.latency_window_seconds, 1.0)
-    old, new = told["prompt_tokens_mean"], 6000.0
-    spread = (1 - share) * told["prompt_tokens_variance"] + share * 4e6
-    told["prompt_tokens_mean"] = (1 - share) * old + share * new
-    told["prompt_tokens_variance"] = spread + share * (1 - share) * (new - old) ** 2
+    old, new = load["prompt_tokens_mean"], 6000.0
+    spread = (1 - share) * load["prompt_tokens_variance"] + share * 4e6
+    load["prompt_tokens_mean"] = (1 - share) * old + share * new
+    load["prompt_tokens_variance"] = spread + share * (1 - share) * (new - old) ** 2
 
 
 PLANTS: Final[dict[str, Callable[[dict[str, float], float], None]]] = {
@@ -88,11 +88,11 @@ PLANTS: Final[dict[str, Callable[[dict[str, float], float], None]]] = {
 class Planted:
     """What came of planting one kind at one place."""
 
-    found_periods: float | None
+    detected_periods: float | None
     """From its begin; None: never."""
     over_periods: float | None
     """From its end (of a burst: from its begin, because what stays becomes normal) until the event's."""
-    told: int
+    events: int
     """Events of this kind at this place."""
     elsewhere: int
     """Events of other kinds, or of the same at places that have no part in it."""
@@ -133,16 +133,16 @@ class Replay:
             self.now += self.tick_seconds
 
     def _load(self, plant: str, since: float) -> Load:
-        told = dict(HEALTHY)
+        values = dict(HEALTHY)
         if plant:
-            PLANTS[plant](told, self.now - since)
+            PLANTS[plant](values, self.now - since)
         vary = self.random.uniform
         return Load(
             **{
                 name: Signal(
                     value if name in EXACT else value * vary(1 - NOISE, 1 + NOISE), self.now, "bench"
                 )
-                for name, value in told.items()
+                for name, value in values.items()
             }
         )
 
@@ -175,9 +175,9 @@ def plant(kind: str, *, whole_pool: bool, seed: int) -> Planted:
         for event in changes
     )
     return Planted(
-        found_periods=(begins[0] - begun_at) / period if begins else None,
+        detected_periods=(begins[0] - begun_at) / period if begins else None,
         over_periods=(ends[-1] - ended_at) / period if ends else None,
-        told=len(begins),
+        events=len(begins),
         elsewhere=strange,
     )
 
@@ -233,16 +233,16 @@ def measure(hours: float, trials: int, seed: int) -> tuple[dict[str, Any], list[
 
 
 def _summary(runs: Sequence[Planted]) -> dict[str, Any]:
-    found = [run.found_periods for run in runs if run.found_periods is not None]
+    detected = [run.detected_periods for run in runs if run.detected_periods is not None]
     over = [run.over_periods for run in runs if run.over_periods is not None]
     return {
         "planted": len(runs),
-        "found": len(found),
-        "found_periods_median": round(median(found), 2) if found else None,
-        "found_periods_most": round(max(found), 2) if found else None,
+        "found": len(detected),
+        "found_periods_median": round(median(detected), 2) if detected else None,
+        "found_periods_most": round(max(detected), 2) if detected else None,
         "over": len(over),
         "over_periods_most": round(max(over), 2) if over else None,
-        "told_again": sum(max(run.told - 1, 0) for run in runs),
+        "told_again": sum(max(run.events - 1, 0) for run in runs),
         "elsewhere": sum(run.elsewhere for run in runs),
     }
 

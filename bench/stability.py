@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bench import swing
-from bench.fault_cases import tell, turns
+from bench.fault_cases import set_fault, turns
 from warmroute.demo import processes, report
 from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
 from warmroute.demo.cpu import CpuMeter
@@ -53,7 +53,7 @@ _RATE: Final = 30.0
 _STEP_RATE: Final = 12.0
 """What comes to one engine past Envoy: more than it gets of the rest."""
 _ZEROS_REQUESTS: Final = 400
-_ZEROS_TOLD_SECONDS, _ZEROS_SENT_SECONDS = 18.0, 10.0
+_ZEROS_SECONDS, _ZEROS_SENT_SECONDS = 18.0, 10.0
 _BURST_SECONDS: Final = 0.3
 _WARM_UP_SECONDS: Final = 15.0
 _PUSH_SECONDS: Final = 10.0
@@ -88,16 +88,16 @@ class Watched:
             raise BenchError("warmroute serve tells no weight_updates")
         return int(count)
 
-    async def seen(self) -> Counter[str]:
+    async def received(self) -> Counter[str]:
         """Count what each engine has seen arrive."""
         pages = {
             address: await self.cluster.get_json(address, "/admin/seen") for address in self.cluster.engines
         }
         return Counter({address: page["requests"] for address, page in pages.items() if page})
 
-    async def all_tell(self, fault: Mapping[str, Any], count: int = ENGINES) -> None:
+    async def set_faults(self, fault: Mapping[str, Any], count: int = ENGINES) -> None:
         """Bring a fault to the first `count` engines."""
-        await asyncio.gather(*(tell(address, fault) for address in self.cluster.engines[:count]))
+        await asyncio.gather(*(set_fault(address, fault) for address in self.cluster.engines[:count]))
 
 
 async def measure(case: str, steer: Steer, scale: float, seed: int) -> dict[str, Any]:
@@ -112,24 +112,24 @@ async def measure(case: str, steer: Steer, scale: float, seed: int) -> dict[str,
         recording = asyncio.create_task(swing.record(cluster, watched.load, watched.points))
         try:
             if case == "jitter":
-                found = await _jitter(watched, scale, seed)
+                figures = await _jitter(watched, scale, seed)
             elif case == "step":
-                found = await _step(watched, scale, seed)
+                figures = await _step(watched, scale, seed)
             elif case == "period":
-                found = await _period(watched, scale, seed)
+                figures = await _period(watched, scale, seed)
             else:
-                found = await _zeros(watched, scale, seed, ENGINES if case == "zeros_all" else 1)
+                figures = await _zeros(watched, scale, seed, ENGINES if case == "zeros_all" else 1)
         finally:
             recording.cancel()
         failures = sum(outcome.failure is not None for outcome in watched.load.outcomes)
-        return {**found, "failures": failures, "cpu_used_ratio": meter.used_ratio()}
+        return {**figures, "failures": failures, "cpu_used_ratio": meter.used_ratio()}
 
 
 async def _jitter(watched: Watched, scale: float, seed: int) -> dict[str, Any]:
     start, seconds = _WARM_UP_SECONDS * scale, 60.0 * scale
     running = asyncio.create_task(watched.load.run(turns(seed, _RATE, start + seconds)))
     await watched.until(start)
-    await watched.all_tell({"kind": "jitter", "ratio": 0.1})
+    await watched.set_faults({"kind": "jitter", "ratio": 0.1})
     before = await watched.updates()
     await watched.until(start + seconds)
     updates = await watched.updates() - before
@@ -188,10 +188,10 @@ async def _period(watched: Watched, scale: float, seed: int) -> dict[str, Any]:
 
 
 async def _zeros(watched: Watched, scale: float, seed: int, count: int) -> dict[str, Any]:
-    told = _ZEROS_TOLD_SECONDS * scale
+    faulty = _ZEROS_SECONDS * scale
     sent = _ZEROS_SENT_SECONDS * scale
     start = _WARM_UP_SECONDS * scale
-    begins = start + (told - sent) / 2.0
+    begins = start + (faulty - sent) / 2.0
     plan = turns(seed, _RATE / 2.0, begins)
     rate = _ZEROS_REQUESTS / _ZEROS_SENT_SECONDS
     random = Random(seed)
@@ -202,13 +202,13 @@ async def _zeros(watched: Watched, scale: float, seed: int, count: int) -> dict[
     plan += sorted(later, key=lambda turn: turn.at_seconds)
     running = asyncio.create_task(watched.load.run(plan))
     await watched.until(start)
-    await watched.all_tell({"kind": "zeros"}, count)
+    await watched.set_faults({"kind": "zeros"}, count)
     await watched.until(begins)
-    before = await watched.seen()
-    await watched.until(start + told)
-    await watched.all_tell({"kind": "none"}, count)
+    before = await watched.received()
+    await watched.until(start + faulty)
+    await watched.set_faults({"kind": "none"}, count)
     await running
-    arrived = await watched.seen()
+    arrived = await watched.received()
     arrived.subtract(before)
     total = sum(arrived.values())
     fair = total / ENGINES
@@ -224,20 +224,20 @@ async def _zeros(watched: Watched, scale: float, seed: int, count: int) -> dict[
 def targets_of(results: Mapping[str, Mapping[str, Any]]) -> list[Target]:
     """Hold the figures against their targets."""
     targets = []
-    for case, found in results.items():
+    for case, figures in results.items():
         if case == "jitter":
-            most = max(1.0, found["seconds"] / _PUSH_SECONDS)
-            targets.append(report.at_most("jitter_updates", found["updates"], most))
+            most = max(1.0, figures["seconds"] / _PUSH_SECONDS)
+            targets.append(report.at_most("jitter_updates", figures["updates"], most))
         elif case == "step":
-            targets.append(report.at_most("step_overshoots", found["overshoots"], 1))
+            targets.append(report.at_most("step_overshoots", figures["overshoots"], 1))
             # A weight that does not move has nothing to overshoot.
-            moved = report.ratio(found["share_settled"], found["share_before"])
+            moved = report.ratio(figures["share_settled"], figures["share_before"])
             targets.append(report.at_most("step_settled_over_before", moved, 0.9))
         elif case == "period":
-            targets.append(report.at_most("period_swing_growth", found["swing_growth"], _GROWTH))
+            targets.append(report.at_most("period_swing_growth", figures["swing_growth"], _GROWTH))
         else:
-            targets.append(report.at_most(f"{case}_most_over_fair", found["most_over_fair"], 2.0))
-        targets.append(report.exactly(f"{case}_failures", found["failures"], 0))
+            targets.append(report.at_most(f"{case}_most_over_fair", figures["most_over_fair"], 2.0))
+        targets.append(report.exactly(f"{case}_failures", figures["failures"], 0))
     return targets
 
 

@@ -32,10 +32,10 @@ class Point:
 async def record(cluster: Cluster, load: LoadRun, points: list[Point]) -> None:
     """Append a point several times a second, until cancelled."""
     while True:
-        known = by_address(await cluster.get_json(cluster.admin_address, "/api/v1/endpoints"))
-        told = [known.get(address, {}).get("weight") for address in cluster.engines]
-        weights = [float(weight) for weight in told if weight is not None]
-        if len(weights) == len(told):
+        entries = by_address(await cluster.get_json(cluster.admin_address, "/api/v1/endpoints"))
+        weights_now = [entries.get(address, {}).get("weight") for address in cluster.engines]
+        weights = [float(weight) for weight in weights_now if weight is not None]
+        if len(weights) == len(weights_now):
             mean = fmean(weights)
             points.append(Point(load.elapsed_seconds, tuple(weight / mean for weight in weights)))
         await asyncio.sleep(_POLL_SECONDS)

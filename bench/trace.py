@@ -61,10 +61,10 @@ class _Deployment:
             clients = (await response.json())["clients"]
         return next(
             (
-                held["version_acked"]
+                subscription["version_acked"]
                 for client in clients
-                for held in client["types"]
-                if held["type_url"] == TYPE_ENDPOINT
+                for subscription in client["types"]
+                if subscription["type_url"] == TYPE_ENDPOINT
             ),
             "",
         )
@@ -129,11 +129,11 @@ async def _deploy(
     settings["telemetry"] = {"traces": "otlp"}
     file = directory / "warmroute.yaml"
     file.write_text(yaml.safe_dump(settings))
-    told = {
+    shape = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": backend.endpoint,
         "OTEL_RESOURCE_ATTRIBUTES": f"openinference.project.name={PROJECT}",
     }
-    with environment(told):
+    with environment(shape):
         child = Child("xds", warmroute("xds", str(file)), directory)
     stack.push_async_callback(child.stop)
     session = await stack.enter_async_context(aiohttp.ClientSession())

@@ -54,10 +54,10 @@ def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str,
     updates = [trace for trace in traces.values() if any(s.name == "warmroute.weight_update" for s in trace)]
     acks = [span for span in measured.spans if acked(span)]
     complete = [trace for trace in updates if _complete(trace)]
-    found = [_trace_of(change, complete) for change in measured.changes]
+    change_traces = [_trace_of(change, complete) for change in measured.changes]
     signal_to_ack = [
         next(span.end for span in trace if acked(span)) - change.at
-        for trace, change in zip(found, measured.changes, strict=True)
+        for trace, change in zip(change_traces, measured.changes, strict=True)
         if trace is not None
     ]
     durations = [ack.end - ack.start for ack in acks]
@@ -73,7 +73,7 @@ def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str,
         "spans_dropped": measured.dropped,
         "spans_with_a_wrong_parent": sum(_misplaced(trace) for trace in traces.values()),
         "changes_with_a_complete_trace": len(signal_to_ack),
-        "updates_with_old_and_new_weight": sum(_tells_weights(trace) for trace in updates),
+        "updates_with_old_and_new_weight": sum(_has_weights(trace) for trace in updates),
         "signal_to_ack_p50_seconds": percentile(signal_to_ack, 0.5) if signal_to_ack else None,
         "signal_to_ack_max_seconds": max(signal_to_ack, default=None),
         "ack_span_p50_seconds": percentile(durations, 0.5) if durations else None,
@@ -100,10 +100,10 @@ def _trace_of(change: Change, traces: Sequence[Sequence[Span]]) -> Sequence[Span
         trace
         for trace in traces
         if any(
-            told.get("warmroute.endpoint") == change.address
-            and abs(told.get("warmroute.memory_used_ratio", -1.0) - change.memory_used_ratio) < _SAME
-            and told.get("warmroute.weight") != told.get("warmroute.weight_before")
-            for _, told in _root(trace).events
+            attributes.get("warmroute.endpoint") == change.address
+            and abs(attributes.get("warmroute.memory_used_ratio", -1.0) - change.memory_used_ratio) < _SAME
+            and attributes.get("warmroute.weight") != attributes.get("warmroute.weight_before")
+            for _, attributes in _root(trace).events
         )
         and _root(trace).end >= change.at
     ]
@@ -128,8 +128,8 @@ def _misplaced(trace: Sequence[Span]) -> int:
     return sum(span.span_id not in roots and span.parent_id not in roots for span in trace)
 
 
-def _tells_weights(trace: Sequence[Span]) -> bool:
+def _has_weights(trace: Sequence[Span]) -> bool:
     """Whether the root tells each changed endpoint's new weight and reason; newcomers have no old one."""
-    events = [told for name, told in _root(trace).events if name == "weight_change"]
+    events = [attributes for name, attributes in _root(trace).events if name == "weight_change"]
     needed = {"warmroute.endpoint", "warmroute.weight", "warmroute.reason"}
-    return bool(events) and all(needed <= told.keys() for told in events)
+    return bool(events) and all(needed <= attributes.keys() for attributes in events)

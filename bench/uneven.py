@@ -20,7 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.affinity_run import ALONE, ENGINE, OVERRIDES
-from bench.fault_cases import STRUCK, tell
+from bench.fault_cases import STRUCK, set_fault
 from bench.prompts import prompts
 from warmroute.demo import processes, report
 from warmroute.demo.cluster import ClusterSettings, EngineSettings, running_cluster
@@ -93,16 +93,16 @@ async def slow(router: str, seconds: float, seed: int) -> Slow:
     )
     turns = prompts("no_reuse", seed=seed, seconds=seconds, rate=RATE)
     async with running_cluster(settings) as cluster:
-        await tell(cluster.engines[STRUCK], {"kind": "slow", "factor": FACTOR})
+        await set_fault(cluster.engines[STRUCK], {"kind": "slow", "factor": FACTOR})
         outcomes = await LoadRun(cluster.address, ENGINE.model).run(turns)
-        seen = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
-    return slow_of(router, outcomes, seen)
+        pages = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
+    return slow_of(router, outcomes, pages)
 
 
-def slow_of(router: str, outcomes: Sequence[Outcome], seen: Sequence[Mapping[str, int]]) -> Slow:
+def slow_of(router: str, outcomes: Sequence[Outcome], pages: Sequence[Mapping[str, int]]) -> Slow:
     """Work out the figures of a run."""
     good = [outcome for outcome in outcomes if outcome.failure is None]
-    counts = [engine.get("requests", 0) for engine in seen]
+    counts = [engine.get("requests", 0) for engine in pages]
     ttfts = [outcome.ttft_seconds for outcome in good if outcome.ttft_seconds is not None]
     e2es = [outcome.e2e_seconds for outcome in good]
     return Slow(
@@ -142,8 +142,8 @@ async def alike(engine: EngineSettings, rate: float, seconds: float, seed: int) 
     turns = [*first_prompts(random), *system_prompts(random, rate, seconds)]
     async with running_cluster(ClusterSettings("serve", ALIKE_ENGINES, engine, OVERRIDES)) as cluster:
         await LoadRun(cluster.address, engine.model).run(turns)
-        seen = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
-    return [engine_seen.get("requests", 0) for engine_seen in seen]
+        pages = [await cluster.get_json(address, "/admin/seen") or {} for address in cluster.engines]
+    return [page.get("requests", 0) for page in pages]
 
 
 def busiest_over_mean(counts: Sequence[int]) -> float | None:

@@ -64,11 +64,11 @@ _WORDS: Final = tuple(
 class Exchange:
     """One request: what was foreseen, and what the engine says."""
 
-    foreseen: dict[str, int]
+    predicted: dict[str, int]
     """Address to the tokens that the events say it holds."""
     served: str
     picked: str
-    told_ratio: float | None
+    header_ratio: float | None
     """What the product's pick said of its endpoint: the share of the prompt that it holds."""
     prompt_tokens: int
     cached_tokens: int
@@ -93,21 +93,23 @@ class Phase:
     def figures(self) -> dict[str, Any]:
         """Return what is told of the phase."""
         done = self.exchanges
-        judged = [entry for entry in done if entry.told_ratio is not None]
-        off = [abs((entry.told_ratio or 0.0) * entry.prompt_tokens - entry.cached_tokens) for entry in judged]
-        warm = [entry for entry in done if max(entry.foreseen.values(), default=0) > 0]
+        judged = [entry for entry in done if entry.header_ratio is not None]
+        off = [
+            abs((entry.header_ratio or 0.0) * entry.prompt_tokens - entry.cached_tokens) for entry in judged
+        ]
+        warm = [entry for entry in done if max(entry.predicted.values(), default=0) > 0]
         return {
             "requests": len(done),
             "failures": self.failures,
             "foreseen_exactly_ratio": report.ratio(
-                sum(entry.foreseen.get(entry.served, 0) == entry.cached_tokens for entry in done), len(done)
+                sum(entry.predicted.get(entry.served, 0) == entry.cached_tokens for entry in done), len(done)
             ),
             "told_off_by_tokens_mean": report.ratio(sum(off), len(off)),
             "told_off_by_a_block_ratio": report.ratio(
                 sum(value > vllm_engines.BLOCK_TOKENS for value in off), len(off)
             ),
             "served_by_warmest_ratio": report.ratio(
-                sum(e.foreseen.get(e.served, 0) == max(e.foreseen.values()) for e in warm), len(warm)
+                sum(e.predicted.get(e.served, 0) == max(e.predicted.values()) for e in warm), len(warm)
             ),
             "cached_ratio": report.ratio(
                 sum(entry.cached_tokens for entry in done), sum(entry.prompt_tokens for entry in done)
@@ -148,7 +150,7 @@ class Watcher:
             ):
                 await asyncio.sleep(0.05)
 
-    def foreseen(self, body: bytes) -> dict[str, int]:
+    def predicted(self, body: bytes) -> dict[str, int]:
         """Return by address how many of a request's tokens are held."""
         parsed = self._bodies.read(body, complete=True)
         if not isinstance(parsed.prompt, Prompt):
@@ -170,21 +172,21 @@ async def run_phase(
         body = json.dumps(
             {"model": vllm_engines.MODEL, "messages": talk.messages, "max_tokens": 12, "temperature": 0}
         ).encode()
-        foreseen = watcher.foreseen(body)
+        predicted = watcher.predicted(body)
         began = time.monotonic()
         response = await client.request("POST", "/v1/chat/completions", body)
         if response.status != 200:
             phase.failures += 1
             continue
-        told, headers = json.loads(response.body), response.headers
-        talk.messages.append({"role": "assistant", "content": told["choices"][0]["message"]["content"]})
-        usage, matched = told["usage"], headers.get(HEADER_MATCHED, "-")
+        answer, headers = json.loads(response.body), response.headers
+        talk.messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
+        usage, matched = answer["usage"], headers.get(HEADER_MATCHED, "-")
         phase.exchanges.append(
             Exchange(
-                foreseen=foreseen,
+                predicted=predicted,
                 served=headers.get(HEADER_SERVED, ""),
                 picked=headers.get(HEADER_ENDPOINT, ""),
-                told_ratio=None if matched in {"", "-"} else float(matched),
+                header_ratio=None if matched in {"", "-"} else float(matched),
                 prompt_tokens=usage["prompt_tokens"],
                 cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
                 seconds=response.ended_at - began,

@@ -55,7 +55,7 @@ class Cell:
     churn: str
     rate: float
     clusters: list[str] = field(default_factory=list)
-    seen: list[Counter[str]] = field(default_factory=list)
+    served_by_cluster: list[Counter[str]] = field(default_factory=list)
     """Address to requests that arrived there, by cluster."""
     failures: int = 0
 
@@ -124,7 +124,7 @@ async def weights_honoured(
             stack.callback(client.close)
             for name in policies:
                 await _wait_served(client, name)
-            engines.seen.clear()
+            engines.served_by_cluster.clear()
             report.progress(f"{len(policies)} clusters, {seconds:g} s")
             guest = passing if members else None
             churn = asyncio.create_task(_churn(clusters, made, usual, guest, pushed, random.Random(seed)))
@@ -139,7 +139,9 @@ async def weights_honoured(
             stats = await envoy.stats("cluster.*_churn_.*update_success")
             pushed.taken = min((stats[name] for name in stats), default=0)
             for cell in made:
-                cell.seen = [engines.seen.get(name, Counter()) for name in cell.clusters]
+                cell.served_by_cluster = [
+                    engines.served_by_cluster.get(name, Counter()) for name in cell.clusters
+                ]
             total = sum(_WEIGHTS)
             return made, {address: weight / total for address, weight in usual.items()}, pushed
     finally:
@@ -203,11 +205,11 @@ def noise(share: float, requests: int) -> float:
     return _Z95 * float((share * (1 - share) / requests) ** 0.5) if requests else 1.0
 
 
-def told(cell: Cell, shares: Mapping[str, float]) -> dict[str, Any]:
+def cell_json(cell: Cell, shares: Mapping[str, float]) -> dict[str, Any]:
     """Return a cell's figures; engines in the order of their weights."""
-    served = sum(cell.seen, Counter())
+    served = sum(cell.served_by_cluster, Counter())
     requests, pushed = sum(served.values()), list(shares.values())
-    seen = _shares(served, shares)
+    served_shares = _shares(served, shares)
     return {
         "policy": cell.policy,
         "updates_per_second": _UPDATES[cell.churn],
@@ -215,10 +217,12 @@ def told(cell: Cell, shares: Mapping[str, float]) -> dict[str, Any]:
         "requests": requests,
         "failures": cell.failures,
         "pushed_shares": pushed,
-        "seen_shares": seen,
-        "furthest_off": _furthest_off(seen, pushed),
+        "seen_shares": served_shares,
+        "furthest_off": _furthest_off(served_shares, pushed),
         # What differs from one cluster to the next, and lasts, would cancel out in the sum.
-        "furthest_off_by_cluster": [_furthest_off(_shares(one, shares), pushed) for one in cell.seen],
+        "furthest_off_by_cluster": [
+            _furthest_off(_shares(one, shares), pushed) for one in cell.served_by_cluster
+        ],
         "noise": max(noise(share, requests) for share in pushed),
     }
 
@@ -228,15 +232,17 @@ def _shares(served: Counter[str], addresses: Iterable[str]) -> list[float]:
     return [served[address] / requests if requests else 0.0 for address in addresses]
 
 
-def _furthest_off(seen: Sequence[float], pushed: Sequence[float]) -> float:
-    return max(abs(a - b) for a, b in zip(seen, pushed, strict=True))
+def _furthest_off(served: Sequence[float], pushed: Sequence[float]) -> float:
+    return max(abs(a - b) for a, b in zip(served, pushed, strict=True))
 
 
 def result_of(
     made: Sequence[Cell], still: Mapping[str, float], pushed: Pushed
 ) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and the targets: ours alone has any."""
-    figures = {cell.name: told(cell, pushed.shares() if _UPDATES[cell.churn] else still) for cell in made}
+    figures = {
+        cell.name: cell_json(cell, pushed.shares() if _UPDATES[cell.churn] else still) for cell in made
+    }
     targets = [
         report.at_most(f"{cell.name}_furthest_off", figures[cell.name]["furthest_off"], _TOLERANCE)
         for cell in made
@@ -265,10 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result, targets = result_of(*processes.run(run))
     result["cpu_used_ratio"] = meter.used_ratio()
     for cell in result["cells"].values():
-        seen = "/".join(f"{share * 100:.1f}" for share in cell["seen_shares"])
+        shares = "/".join(f"{share * 100:.1f}" for share in cell["seen_shares"])
         report.progress(
             f"{cell['policy']:14} {cell['updates_per_second']:4g} updates/s {cell['requests_per_second']:4g}"
-            f" requests/s: {seen} of {cell['requests']}, furthest off {cell['furthest_off'] * 100:.1f} points"
+            f" requests/s: {shares} of {cell['requests']},"
+            f" furthest off {cell['furthest_off'] * 100:.1f} points"
             f" (noise {cell['noise'] * 100:.1f}; by cluster"
             f" {', '.join(f'{off * 100:.1f}' for off in cell['furthest_off_by_cluster'])})"
         )

@@ -119,7 +119,9 @@ async def _connect(server: Peer, crowd: Peer, arguments: Sequence[str], clients:
     kind, variant, address, _ = arguments
     names = (await server.ask(do="start"))["names"]
     if kind == "bare":
-        names = {type_url: held for type_url, held in names.items() if "endpoint" in type_url}
+        names = {
+            type_url: endpoint_names for type_url, endpoint_names in names.items() if "endpoint" in type_url
+        }
     before = resident_bytes(server.pid)
     report.progress(f"{kind}: {clients} clients connect")
     await crowd.ask(
@@ -145,7 +147,7 @@ def paired(ours: Sequence[float], bare: Sequence[float]) -> list[float]:
 
 def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, Any], list[Target]]:
     """Return the object that `--json` prints, and its targets."""
-    result = {kind: held.as_json(clients) for kind, held in measured.items()}
+    result = {kind: figures.as_json(clients) for kind, figures in measured.items()}
     ours, bare = (measured[kind] for kind in KINDS)
     over = statistics.median(paired(ours.cpu_seconds, bare.cpu_seconds))
     whole = [cpu + built for cpu, built in zip(ours.cpu_seconds, ours.build_cpu_seconds, strict=True)]
@@ -169,16 +171,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = processes.run(xds_scale(args.endpoints, args.clients, args.turns, args.variant))
     result, targets = result_of(measured, args.clients)
     for kind in KINDS:
-        held = result[kind]
+        figures = result[kind]
         report.progress(
-            f"{kind}: {held['cpu_seconds_per_push'] * 1e3:.2f} ms CPU a push"
-            f" ({held['cpu_microseconds_per_client']:.0f} us a client), {held['response_bytes']} bytes,"
-            f" last receipt p50 {held['last_receipt_p50_seconds'] * 1e3:.1f} ms"
-            f" p99 {held['last_receipt_p99_seconds'] * 1e3:.1f} ms,"
-            f" {held['memory_bytes_per_client'] / 1024:.0f} KiB a client"
+            f"{kind}: {figures['cpu_seconds_per_push'] * 1e3:.2f} ms CPU a push"
+            f" ({figures['cpu_microseconds_per_client']:.0f} us a client), {figures['response_bytes']} bytes,"
+            f" last receipt p50 {figures['last_receipt_p50_seconds'] * 1e3:.1f} ms"
+            f" p99 {figures['last_receipt_p99_seconds'] * 1e3:.1f} ms,"
+            f" {figures['memory_bytes_per_client'] / 1024:.0f} KiB a client"
         )
-    told = {"endpoints": args.endpoints, "clients": args.clients, "variant": args.variant}
-    return report.finish({**told, **result}, targets, as_json=args.json)
+    shape = {"endpoints": args.endpoints, "clients": args.clients, "variant": args.variant}
+    return report.finish({**shape, **result}, targets, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -43,18 +43,18 @@ class Counted:
 
     def __init__(self) -> None:
         self._count = 0
-        self._wanted = 0
+        self._expected = 0
         self._reached = asyncio.Event()
 
     def add(self) -> None:
         """Count one."""
         self._count += 1
-        if self._count >= self._wanted:
+        if self._count >= self._expected:
             self._reached.set()
 
     def expect(self, more: int) -> None:
         """Begin to wait for this many."""
-        self._count, self._wanted = 0, more
+        self._count, self._expected = 0, more
         self._reached.clear()
 
     async def wait(self) -> None:

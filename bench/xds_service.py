@@ -100,9 +100,9 @@ class XdsService:
 
     async def _version(self) -> str:
         for client in msgspec.to_builtins(await self._clients())["clients"]:
-            for held in client["types"]:
-                if held["type_url"] == TYPE_ENDPOINT:
-                    return str(held["version_acked"])
+            for subscription in client["types"]:
+                if subscription["type_url"] == TYPE_ENDPOINT:
+                    return str(subscription["version_acked"])
         return ""
 
 

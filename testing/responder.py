@@ -20,20 +20,20 @@ class Responder:
 
     def __init__(self, authority: Authority) -> None:
         self.authority = authority
-        self.known: dict[int, Issued] = {}
+        self.by_serial: dict[int, Issued] = {}
         """By serial number."""
         self.status = ocsp.OCSPCertStatus.GOOD
         self.hours = 1.0
         self.signer: Issued | None = None
         """Signs in place of the authority."""
         self.http_status = 200
-        self.asked = 0
+        self.requests = 0
         self.url = ""
         self._runner: web.AppRunner | None = None
 
     def know(self, issued: Issued) -> Issued:
         """Answer about this certificate too."""
-        self.known[issued.certificate.serial_number] = issued
+        self.by_serial[issued.certificate.serial_number] = issued
         return issued
 
     async def __aenter__(self) -> Self:
@@ -53,14 +53,14 @@ class Responder:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        self.asked += 1
+        self.requests += 1
         if self.http_status != web.HTTPOk.status_code:
             return web.Response(status=self.http_status)
-        asked = ocsp.load_der_ocsp_request(await request.read())
-        issued = self.known.get(asked.serial_number)
+        ocsp_request = ocsp.load_der_ocsp_request(await request.read())
+        issued = self.by_serial.get(ocsp_request.serial_number)
         if issued is None:
-            told = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
-            body = told.public_bytes(Encoding.DER)
+            answer = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
+            body = answer.public_bytes(Encoding.DER)
         else:
             body = self.authority.staple(
                 issued.certificate, hours=self.hours, status=self.status, signer=self.signer

@@ -97,8 +97,8 @@ class OtlpReceiver:
     async def _export(self, request: bytes, _: Any) -> bytes:
         message = trace_service_pb2.ExportTraceServiceRequest.FromString(request)
         for resource in message.resource_spans:
-            told = _values(resource.resource.attributes)
-            self.service_names.add(str(told.get("service.name")))
+            attributes = _values(resource.resource.attributes)
+            self.service_names.add(str(attributes.get("service.name")))
             for scope in resource.scope_spans:
                 self._spans += [_of_otlp(span) for span in scope.spans]
         return b""
@@ -156,17 +156,17 @@ class Phoenix:
 
     async def spans(self) -> list[Span]:
         """Read the project's spans over the REST API, page by page."""
-        found: list[Span] = []
+        spans: list[Span] = []
         cursor = ""
         while True:
             path = f"/v1/projects/{quote(PROJECT)}/spans?limit={_PAGE_SPANS}"
             page = await self._get(path + (f"&cursor={quote(cursor)}" if cursor else ""))
             if page is None:
-                return found  # There is no project before the first span.
-            found += [_of_phoenix(entry) for entry in page["data"]]
+                return spans  # There is no project before the first span.
+            spans += [_of_phoenix(entry) for entry in page["data"]]
             cursor = page.get("next_cursor") or ""
             if not cursor:
-                return found
+                return spans
 
     async def _get(self, path: str) -> Any:
         assert self._session is not None
@@ -186,24 +186,24 @@ class Phoenix:
 @contextlib.contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set variables for the processes that are started inside."""
-    held = {name: os.environ.get(name) for name in values}
+    before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in held.items():
+        for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
 
 
-def find_phoenix(given: Path | None) -> Path | None:
+def find_phoenix(named: Path | None) -> Path | None:
     """Return the executable that is named, or the one on the path; None without any."""
-    if given is not None:
-        return given if os.access(given, os.X_OK) else None
-    found = shutil.which("phoenix")
-    return None if found is None else Path(found)
+    if named is not None:
+        return named if os.access(named, os.X_OK) else None
+    path = shutil.which("phoenix")
+    return None if path is None else Path(path)
 
 
 def _of_otlp(span: Any) -> Span:

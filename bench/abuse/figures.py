@@ -60,16 +60,16 @@ class Stall:
 
 def stalls(samples: Samples, since: float, until: float) -> list[Stall]:
     """Return the answers of `serve` to what was asked, or still open, between two moments."""
-    asked = [began for began, _, _ in samples.bare]
+    sent_at = [began for began, _, _ in samples.bare]
     ended = [began + took for began, took, _ in samples.bare]
-    found = []
+    pauses = []
     for began, took, cpu in samples.serve:
         if began >= until or began + took < since:
             continue
-        beside = samples.bare[bisect_left(ended, began) : bisect_right(asked, began + took)]
+        beside = samples.bare[bisect_left(ended, began) : bisect_right(sent_at, began + took)]
         usual = max((other for _, other, _ in beside), default=0.0)
-        found.append(Stall(began + took, took, max(0.0, min(took - usual, cpu)), min(took, cpu)))
-    return found
+        pauses.append(Stall(began + took, took, max(0.0, min(took - usual, cpu)), min(took, cpu)))
+    return pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def round_of(samples: Samples, outcomes: Sequence[Outcome], began: float, at: Mo
         own_seconds=max((stall.own_seconds for stall in during), default=0.0),
         answer_seconds=max((stall.answer_seconds for stall in during), default=0.0),
         bare_seconds=max(
-            (took for asked, took, _ in samples.bare if at.attack <= asked < at.over), default=0.0
+            (took for sent_at, took, _ in samples.bare if at.attack <= sent_at < at.over), default=0.0
         ),
         cpu_seconds=max((stall.cpu_seconds for stall in during), default=0.0),
         memory_bytes=max(

@@ -45,8 +45,8 @@ async def attack(address: str, kind: str, *, most_bytes: int = 256 << 20, second
         # Whoever asked and has enough hangs up.
         with contextlib.suppress(OSError):
             try:
-                while (asked := await reader.read(_PART)) and passed < most_bytes:
-                    passed += len(asked)
+                while (received := await reader.read(_PART)) and passed < most_bytes:
+                    passed += len(received)
                     for part in KINDS[kind]():
                         writer.write(part)
                         await writer.drain()

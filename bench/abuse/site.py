@@ -150,10 +150,10 @@ class Site:
             authority.issue(name, name, "127.0.0.1")
         ours = {"certificate_file": f"{at}/warmroute.crt", "key_file": f"{at}/warmroute.key"}
         shown = {"certificate_file": f"{at}/envoy.crt", "key_file": f"{at}/envoy.key"}
-        asked = {**ours, "client_ca_file": str(authority.file)}
+        mutual = {**ours, "client_ca_file": str(authority.file)}
         return {
             # A copy each: the settings' YAML takes no aliases.
-            **{service: dict(asked if service != "admin" else ours) for service in _TLS_SERVICES},
+            **{service: dict(mutual if service != "admin" else ours) for service in _TLS_SERVICES},
             "envoy": {**shown, "ca_file": str(authority.file), "sds_directory": str(at)},
             "workers": {**shown, "ca_file": str(authority.file)},
         }
@@ -161,12 +161,12 @@ class Site:
     async def watch(self, stack: contextlib.AsyncExitStack) -> None:
         """Ask for health, read memory and send honest requests for as long as the stack lasts."""
         at, serve = self.cluster.directory, self.attacked
-        asked = self.doors.xds if self._apart else self.doors.ext_proc
+        address = self.doors.xds if self._apart else self.doors.ext_proc
         bare = await stack.enter_async_context(Peer("bare", "bench.abuse.bare_server", (), at))
         await bare.ask(do="start", address=self._bare)
         self._prober = await stack.enter_async_context(Peer("prober", "bench.abuse.prober", (), at))
         tls = [f"{at}/test-ca.crt", f"{at}/envoy.crt", f"{at}/envoy.key"] if self.tls else None
-        servers = {"serve": (asked, serve.pid), "bare": (self._bare, bare.pid)}
+        servers = {"serve": (address, serve.pid), "bare": (self._bare, bare.pid)}
         await self._prober.ask(do="start", servers=servers, tls=tls)
         for task in (
             asyncio.create_task(self.load.run(_honest())),

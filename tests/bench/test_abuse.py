@@ -167,14 +167,14 @@ def test_unknown_attacks_are_refused(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_an_attack_is_measured_beside_honest_requests(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--only", "admin.half_head", "--seconds", "1", "--rounds", "1", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    (attack,) = told["attacks"]
+    result = json.loads(capsys.readouterr().out)
+    (attack,) = result["attacks"]
     (only,) = attack["rounds"]
     assert only["sent_bytes"] > 0
     assert only["requests"] > 0
     assert only["failed"] == 0
     assert only["answer_seconds"] >= only["own_seconds"] > 0
-    assert {entry["name"].removeprefix("admin.half_head_") for entry in told["wanted"]} == {
+    assert {entry["name"].removeprefix("admin.half_head_") for entry in result["wanted"]} == {
         "stall_over_quiet_seconds",
         "memory_over_quiet_mib",
         "failed",

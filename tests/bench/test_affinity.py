@@ -41,8 +41,8 @@ def test_requests_arrive_at_about_the_rate_asked_for(name: WorkloadName) -> None
 def test_conversations_repeat_their_own_past_and_nobody_elses() -> None:
     turns = prompts("multi_turn", seed=1, seconds=20.0, rate=15.0)
     by_session = {
-        session: [entry.messages[0].content for entry in held]
-        for session, held in itertools.groupby(
+        session: [entry.messages[0].content for entry in turns_of_session]
+        for session, turns_of_session in itertools.groupby(
             sorted(turns, key=lambda e: (e.session, e.at_seconds)), key=lambda e: e.session
         )
     }
@@ -63,16 +63,16 @@ def test_the_ideal_is_none_without_reuse_and_nearly_all_with_one_system_prompt()
 
 def test_the_ideal_counts_whole_leading_blocks_that_came_before() -> None:
     text = "x" * 1000
-    found = ideal([turn(0, text), turn(1, text + "y" * 640), turn(2, "z" + text)], BLOCK_TOKENS)
+    share = ideal([turn(0, text), turn(1, text + "y" * 640), turn(2, "z" + text)], BLOCK_TOKENS)
     # "<|user|>" and the text share 15 whole blocks of 64 bytes with what came before; the third shares none.
-    assert found.cached_tokens == (1000 + 9) // 64 * 16
-    assert found.prompt_tokens > 3 * 250
+    assert share.cached_tokens == (1000 + 9) // 64 * 16
+    assert share.prompt_tokens > 3 * 250
 
 
 def test_the_ideal_computes_at_least_the_last_token_of_a_prompt_seen_before() -> None:
     whole = turn(0, "x" * (640 - len("<|user|>\n") - len("\n<|assistant|>\n")))
-    found = ideal([whole, whole], BLOCK_TOKENS)
-    assert (found.prompt_tokens, found.cached_tokens) == (320, 144)
+    share = ideal([whole, whole], BLOCK_TOKENS)
+    assert (share.prompt_tokens, share.cached_tokens) == (320, 144)
 
 
 def run(workload: WorkloadName = "multi_turn", workers: int | None = 1) -> Figures:
@@ -80,27 +80,32 @@ def run(workload: WorkloadName = "multi_turn", workers: int | None = 1) -> Figur
         Outcome(0.0, 2.0, ttft_seconds=0.5, prompt_tokens=100, cached_tokens=50),
         Outcome(1.0, 2.0, failure="status 503"),
     ]
-    seen = [
+    engine_counts = [
         {"requests": 3, "prompt_tokens": 100, "cached_tokens": 40},
         {"requests": 1, "prompt_tokens": 100, "cached_tokens": 10},
     ]
-    return figures(Plan(workload, workers), [Run([turn(0, "x" * 256)], outcomes, seen, 0.5)])
+    return figures(Plan(workload, workers), [Run([turn(0, "x" * 256)], outcomes, engine_counts, 0.5)])
 
 
 def test_hits_are_what_the_engines_counted_and_failures_what_the_client_saw() -> None:
-    found = run()
-    assert (found.hit_ratio, found.busiest_over_mean) == (0.25, 1.5)
-    assert (found.requests, found.failures, found.ttft_p90_seconds, found.e2e_p90_seconds) == (2, 1, 0.5, 2.0)
+    result = run()
+    assert (result.hit_ratio, result.busiest_over_mean) == (0.25, 1.5)
+    assert (result.requests, result.failures, result.ttft_p90_seconds, result.e2e_p90_seconds) == (
+        2,
+        1,
+        0.5,
+        2.0,
+    )
 
 
 def test_runs_of_a_plan_count_together() -> None:
     first = Run([turn(0, "x" * 256)] * 2, [Outcome(0.0, 1.0)], [{"requests": 3}, {"requests": 1}], 0.5)
     second = Run([turn(0, "y" * 256)], [Outcome(0.0, 3.0)], [{"requests": 1}, {"requests": 3}], 0.9)
-    found = figures(Plan("no_reuse", 1), [first, second])
-    assert (found.requests, found.busiest_over_mean, found.host_cpu_used_ratio) == (2, 1.0, 0.9)
-    assert found.engines_requests == (4, 4)
-    assert found.e2e_p50_seconds == 2.0
-    assert found.ideal_hit_ratio == pytest.approx(64 / (3 * 70), abs=0.02)
+    together = figures(Plan("no_reuse", 1), [first, second])
+    assert (together.requests, together.busiest_over_mean, together.host_cpu_used_ratio) == (2, 1.0, 0.9)
+    assert together.engines_requests == (4, 4)
+    assert together.e2e_p50_seconds == 2.0
+    assert together.ideal_hit_ratio == pytest.approx(64 / (3 * 70), abs=0.02)
 
 
 def test_several_workers_are_held_against_one_and_no_reuse_against_least_request() -> None:
@@ -141,10 +146,10 @@ def test_a_hot_prompt_at_another_rate_is_told_and_held_against_nothing() -> None
 
 
 def test_hot_rates_are_of_fast_engines_beside_envoy_alone() -> None:
-    asked = argparse.Namespace(
+    options = argparse.Namespace(
         workloads=("shared_system_prompt",), workers=(1,), shared=True, hot_rates=(10.0, 80.0)
     )
-    hot = [plan for plan in plans(asked) if plan.rate is not None]
+    hot = [plan for plan in plans(options) if plan.rate is not None]
     assert [(plan.rate, plan.workers) for plan in hot] == [(10, None), (10, 1), (80, None), (80, 1)]
     assert deployment(hot[0], 4).engine.speed_up == HOT_SPEED_UP
     assert [plan.drive.rate * plan.drive.speed_up for plan in hot] == [10, 10, 80, 80]

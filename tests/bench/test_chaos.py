@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bench.chaos import added_seconds, excused, failures_of, main, nearest, result_of, targets_of
-from bench.chaos_answers import BrokenError, heard_in
+from bench.chaos_answers import BrokenError, text_of_stream
 from bench.chaos_events import NAMES, Event
 from bench.chaos_traffic import Outcome, Traffic
 from warmroute.simulator.fits import timing
@@ -54,8 +54,8 @@ def test_failures_are_told_beside_their_events() -> None:
     assert nearest(11.0, events) == "during engine_killed"
     assert nearest(14.0, events) == "1.00 s after engine_killed"
     assert nearest(19.5, events) == "0.50 s before xds_rolled"
-    told = failures_of([failed(21, 22), answered(1), failed(9, 10.1)], events)
-    assert [(entry.event, entry.excused) for entry in told] == [
+    failures = failures_of([failed(21, 22), answered(1), failed(9, 10.1)], events)
+    assert [(entry.event, entry.excused) for entry in failures] == [
         ("during engine_killed", True),
         ("during xds_rolled", False),
     ]
@@ -85,10 +85,10 @@ def test_a_failure_or_an_event_that_did_not_happen_is_unmet() -> None:
 
 def test_a_stream_without_its_end_or_with_more_than_it_is_broken() -> None:
     piece = 'data: {"choices":[{"delta":{"content":"abcd"}}]}\n\n'
-    assert heard_in(f"{piece}{piece}data: [DONE]\n\n".encode()) == "abcdabcd"
+    assert text_of_stream(f"{piece}{piece}data: [DONE]\n\n".encode()) == "abcdabcd"
     for text in ("", piece, f"{piece}data: [DONE]", f"data: [DONE]\n\n{piece}data: [DONE]\n\n"):
         with pytest.raises(BrokenError):
-            heard_in(text.encode())
+            text_of_stream(text.encode())
 
 
 async def sent_to(address: str, enough: Callable[[list[Outcome]], bool]) -> list[Outcome]:
@@ -149,9 +149,9 @@ async def test_a_reset_breaks_what_is_open_and_is_seen() -> None:
 
 
 async def _short_json(request: web.Request) -> web.StreamResponse:
-    asked = await request.json()
+    question = await request.json()
     said = {"choices": [{"message": {"content": "the "}, "delta": {"content": "the "}}]}
-    if asked["stream"]:
+    if question["stream"]:
         return web.Response(text=f"data: {json.dumps(said)}\n\ndata: [DONE]\n\n")
     return web.json_response(said)
 
@@ -164,12 +164,12 @@ async def _socket(request: web.Request, answer: Callable[[Any, Any], Awaitable[N
     return socket
 
 
-async def _twice(socket: Any, asked: Any) -> None:
+async def _twice(socket: Any, question: Any) -> None:
     for _ in range(2):
-        await socket.send_json({"number": asked["number"], "done": True, "tokens": 0})
+        await socket.send_json({"number": question["number"], "done": True, "tokens": 0})
 
 
-async def _leaves(socket: Any, asked: Any) -> None:
+async def _leaves(socket: Any, question: Any) -> None:
     await socket.close(code=1011)
 
 

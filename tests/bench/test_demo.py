@@ -81,15 +81,15 @@ async def test_both_runs_serve_the_same_requests_and_warmroute_is_warmer() -> No
 
 def started_below(directory: Path) -> list[int]:
     """Processes whose environment names `directory` as their temporary one."""
-    found = []
+    started = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
         if f"TMPDIR={directory}".encode() in environment:
-            found.append(int(entry.name))
-    return found
+            started.append(int(entry.name))
+    return started
 
 
 @needs_envoy
@@ -112,10 +112,10 @@ async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signa
         assert len(started_below(tmp_path)) >= 4, "the demo, two engines and Envoy run"
         process.send_signal(number)
         async with asyncio.timeout(60):
-            _, told = await process.communicate()
+            _, output = await process.communicate()
         assert process.returncode == 130
-        assert b"Traceback" not in told
-        assert told.endswith(b"stopped; nothing is left running\n")
+        assert b"Traceback" not in output
+        assert output.endswith(b"stopped; nothing is left running\n")
     finally:
         if process.returncode is None:
             process.kill()

@@ -84,10 +84,10 @@ def test_ratio_with_an_unknown_part_is_unknown() -> None:
     assert report.ratio(1, 0) is None
 
 
-def run_result(hit: float, p99: float, failures: int = 0, **seen: int) -> RunResult:
+def run_result(hit: float, p99: float, failures: int = 0, **counts: int) -> RunResult:
     summary = Summary(100, failures, 0.1, p99, 0.5, 1.0, hit, 1.1)
     status = {"weight_updates": 3, "pushes": 9, "acks": 9, "nacks": 0, "picks": {"warm": 90, "cold": 10}}
-    return RunResult(summary, 0.4, status, seen)
+    return RunResult(summary, 0.4, status, counts)
 
 
 def test_result_has_the_documented_shape_and_meets_its_targets() -> None:

@@ -7,13 +7,15 @@ import json
 import pytest
 
 from bench import reuse
-from bench.reuse import Run, Seen, result_of
+from bench.reuse import CellFigures, Run, result_of
 from bench.reuse_site import CELLS, DEFAULTS, ONCE, OURS, PROTOCOLS
 
 
 def run_of(connections: dict[str, int], cpu_micros: dict[str, float]) -> Run:
     cells = {
-        cell: Seen(1000, 0, 1000, connections[cell.way], [cpu_micros[cell.way], 2 * cpu_micros[cell.way]])
+        cell: CellFigures(
+            1000, 0, 1000, connections[cell.way], [cpu_micros[cell.way], 2 * cpu_micros[cell.way]]
+        )
         for cell in CELLS
     }
     return Run(cells, ext_proc_connections=2, ext_proc_streams=6000)
@@ -53,9 +55,9 @@ def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
         0,
         1,
     }
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {cell.name for cell in CELLS} == told["cells"].keys()
-    for name, cell in told["cells"].items():
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {cell.name for cell in CELLS} == result["cells"].keys()
+    for name, cell in result["cells"].items():
         assert (cell["requests"], cell["failures"], cell["picked"]) == (60, 0, 60)
         connections = cell["connections_per_1000_requests"] * 60 / 1000
         assert connections == pytest.approx(60) if name.endswith(ONCE) else connections <= 12

@@ -12,10 +12,10 @@ from xds_server.skew.detectors import DETECTORS
 @pytest.mark.parametrize("kind", DETECTORS)
 def test_what_is_planted_is_told_once_in_time_and_ends(kind: str, whole_pool: bool) -> None:
     planted = skew.plant(kind, whole_pool=whole_pool, seed=7)
-    assert planted.found_periods is not None
-    assert planted.found_periods <= 4
+    assert planted.detected_periods is not None
+    assert planted.detected_periods <= 4
     assert planted.over_periods is not None
-    assert (planted.told, planted.elsewhere) == (1, 0)
+    assert (planted.events, planted.elsewhere) == (1, 0)
 
 
 def test_a_calm_fleet_makes_no_alarm_and_one_that_is_not_makes_some(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_each_target_can_be_missed(case: str, bad: dict[str, Any], unmet: str) -
 
 @pytest.mark.slow
 def test_a_quick_look_at_engines_that_tell_zeros() -> None:
-    found = processes.run(measure("zeros_one", "weights", 0.2, 7))
-    assert found["requests"] > 60
-    assert found["failures"] == 0
-    assert found["most_weight_over_fair"] is not None
+    figures = processes.run(measure("zeros_one", "weights", 0.2, 7))
+    assert figures["requests"] > 60
+    assert figures["failures"] == 0
+    assert figures["most_weight_over_fair"] is not None

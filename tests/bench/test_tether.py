@@ -30,8 +30,8 @@ def _alive(pid: int) -> bool:
 def test_a_killed_parent_takes_its_child_along() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        told = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
-        child = int((told - {"up"}).pop())
+        states = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
+        child = int((states - {"up"}).pop())
         assert _alive(child)
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait(60)

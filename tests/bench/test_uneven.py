@@ -13,17 +13,17 @@ GOOD = Outcome(0.0, 2.0, ttft_seconds=0.5)
 
 
 def test_the_share_is_what_the_engines_counted() -> None:
-    seen = [{"requests": 1}, {"requests": 3}, {"requests": 3}, {"requests": 3}]
-    found = slow_of("warmroute", [GOOD, replace(GOOD, failure="status 503")], seen)
-    assert (found.slow_share, found.requests, found.failures) == (0.1, 2, 1)
-    assert (found.ttft_p90_seconds, found.e2e_p90_seconds) == (0.5, 2.0)
+    counts = [{"requests": 1}, {"requests": 3}, {"requests": 3}, {"requests": 3}]
+    slow = slow_of("warmroute", [GOOD, replace(GOOD, failure="status 503")], counts)
+    assert (slow.slow_share, slow.requests, slow.failures) == (0.1, 2, 1)
+    assert (slow.ttft_p90_seconds, slow.e2e_p90_seconds) == (0.5, 2.0)
 
 
 def test_only_a_429_of_a_low_priority_is_no_failure() -> None:
     refused, failed = replace(GOOD, failure="status 429"), replace(GOOD, failure="status 500")
-    found = refused_of([GOOD, refused], [GOOD, refused, failed])
-    assert (found.usual, found.usual_failures) == (2, 1)
-    assert (found.low, found.low_refused, found.low_failures) == (3, 1, 1)
+    figures = refused_of([GOOD, refused], [GOOD, refused, failed])
+    assert (figures.usual, figures.usual_failures) == (2, 1)
+    assert (figures.low, figures.low_refused, figures.low_failures) == (3, 1, 1)
 
 
 def test_a_slow_engine_is_held_against_least_request() -> None:

@@ -55,8 +55,8 @@ def test_gauges_are_read_from_an_engines_page() -> None:
 
 
 def test_endpoints_without_a_load_stay_unknown() -> None:
-    known = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": None}]})
-    made = row("a:1", known["a:1"], [])
+    entries = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": None}]})
+    made = row("a:1", entries["a:1"], [])
     assert (made.weight, made.in_flight) == (5, 2)
     assert made.memory_used_ratio is None
     assert made.latency_p99_seconds is None
@@ -66,8 +66,8 @@ def test_endpoints_without_a_load_stay_unknown() -> None:
 def test_a_load_overwrites_nothing_of_its_entry() -> None:
     """Every number of a load is a float and may bear the name of a count beside it."""
     load = dict.fromkeys(SIGNALS, 6.0) | {"weight": 0.5, "address": 1.0}
-    known = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": load}]})
-    made = row("a:1", known["a:1"], [])
+    entries = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": load}]})
+    made = row("a:1", entries["a:1"], [])
     assert (made.address, made.weight, made.in_flight) == ("a:1", 5, 2)
     assert made.queue_depth == 6.0
     assert "a:1" in drawn(View([made], 5, 50, 7, 1))
@@ -84,10 +84,10 @@ def test_what_warmroute_knows_goes_before_what_the_client_saw() -> None:
         Outcome(0, 1, ttft_seconds=0.5, prompt_tokens=10, cached_tokens=5, served="a:1"),
         Outcome(0, 1, ttft_seconds=9.0, prompt_tokens=10, cached_tokens=0, served="b:1"),
     ]
-    seen = row("a:1", {}, outcomes)
-    assert (seen.latency_p99_seconds, seen.prefix_hit_ratio, seen.requests) == (0.5, 0.5, 1)
-    told = row("a:1", {"load": {"latency_p99_seconds": 0.1, "prefix_hit_ratio": 0.0}}, outcomes)
-    assert (told.latency_p99_seconds, told.prefix_hit_ratio) == (0.1, 0.0)
+    measured = row("a:1", {}, outcomes)
+    assert (measured.latency_p99_seconds, measured.prefix_hit_ratio, measured.requests) == (0.5, 0.5, 1)
+    reported = row("a:1", {"load": {"latency_p99_seconds": 0.1, "prefix_hit_ratio": 0.0}}, outcomes)
+    assert (reported.latency_p99_seconds, reported.prefix_hit_ratio) == (0.1, 0.0)
 
 
 def test_a_bar_fills_with_its_share() -> None:

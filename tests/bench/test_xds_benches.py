@@ -28,7 +28,7 @@ def test_signal_to_ack_may_take_a_tick_and_fifty_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "unmet"),
+    ("quiet_run", "unmet"),
     [
         (Quiet(60, [0, 0, 0, 0], 90, 0, 7, 30, 30, 0), set()),
         (Quiet(60, [0, 0, 1, 0], 90, 0, 0, 30, 30, 0), {"pushes_with_constant_signals"}),
@@ -37,8 +37,10 @@ def test_signal_to_ack_may_take_a_tick_and_fifty_milliseconds() -> None:
         (Quiet(60, [0, 0, 0, 0], 90, 0, 0, 30, 0, 0), {"pushes_of_changes"}),
     ],
 )
-def test_quiet_needs_silence_equal_versions_and_a_server_that_can_push(held: Quiet, unmet: set[str]) -> None:
-    assert {name for name, good in met(quiet_result(held)[1]).items() if not good} == unmet
+def test_quiet_needs_silence_equal_versions_and_a_server_that_can_push(
+    quiet_run: Quiet, unmet: set[str]
+) -> None:
+    assert {name for name, good in met(quiet_result(quiet_run)[1]).items() if not good} == unmet
 
 
 def stock(tasks: int, watches: int, clients: int, resident: int) -> dict[str, int]:
@@ -72,13 +74,15 @@ def test_only_ours_must_keep_to_the_weights_that_were_pushed() -> None:
     pushed.add({"a": 60, "b": 40})
     assert pushed.shares() == pytest.approx({"a": 0.7, "b": 0.3})
     still = {"a": 0.5, "b": 0.5}
-    ours = Cell("override_host", "churn", 5.0, seen=[Counter(a=300, b=200), Counter(a=400, b=100)])
-    theirs = Cell("round_robin", "churn", 5.0, seen=[Counter(a=1000)])
+    ours = Cell(
+        "override_host", "churn", 5.0, served_by_cluster=[Counter(a=300, b=200), Counter(a=400, b=100)]
+    )
+    theirs = Cell("round_robin", "churn", 5.0, served_by_cluster=[Counter(a=1000)])
     result, targets = honoured_result([ours, theirs], still, pushed)
     assert met(targets) == {"override_host_churn_5_per_second_furthest_off": True, "failures": True}
     assert result["cells"][ours.name]["furthest_off_by_cluster"] == pytest.approx([0.1, 0.1])
     assert result["cells"][theirs.name]["furthest_off"] == pytest.approx(0.3)
-    ours.seen = [Counter(a=640, b=360)]
+    ours.served_by_cluster = [Counter(a=640, b=360)]
     assert not met(honoured_result([ours], still, pushed)[1])["override_host_churn_5_per_second_furthest_off"]
 
 
@@ -99,6 +103,6 @@ def test_a_small_churn_leaves_no_task_and_no_watch() -> None:
 
 @pytest.mark.slow
 def test_a_short_quiet_run_sees_the_pushes_that_changes_make() -> None:
-    held = processes.run(quiet(seconds=1.0, changes=2, seed=1))
-    assert held.pushes_of_changes >= 2
-    assert len(held.pushes) == 4
+    quiet_run = processes.run(quiet(seconds=1.0, changes=2, seed=1))
+    assert quiet_run.pushes_of_changes >= 2
+    assert len(quiet_run.pushes) == 4

@@ -13,9 +13,9 @@ from warmroute.demo import processes
 def test_each_change_moves_one_weight_and_only_endpoints() -> None:
     fleet = Fleet(3)
     versions = [fleet.snapshot(number).versions for number in range(5)]
-    assert len({held[TYPE_ENDPOINT] for held in versions}) == 5
+    assert len({by_type[TYPE_ENDPOINT] for by_type in versions}) == 5
     for type_url in (TYPE_CLUSTER, TYPE_LISTENER, TYPE_ROUTE):
-        assert len({held[type_url] for held in versions}) == 1
+        assert len({by_type[type_url] for by_type in versions}) == 1
 
 
 def test_a_client_names_endpoints_and_routes_and_takes_all_clusters_and_listeners() -> None:
@@ -25,11 +25,11 @@ def test_a_client_names_endpoints_and_routes_and_takes_all_clusters_and_listener
 
 
 def test_receipts_belong_to_the_push_before_them_and_the_last_one_counts() -> None:
-    held = Measured()
+    measured = Measured()
     pushes = [{"set_at": at, "cpu_seconds": 1.0, "build_cpu_seconds": 0.5} for at in (10.0, 20.0)]
-    held.take(pushes, [[10.1, 5], [10.4, 5], [20.2, 5], [20.3, 5]])
-    assert held.receipt_seconds == pytest.approx([0.1, 0.4, 0.2, 0.3])
-    assert held.last_receipt_seconds == pytest.approx([0.4, 0.3])
+    measured.take(pushes, [[10.1, 5], [10.4, 5], [20.2, 5], [20.3, 5]])
+    assert measured.receipt_seconds == pytest.approx([0.1, 0.4, 0.2, 0.3])
+    assert measured.last_receipt_seconds == pytest.approx([0.4, 0.3])
 
 
 def test_turns_are_compared_with_their_neighbours() -> None:
@@ -51,9 +51,9 @@ def test_the_target_is_the_ratio_of_the_two_servers() -> None:
 def test_a_small_run_reaches_every_client_with_equal_bytes(variant: str) -> None:
     measured = processes.run(xds_scale(endpoints=20, clients=3, turns=2, variant=variant))
     for kind in KINDS:
-        held = measured[kind]
-        assert len(held.cpu_seconds) == 8
-        assert len(held.receipt_seconds) == 24
-        assert min(held.receipt_seconds) > 0
-    sizes = [max(held.response_bytes) for held in measured.values()]
+        figures = measured[kind]
+        assert len(figures.cpu_seconds) == 8
+        assert len(figures.receipt_seconds) == 24
+        assert min(figures.receipt_seconds) > 0
+    sizes = [max(figures.response_bytes) for figures in measured.values()]
     assert max(sizes) - min(sizes) < 10

@@ -27,7 +27,7 @@ class FakeAdmin:
     def __init__(self) -> None:
         self.documents: dict[str, Any] = {}
         self.token = ""
-        self.asked: list[tuple[str, dict[str, list[str]]]] = []
+        self.requests: list[tuple[str, dict[str, list[str]]]] = []
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ class FakeAdmin:
 
     def answer(self, target: str, authorization: str) -> tuple[int, Any]:
         parts = urlsplit(target)
-        self.asked.append((parts.path, parse_qs(parts.query)))
+        self.requests.append((parts.path, parse_qs(parts.query)))
         if self.token and authorization != f"Bearer {self.token}":
             return 401, {}
         document = self.documents.get(parts.path, 404)

@@ -61,9 +61,9 @@ def ended(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) 
 
     def run(*arguments: str) -> str:
         assert main(arguments) == 2
-        told = capsys.readouterr().err + caplog.text
-        assert "Errno" not in told
-        return told
+        output = capsys.readouterr().err + caplog.text
+        assert "Errno" not in output
+        return output
 
     return run
 
@@ -89,10 +89,10 @@ def test_a_taken_port_names_its_setting_before_anything_listens(
 ) -> None:
     section, _, name = field.partition(".")
     settings[section][name] = taken
-    told = ended(verb, written(tmp_path, settings))
-    assert f"{field}: '{taken}': another process listens there; stop it, or set another {field}" in told
-    assert str(tmp_path / "warmroute.yaml") in told
-    assert "listens on" not in told
+    output = ended(verb, written(tmp_path, settings))
+    assert f"{field}: '{taken}': another process listens there; stop it, or set another {field}" in output
+    assert str(tmp_path / "warmroute.yaml") in output
+    assert "listens on" not in output
 
 
 def test_the_parent_of_several_workers_names_its_admin_address(
@@ -100,17 +100,17 @@ def test_the_parent_of_several_workers_names_its_admin_address(
 ) -> None:
     settings["ext_proc"]["workers"] = 2
     settings["admin"]["ext_proc_address"] = taken
-    told = ended("ext-proc", written(tmp_path, settings))
-    assert f"admin.ext_proc_address: '{taken}': another process listens there" in told
-    assert "worker 0" not in told
+    output = ended("ext-proc", written(tmp_path, settings))
+    assert f"admin.ext_proc_address: '{taken}': another process listens there" in output
+    assert "worker 0" not in output
 
 
 @pytest.mark.parametrize(
     ("verb", "option"), [("engine", "--address"), ("gpu-agent", "--listen")], ids=["engine", "gpu-agent"]
 )
 def test_a_taken_port_names_the_option(ended: Ended, taken: str, verb: str, option: str) -> None:
-    told = ended(verb, option, taken)
-    assert f"warmroute {verb}: {option}: '{taken}': another process listens there; stop it" in told
+    output = ended(verb, option, taken)
+    assert f"warmroute {verb}: {option}: '{taken}': another process listens there; stop it" in output
 
 
 def test_an_address_of_another_host_is_named_as_such(
@@ -118,15 +118,15 @@ def test_an_address_of_another_host_is_named_as_such(
 ) -> None:
     settings |= {"allow_plaintext": True}
     settings["xds"]["address"] = "192.0.2.1:18000"
-    told = ended("serve", written(tmp_path, settings))
-    assert "xds.address: '192.0.2.1:18000': this host has no such address; set another xds.address" in told
+    output = ended("serve", written(tmp_path, settings))
+    assert "xds.address: '192.0.2.1:18000': this host has no such address; set another xds.address" in output
 
 
 def test_a_file_in_a_sockets_place_is_named(ended: Ended, tmp_path: Path, settings: dict[str, Any]) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "xds.sock").write_text("precious")
-    told = ended("serve", written(tmp_path, settings))
-    assert f"{tmp_path}/run/xds.sock exists and is not a socket" in told
+    output = ended("serve", written(tmp_path, settings))
+    assert f"{tmp_path}/run/xds.sock exists and is not a socket" in output
     assert (tmp_path / "run" / "xds.sock").read_text() == "precious"
 
 
@@ -142,9 +142,9 @@ def test_check_tries_what_a_form_would_bind_and_makes_nothing(
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").write_text("no directory")
     assert main(command) == 2
-    told = capsys.readouterr().err
-    assert f"{own}.address: 'unix:{tmp_path}/run/{own}.sock': " in told
-    assert f"{tmp_path}/run is not a directory" in told
+    output = capsys.readouterr().err
+    assert f"{own}.address: 'unix:{tmp_path}/run/{own}.sock': " in output
+    assert f"{tmp_path}/run is not a directory" in output
     settings |= {"allow_plaintext": True}
     settings[own]["address"] = "192.0.2.1:18000"
     assert main(("check", "--form", form, written(tmp_path, settings))) == 2
@@ -179,13 +179,13 @@ def test_a_directory_of_another_user_names_setting_and_path(
             timeout=60,
             check=False,
         )
-    told = done.stderr
-    assert done.returncode == 2, told
-    assert "Errno" not in told
-    assert f"xds.address: 'unix:{run}/xds.sock': " in told
-    assert "permission denied" in told
-    assert "set another xds.address" in told
-    assert ("another user's socket" if there == "socket" else f"{run}: permission denied") in told
+    output = done.stderr
+    assert done.returncode == 2, output
+    assert "Errno" not in output
+    assert f"xds.address: 'unix:{run}/xds.sock': " in output
+    assert "permission denied" in output
+    assert "set another xds.address" in output
+    assert ("another user's socket" if there == "socket" else f"{run}: permission denied") in output
 
 
 def test_a_name_that_is_not_known_here_is_no_address_that_is_taken(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ FULL = {**CALM, "queue_depth": 40.0, "memory_used_ratio": 0.97, "kv_capacity_tok
 FULL |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 100.0}
 
 
-def told(*pools: Mapping[str, Mapping[str, float]]) -> Any:
+def diagnosis_of(*pools: Mapping[str, Mapping[str, float]]) -> Any:
     """What an xds_server tells of these pools: address to signals."""
     names = ("chat", "code")
     made = tuple(
@@ -49,12 +49,12 @@ def told(*pools: Mapping[str, Mapping[str, float]]) -> Any:
 
 @pytest.fixture
 def mixed(admin: Any) -> Any:
-    admin.documents[PATH] = told({"10.0.0.1:80": CALM, "10.0.0.2:80": FULL}, {"10.0.1.1:80": CALM})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM, "10.0.0.2:80": FULL}, {"10.0.1.1:80": CALM})
     return admin
 
 
 def test_a_healthy_fleet_ends_with_0(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    admin.documents[PATH] = told({"10.0.0.1:80": CALM, "10.0.0.2:80": {**CALM, "running": 0.0}})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM, "10.0.0.2:80": {**CALM, "running": 0.0}})
     assert main(["diagnose", "--admin", admin.url]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows] == ["pool", "chat", "10.0.0.1:80", "10.0.0.2:80"]
@@ -67,7 +67,7 @@ def test_an_endpoint_that_is_not_let_in_is_named_with_the_reason(
 ) -> None:
     """Nothing is observed of it; and where nobody of its pool is in, it is served, but that is unknown."""
     why = "GET http://10.0.0.3:80/v1/models: connection refused; start the engine, or mend its address"
-    admin.documents[PATH] = told({"10.0.0.1:80": CALM}, {"10.0.1.1:80": {}})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM}, {"10.0.1.1:80": {}})
     admin.documents["/api/v1/endpoints"] = {
         "endpoints": [
             {"address": "10.0.0.1:80", "pool": "chat", "not_ready": None},
@@ -101,12 +101,12 @@ def test_every_cause_is_drawn_for_pools_and_endpoints(rule: Rule, evidence: str,
         }
         for at, more in scopes
     )
-    found = with_kept_out(
+    diagnosis = with_kept_out(
         {"observed": True, "pools": [pool], "endpoints": [endpoint]},
         [{"address": "10.0.0.1:80", "pool": "chat", "not_ready": listed}],
         {},
     )
-    shown = "\n".join(lines(found["pools"], found["endpoints"]))
+    shown = "\n".join(lines(diagnosis["pools"], diagnosis["endpoints"]))
     kept = listed is None or rule.cause == "down"
     assert f"1 {rule.cause if kept else 'not_ready'}" in shown
     if not kept:
@@ -118,7 +118,7 @@ def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
 ) -> None:
     """The pool that this leaves with nobody ready has figures and no probe of its own."""
     gone = {**CALM, "ready": 0.0, "reachable": 0.0}
-    admin.documents[PATH] = told({"10.0.0.1:80": gone}, {"10.0.1.1:80": {**CALM, "ready": 0.0}})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": gone}, {"10.0.1.1:80": {**CALM, "ready": 0.0}})
     why = "GET http://10.0.1.1:80/v1/models was answered 200, and lists other-model"
     admin.documents["/api/v1/endpoints"] = {
         "endpoints": [
@@ -137,7 +137,7 @@ def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
 def test_whoever_is_drained_asleep_or_leaving_is_listed_and_is_no_fault(
     admin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    admin.documents[PATH] = told({"10.0.0.1:80": CALM})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM})
     states = {"10.0.0.2:80": "drained", "10.0.0.3:80": "asleep", "10.0.0.4:80": "leaving"}
     listed = [{"address": at, "pool": "chat", "state": state} for at, state in states.items()]
     until = "2026-11-30T08:00:00.000+00:00"
@@ -176,7 +176,7 @@ def test_whoever_is_drained_asleep_or_leaving_is_listed_and_is_no_fault(
 def test_that_no_envoy_is_connected_is_told_by_words_and_status(
     admin: Any, capsys: pytest.CaptureFixture[str], status: dict[str, Any], code: int
 ) -> None:
-    admin.documents[PATH] = told({"10.0.0.1:80": CALM})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM})
     admin.documents["/api/v1/status"] = status
     assert main(["diagnose", "--admin", admin.url]) == code
     out = capsys.readouterr().out
@@ -224,7 +224,7 @@ def test_a_pool_or_an_endpoint_is_chosen_and_the_status_is_theirs(
 def test_unknown_is_not_healthy_and_says_what_is_missing(
     admin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    admin.documents[PATH] = told({"10.0.0.1:80": {"running": 3.0}})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": {"running": 3.0}})
     assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 1
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  10.0.0.1:80")]
     assert "unknown" in row
@@ -233,7 +233,7 @@ def test_unknown_is_not_healthy_and_says_what_is_missing(
 
 def test_an_estimate_is_shown_as_one(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     roomy = {**FULL, "kv_capacity_tokens": 1e5}
-    admin.documents[PATH] = told({"10.0.0.1:80": roomy})
+    admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": roomy})
     assert main(["diagnose", "10.0.0.1:80", "--admin", admin.url]) == 1
     assert "kv_fragmentation_estimate ~0.9" in capsys.readouterr().out
 

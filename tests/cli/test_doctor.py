@@ -63,9 +63,9 @@ def test_a_bad_one_ends_with_1_and_says_why(bad: str, capsys: pytest.CaptureFixt
 
 def test_json_is_one_object(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor("--config-dump", bad, "--json") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["counts"] == {"error": 1, "warning": 0, "note": 0}
-    assert [found["rule"] for found in told["findings"]] == ["route-timeout"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"] == {"error": 1, "warning": 0, "note": 0}
+    assert [finding["rule"] for finding in document["findings"]] == ["route-timeout"]
 
 
 @pytest.mark.parametrize(("fail_on", "status"), [("error", 0), ("warning", 0), ("note", 1)])
@@ -145,9 +145,9 @@ def test_an_admin_that_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.C
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert doctor("--admin", f"127.0.0.1:{bound.getsockname()[1]}") == 2
-    told = capsys.readouterr().err
-    assert "cannot be reached: connection refused" in told
-    assert "ssl" not in told
+    output = capsys.readouterr().err
+    assert "cannot be reached: connection refused" in output
+    assert "ssl" not in output
     assert doctor("--admin", f"unix:{tmp_path}/admin.sock") == 2
     assert doctor("--admin", "http://[") == 2
 

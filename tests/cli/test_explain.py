@@ -170,10 +170,10 @@ def test_both_services_are_asked(admin: Any, capsys: pytest.CaptureFixture[str])
     admin.documents = {"/api/v1/decisions": {"verdict": WEIGHT, "picks": [PICK]}}
     where = ["--admin", admin.url, "--ext-proc-admin", f"{admin.url}/"]
     assert main(["explain", "10.0.0.1:8000", *where]) == 0
-    told = capsys.readouterr().out
-    assert told.count("has weight 300") == 1, "one server is asked once"
-    assert "was sent to 10.0.0.1:8000" in told
-    decisions = [query for path, query in admin.asked if path == "/api/v1/decisions"]
+    output = capsys.readouterr().out
+    assert output.count("has weight 300") == 1, "one server is asked once"
+    assert "was sent to 10.0.0.1:8000" in output
+    decisions = [query for path, query in admin.requests if path == "/api/v1/decisions"]
     assert decisions == [{"endpoint": ["10.0.0.1:8000"]}]
 
 
@@ -182,7 +182,7 @@ def test_json_tells_it_by_server(admin: Any, capsys: pytest.CaptureFixture[str])
     where = ["--admin", "127.0.0.1:1", "--ext-proc-admin", admin.url]
     assert main(["explain", str(PICK["request"]), "--json", *where]) == 0
     assert json.loads(capsys.readouterr().out) == {admin.url: {"picks": [PICK]}}
-    assert admin.asked[0][1] == {"request": [PICK["request"]]}
+    assert admin.requests[0][1] == {"request": [PICK["request"]]}
 
 
 def test_with_serve_no_other_server_is_asked_or_missed(
@@ -191,9 +191,9 @@ def test_with_serve_no_other_server_is_asked_or_missed(
     """One server knows of weights and picks; the default of `--ext-proc-admin` is for the other forms."""
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None, "picks": []}}
     assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
-    told = capsys.readouterr().err
-    assert "19001" not in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert "19001" not in errors
+    assert errors.count("\n") == 1
 
 
 def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
@@ -205,9 +205,9 @@ def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
     monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None}}
     assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
-    told = capsys.readouterr().err
-    assert f"http://127.0.0.1:{unused_tcp_port} cannot be reached: connection refused" in told
-    assert "ssl" not in told
+    errors = capsys.readouterr().err
+    assert f"http://127.0.0.1:{unused_tcp_port} cannot be reached: connection refused" in errors
+    assert "ssl" not in errors
 
 
 def test_a_weight_stands_beside_its_peers_and_an_override_has_its_end(
@@ -307,10 +307,10 @@ def test_nothing_known_is_status_1(admin: Any, document: Any, capsys: pytest.Cap
     admin.documents = {"/api/v1/decisions": document}
     where = ["--admin", admin.url, "--ext-proc-admin", "127.0.0.1:1"]
     assert main(["explain", "no-such-request", *where]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "nothing is known about no-such-request: only the newest picks" in told.err
-    assert "127.0.0.1:1 cannot be reached" in told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "nothing is known about no-such-request: only the newest picks" in output.err
+    assert "127.0.0.1:1 cannot be reached" in output.err
 
 
 def test_nobody_there_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -340,7 +340,7 @@ def test_that_picks_are_missing_is_told(
     monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": WEIGHT}}
     assert main(["explain", "10.0.0.1:8000", "--admin", admin.url]) == 0
-    told = capsys.readouterr()
-    assert "has weight" in told.out
-    assert f"http://127.0.0.1:{unused_tcp_port} cannot be reached: connection refused" in told.err
-    assert "no picks are shown: name ext_proc's admin server by --ext-proc-admin" in told.err
+    output = capsys.readouterr()
+    assert "has weight" in output.out
+    assert f"http://127.0.0.1:{unused_tcp_port} cannot be reached: connection refused" in output.err
+    assert "no picks are shown: name ext_proc's admin server by --ext-proc-admin" in output.err

@@ -49,13 +49,13 @@ def test_check_tells_what_would_not_start_here(
     path = tmp_path / "warmroute.yaml"
     path.write_text(f"{GOOD}{more}\n")
     assert main(["check", str(path)]) == 0
-    told = capsys.readouterr()
-    assert "good, " in told.out
-    assert f"{forms} would not start on this host: {path}{problem}" in told.err
+    output = capsys.readouterr()
+    assert "good, " in output.out
+    assert f"{forms} would not start on this host: {path}{problem}" in output.err
     assert main(["check", "--form", "serve", str(path)]) == 2
-    told = capsys.readouterr()
-    assert not told.out
-    assert f"warmroute check: {path}{problem}" in told.err
+    output = capsys.readouterr()
+    assert not output.out
+    assert f"warmroute check: {path}{problem}" in output.err
 
 
 @pytest.mark.parametrize("verb", ["check", "serve", "xds", "ext-proc"])
@@ -65,8 +65,8 @@ def test_bad_settings_end_every_verb_with_status_2(
     path = tmp_path / "warmroute.yaml"
     path.write_text(GOOD.replace('127.0.0.1:1"', '127.0.0.1:0"'))
     assert main([verb, str(path)]) == 2
-    told = capsys.readouterr().err
-    assert f"{path}:1: pools[0].endpoints[0].address: '127.0.0.1:0'; allowed: host:port" in told
+    errors = capsys.readouterr().err
+    assert f"{path}:1: pools[0].endpoints[0].address: '127.0.0.1:0'; allowed: host:port" in errors
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
@@ -89,9 +89,9 @@ def test_bootstrap_for_grpc_is_json_that_names_the_server(
     path = tmp_path / "warmroute.yaml"
     path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
     assert main(["bootstrap", str(path), "--grpc", "--node-id", "me", "--zone", "z"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["xds_servers"][0]["server_uri"] == "127.0.0.1:7"
-    assert (told["node"]["id"], told["node"]["locality"]["zone"]) == ("me", "z")
+    document = json.loads(capsys.readouterr().out)
+    assert document["xds_servers"][0]["server_uri"] == "127.0.0.1:7"
+    assert (document["node"]["id"], document["node"]["locality"]["zone"]) == ("me", "z")
 
 
 def test_unknown_options_are_told_with_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,13 +99,13 @@ def test_unknown_options_are_told_with_the_verb(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "--admin-ca", "ca.crt"])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert "usage: warmroute doctor " in told
-    assert "doctor has no --admin-ca ca.crt; allowed: what `warmroute doctor --help` lists" in told
+    errors = capsys.readouterr().err
+    assert "usage: warmroute doctor " in errors
+    assert "doctor has no --admin-ca ca.crt; allowed: what `warmroute doctor --help` lists" in errors
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--listen", "nowhere"], "--listen: 'nowhere'; allowed: host:port"),
         (["--control", "nowhere"], "--control: 'nowhere'; allowed: host:port"),
@@ -125,7 +125,7 @@ def test_unknown_options_are_told_with_the_verb(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_the_gpu_agent_names_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     authority = Authority(tmp_path)
     for name in ("c", "d"):
@@ -137,4 +137,4 @@ def test_the_gpu_agent_names_the_option(
         f"--control-ca={authority.file}",
     ]
     assert main(["gpu-agent", *good, *(word.format(at) for word in words)]) == 2
-    assert f"warmroute gpu-agent: {told.format(at, at)}" in capsys.readouterr().err
+    assert f"warmroute gpu-agent: {message.format(at, at)}" in capsys.readouterr().err

@@ -24,13 +24,13 @@ class Pages:
     """One that redirects, and another one, which counts."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.address = ""
 
     def server(self, name: str, answer: str) -> Callable[..., Awaitable[None]]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
-            self.asked.append(name)
+            self.requests.append(name)
             writer.write(f"HTTP/1.1 {answer}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}".encode())
             writer.close()
 
@@ -55,22 +55,22 @@ async def test_the_admin_client_follows_none(pages: Pages) -> None:
             await client.get("/api/v1/status")
         with pytest.raises(AdminError, match="refuses"):
             await client.post("/api/v1/weights", {})
-    assert pages.asked == ["first", "first"]
+    assert pages.requests == ["first", "first"]
 
 
 async def test_what_asks_envoys_admin_follows_none(pages: Pages) -> None:
     with pytest.raises(DoctorError, match="status 302"):
         await ask(pages.address, ["/config_dump"])
-    assert pages.asked == ["first"]
+    assert pages.requests == ["first"]
 
 
 async def test_a_parent_of_workers_follows_none(pages: Pages) -> None:
     workers = WorkerAdmins([pages.address], None, CollectorRegistry())
     looking = asyncio.create_task(workers.run())
     async with asyncio.timeout(60):
-        while len(pages.asked) < 2:
+        while len(pages.requests) < 2:
             await asyncio.sleep(0.01)
     looking.cancel()
     await asyncio.wait([looking])
     assert workers.ready == [False]
-    assert set(pages.asked) == {"first"}
+    assert set(pages.requests) == {"first"}

@@ -32,12 +32,12 @@ def settings(tmp_path: Path) -> Path:
 
 def test_the_table_names_number_value_and_reason(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sla", str(settings)]) == 0
-    told = capsys.readouterr().out
-    (attempts,) = [line for line in told.splitlines() if line.startswith("  attempts ")]
+    output = capsys.readouterr().out
+    (attempts,) = [line for line in output.splitlines() if line.startswith("  attempts ")]
     assert attempts.split()[:2] == ["attempts", "2"]
     assert "0.15^2 = 2.25%" in attempts
-    assert "plain: neither an sla nor a health_check" in told
-    assert max(map(len, told.splitlines())) <= 120
+    assert "plain: neither an sla nor a health_check" in output
+    assert max(map(len, output.splitlines())) <= 120
 
 
 def test_reasons_are_wrapped_and_never_cut(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,9 +52,9 @@ def test_reasons_are_wrapped_and_never_cut(settings: Path, capsys: pytest.Captur
 
 def test_json_holds_one_pool_or_all(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sla", str(settings), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["plain"] == []
-    assert {"name", "value", "why"} == set(told["chat"][0])
+    document = json.loads(capsys.readouterr().out)
+    assert document["plain"] == []
+    assert {"name", "value", "why"} == set(document["chat"][0])
     assert main(["sla", str(settings), "--json", "--pool", "plain"]) == 0
     assert json.loads(capsys.readouterr().out) == {"plain": []}
 
@@ -65,9 +65,9 @@ def test_what_cannot_be_kept_ends_with_status_2_and_the_reason(
     settings.write_text(SETTINGS.replace("0.8", "0.2"))
     for verb in ("sla", "check"):
         assert main([verb, str(settings)]) == 2
-        told = capsys.readouterr().err
-        assert f"{settings}:4: pools[0].sla.first_token_p95_seconds: 0.2; allowed: at least 0.3," in told
-        assert "the base round trip takes 20 ms" in told
+        errors = capsys.readouterr().err
+        assert f"{settings}:4: pools[0].sla.first_token_p95_seconds: 0.2; allowed: at least 0.3," in errors
+        assert "the base round trip takes 20 ms" in errors
 
 
 def test_an_unknown_pool_is_an_error(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,13 +23,13 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.fixture
-def told(admin: Any, endpoints: dict[str, Any], status: dict[str, Any]) -> Any:
+def fake_admin(admin: Any, endpoints: dict[str, Any], status: dict[str, Any]) -> Any:
     admin.documents = {"/api/v1/endpoints": endpoints, "/api/v1/status": status}
     return admin
 
 
-def test_once_prints_one_table(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", "--admin", told.url, "--once", "--sort", "weight", "--reverse"]) == 0
+def test_once_prints_one_table(fake_admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--admin", fake_admin.url, "--once", "--sort", "weight", "--reverse"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
         "Endpoint",
@@ -40,28 +40,28 @@ def test_once_prints_one_table(told: Any, capsys: pytest.CaptureFixture[str]) ->
     assert "\x1b" not in "".join(lines)
 
 
-def test_where_no_terminal_is_it_prints_once(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", "--admin", told.url.removeprefix("http://"), "--filter", "stalled"]) == 0
+def test_where_no_terminal_is_it_prints_once(fake_admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--admin", fake_admin.url.removeprefix("http://"), "--filter", "stalled"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_json_tells_unknown_as_null(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", "--admin", told.url, "--json", "--sort", "weight"]) == 0
+def test_json_tells_unknown_as_null(fake_admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--admin", fake_admin.url, "--json", "--sort", "weight"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["weight"] for row in document["endpoints"]] == [100, 300, None]
     assert document["endpoints"][0]["health"].startswith("stalled")
     assert document["status"]["nacks"] == 1
 
 
-def test_the_token_is_borne(told: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told.token = "open-sesame"
-    assert main(["top", "--admin", told.url, "--once"]) == 2
+def test_the_token_is_borne(fake_admin: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_admin.token = "open-sesame"
+    assert main(["top", "--admin", fake_admin.url, "--once"]) == 2
     assert "--token-file" in capsys.readouterr().err
     file = tmp_path / "token"
     file.write_text("open-sesame\n")
-    assert main(["top", "--admin", told.url, "--once", "--token-file", str(file)]) == 0
+    assert main(["top", "--admin", fake_admin.url, "--once", "--token-file", str(file)]) == 0
     file.write_text("\n")
-    assert main(["top", "--admin", told.url, "--once", "--token-file", str(file)]) == 2
+    assert main(["top", "--admin", fake_admin.url, "--once", "--token-file", str(file)]) == 2
     assert "holds no token" in capsys.readouterr().err
 
 
@@ -73,9 +73,9 @@ def test_an_answer_of_no_use_ends_with_its_reason(
 ) -> None:
     admin.documents = {"/api/v1/endpoints": document}
     assert main(["top", "--admin", admin.url, "--once"]) == 2
-    told = capsys.readouterr().err
-    assert word in told
-    assert "Traceback" not in told
+    errors = capsys.readouterr().err
+    assert word in errors
+    assert "Traceback" not in errors
 
 
 def test_nobody_there_ends_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,12 +88,12 @@ def top(*arguments: str, **environment: str) -> Terminal:
 
 
 @pytest.fixture
-def view(told: Any) -> Iterator[Terminal]:
-    with top("--admin", told.url) as made:
+def view(fake_admin: Any) -> Iterator[Terminal]:
+    with top("--admin", fake_admin.url) as made:
         yield made
 
 
-def test_it_lives_obeys_keys_and_leaves_no_trace(view: Terminal, told: Any) -> None:
+def test_it_lives_obeys_keys_and_leaves_no_trace(view: Terminal, fake_admin: Any) -> None:
     first = view.until("10.0.0.1:8000", "10.0.0.3:8000", "s sort")
     assert ALTERNATE_SCREEN in view.raw
     assert "Endpoint▲" in first
@@ -104,7 +104,7 @@ def test_it_lives_obeys_keys_and_leaves_no_trace(view: Terminal, told: Any) -> N
     view.until("stalled█")
     view.press("\r")
     view.until("filter: stalled (1 of 3)")
-    told.documents["/api/v1/endpoints"]["endpoints"][1]["weight"] = 4321
+    fake_admin.documents["/api/v1/endpoints"]["endpoints"][1]["weight"] = 4321
     view.until("4,321")
     view.press("p")
     view.until("PAUSED")
@@ -113,13 +113,13 @@ def test_it_lives_obeys_keys_and_leaves_no_trace(view: Terminal, told: Any) -> N
     assert view.restored()
 
 
-def test_an_answer_that_stays_away_is_told_and_awaited(view: Terminal, told: Any) -> None:
+def test_an_answer_that_stays_away_is_told_and_awaited(view: Terminal, fake_admin: Any) -> None:
     view.until("10.0.0.1:8000")
-    held = told.documents
-    told.documents = {"/api/v1/endpoints": 503}
+    documents = fake_admin.documents
+    fake_admin.documents = {"/api/v1/endpoints": 503}
     text = view.until("NO ANSWER", "status 503", "what you see is")
     assert "10.0.0.1:8000" in text
-    told.documents = held
+    fake_admin.documents = documents
     view.until("10.0.0.1:8000", lambda text: "NO ANSWER" not in text)
     view.press("q")
     assert view.ended() == 0
@@ -154,11 +154,11 @@ def test_suspending_gives_the_terminal_back_and_takes_it_again(view: Terminal) -
     assert view.ended() == 0
 
 
-def test_a_fault_of_its_own_gives_the_terminal_back(told: Any) -> None:
+def test_a_fault_of_its_own_gives_the_terminal_back(fake_admin: Any) -> None:
     code = (
         "import sys\nfrom warmroute.cli import main, top\n"
         "def bad(*_):\n    raise ZeroDivisionError\ntop.live = bad\n"
-        f"sys.exit(main.main(['top', '--admin', {told.url!r}]))"
+        f"sys.exit(main.main(['top', '--admin', {fake_admin.url!r}]))"
     )
     with Terminal([sys.executable, "-c", code]) as terminal:
         assert terminal.ended() == 1
@@ -166,8 +166,8 @@ def test_a_fault_of_its_own_gives_the_terminal_back(told: Any) -> None:
         assert terminal.restored()
 
 
-def test_a_narrow_terminal_without_colours(told: Any) -> None:
-    with top("--admin", told.url, NO_COLOR="1") as terminal:
+def test_a_narrow_terminal_without_colours(fake_admin: Any) -> None:
+    with top("--admin", fake_admin.url, NO_COLOR="1") as terminal:
         terminal.until("10.0.0.2:8000")
         terminal.resize(40, 40)
         terminal.until("10.0.0.2:8000", "q quit")

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, brief, picture
 
-TOLD = {"reason": "queue 41", "share": 0.6}
+VERDICT = {"reason": "queue 41", "share": 0.6}
 NAMES = ("address", "pool", "weight", "load", "endpoints", "kind", "share", "value", "picks")
 
 
@@ -85,22 +85,22 @@ def test_signals_may_be_told_with_their_ages() -> None:
 @pytest.mark.parametrize(
     "weights",
     [
-        {"weights": [{"address": "10.0.0.1:8000", **TOLD}]},
-        {"pools": [{"name": "chat", "endpoints": [{"address": "10.0.0.1:8000", **TOLD}]}]},
-        {"weights": {"10.0.0.1:8000": TOLD}},
+        {"weights": [{"address": "10.0.0.1:8000", **VERDICT}]},
+        {"pools": [{"name": "chat", "endpoints": [{"address": "10.0.0.1:8000", **VERDICT}]}]},
+        {"weights": {"10.0.0.1:8000": VERDICT}},
     ],
 )  # fmt: skip
 def test_reason_and_share_come_from_the_weights_where_endpoints_do_not_tell_them(weights: Any) -> None:
-    told = {"endpoints": [{"address": "10.0.0.1:8000", "pool": "chat"}]}
-    (row,) = picture({ENDPOINTS: told, WEIGHTS: weights}).rows
+    document = {"endpoints": [{"address": "10.0.0.1:8000", "pool": "chat"}]}
+    (row,) = picture({ENDPOINTS: document, WEIGHTS: weights}).rows
     assert (row.reason, row.share) == ("queue 41", 0.6)
 
 
 def test_a_share_is_that_of_the_weights_beside_it() -> None:
     """Whatever a server of another version calls a share."""
     listed = [{"address": f"10.0.0.{at}:8000", "pool": "chat", "weight": 100 * at} for at in (1, 3)]
-    told = {ENDPOINTS: {"endpoints": listed}, WEIGHTS: {"weights": {"10.0.0.1:8000": TOLD}}}
-    assert [row.share for row in picture(told).rows] == [0.25, 0.75]
+    documents = {ENDPOINTS: {"endpoints": listed}, WEIGHTS: {"weights": {"10.0.0.1:8000": VERDICT}}}
+    assert [row.share for row in picture(documents).rows] == [0.25, 0.75]
 
 
 def test_skew_is_told_in_lines() -> None:
@@ -111,14 +111,17 @@ def test_skew_is_told_in_lines() -> None:
         "address": "10.0.0.1:8000",
         "evidence": {"p99_seconds": 4.1},
     }
-    told = {"active": [event, {**event, "address": None}], "recent": [{**event, "kind": "batch_collapse"}]}
+    document = {
+        "active": [event, {**event, "address": None}],
+        "recent": [{**event, "kind": "batch_collapse"}],
+    }
     lines = ("long tail 10.0.0.1:8000: p99_seconds 4.1", "long tail chat: p99_seconds 4.1")
-    assert picture({SKEW: told}).skew == lines
+    assert picture({SKEW: document}).skew == lines
 
 
 def test_text_from_afar_does_not_steer_the_terminal() -> None:
-    told = {"endpoints": [{"address": "a\x1b[2J:1", "reason": "x\r\x07y", "weight": 1}]}
-    (row,) = picture({ENDPOINTS: told}).rows
+    document = {"endpoints": [{"address": "a\x1b[2J:1", "reason": "x\r\x07y", "weight": 1}]}
+    (row,) = picture({ENDPOINTS: document}).rows
     assert (row.address, row.reason) == ("a?[2J:1", "x??y")
 
 

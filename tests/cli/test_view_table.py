@@ -24,15 +24,15 @@ def now(endpoints: dict[str, Any], status: dict[str, Any]) -> Picture:
     return picture({ENDPOINTS: endpoints, STATUS: status, SKEW: skew})
 
 
-def drawn(content: Any, columns: int, *, colours: bool = False, **given: Any) -> str:
+def drawn(content: Any, columns: int, *, colours: bool = False, **options: Any) -> str:
     output = io.StringIO()
-    console = Console(file=output, width=columns, force_terminal=colours, highlight=False, **given)
+    console = Console(file=output, width=columns, force_terminal=colours, highlight=False, **options)
     console.print(content)
     return output.getvalue()
 
 
-def screenful(now: Picture | None, columns: int, rows: int = 40, **given: Any) -> str:
-    return drawn(live(Moment(URL, now, **given), columns, rows), columns)
+def screenful(now: Picture | None, columns: int, rows: int = 40, **options: Any) -> str:
+    return drawn(live(Moment(URL, now, **options), columns, rows), columns)
 
 
 def test_a_wide_terminal_shows_everything(now: Picture) -> None:
@@ -75,12 +75,12 @@ def test_why_an_endpoint_has_no_traffic_is_shown_at_any_width(columns: int) -> N
     why = "GET http://127.0.0.1:9100/v1/models: connection refused; start the engine, or mend its address"
     load = {"queue_depth": 3.0, "running": 8.0, "memory_used_ratio": 0.5, "latency_p50_seconds": 0.1}
     down = {**load, "reachable": 0.0, "ready": 0.0, "prefix_hit_ratio": 0.5, "latency_p99_seconds": 0.5}
-    told = zip(
+    pairs = zip(
         addresses, ("admitted", "drained", "probing"), (1, None, None), (down, load, None), strict=True
     )
     listed = [
         {"address": a, "pool": "chat", "state": state, "weight": weight, "load": of}
-        for a, state, weight, of in told
+        for a, state, weight, of in pairs
     ]
     listed[2]["not_ready"] = why
     weights = {
@@ -186,9 +186,9 @@ def test_help_names_every_key(now: Picture, columns: int, rows: int) -> None:
     lines = screenful(now, columns, rows, screen=Screen(help=True)).splitlines()
     assert len(lines) <= rows
     assert all(len(line) <= columns for line in lines)
-    told = " ".join(lines)
+    text_shown = " ".join(lines)
     for key in ("s, S", "/", "Esc", "p", "PgUp", "Home", "End", "g, G", "?, h", "q, Ctrl-C"):
-        assert key in told, key
+        assert key in text_shown, key
 
 
 def test_the_sorted_column_is_marked_and_a_filter_is_told(now: Picture) -> None:
@@ -225,11 +225,11 @@ def test_every_column_sorts_what_it_shows(now: Picture, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "matches"),
     [("", 3), ("CHAT", 2), ("chat stalled", 1), ("memory", 1), ("probing", 1), ("nothing", 0)],
 )
-def test_rows_match_by_every_word(now: Picture, text: str, found: int) -> None:
-    assert len(matching(now.rows, text)) == found
+def test_rows_match_by_every_word(now: Picture, text: str, matches: int) -> None:
+    assert len(matching(now.rows, text)) == matches
 
 
 @pytest.mark.parametrize(

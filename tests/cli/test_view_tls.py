@@ -48,13 +48,13 @@ class Admin:
         self.client = self.authority.issue("client")
         self.address = f"127.0.0.1:{port}"
         names = str(issued.certificate_file), str(issued.key_file), str(self.authority.file)
-        held = Certificates().watch("admin", "tls.admin", Files(*names))
+        certificate = Certificates().watch("admin", "tls.admin", Files(*names))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         access = Access(self.address)
         self._admin = AdminServer(
-            self.address, CollectorRegistry(), lambda: True, VIEWS, access=access, tls=held
+            self.address, CollectorRegistry(), lambda: True, VIEWS, access=access, tls=certificate
         )
         asyncio.run_coroutine_threadsafe(self._admin.start(), self._loop).result(10)
 
@@ -143,9 +143,11 @@ def test_what_keeps_a_verb_from_a_server_is_told_with_the_option(
         ca=admin.authority.file, own=" ".join(shown(admin.client)), strange=" ".join(shown(strange))
     )
     assert main(["diagnose", "--admin", url.format(admin.address), *words.split()]) == 2
-    told = capsys.readouterr().err
-    assert f"https://{admin.address} cannot be reached: " in told or f"http://{admin.address} cannot" in told
-    assert step in told
+    errors = capsys.readouterr().err
+    assert (
+        f"https://{admin.address} cannot be reached: " in errors or f"http://{admin.address} cannot" in errors
+    )
+    assert step in errors
 
 
 def test_the_name_is_that_of_the_recipe(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,13 +190,13 @@ def test_files_that_cannot_be_used_are_told_in_a_line(
         locked = issued.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
         issued.key_file.write_bytes(locked)
     assert main(["diagnose", "--admin", "https://127.0.0.1:1", *words]) == 2
-    told = capsys.readouterr().err.strip()
-    assert told.startswith("warmroute")
-    assert "\n" not in told
-    assert "Errno" not in told
-    assert "_ssl.c" not in told
-    assert "--admin-" in told
-    assert what == "half" or str(tmp_path) in told
+    errors = capsys.readouterr().err.strip()
+    assert errors.startswith("warmroute")
+    assert "\n" not in errors
+    assert "Errno" not in errors
+    assert "_ssl.c" not in errors
+    assert "--admin-" in errors
+    assert what == "half" or str(tmp_path) in errors
 
 
 def test_a_key_of_another_certificate_is_told_by_its_option(
@@ -204,9 +206,9 @@ def test_a_key_of_another_certificate_is_told_by_its_option(
     issued, other = authority.issue("client"), authority.issue("other")
     words = ["--admin-certificate", str(issued.certificate_file), "--admin-key", str(other.key_file)]
     assert main(["top", "--once", *words]) == 2
-    told = capsys.readouterr().err
-    assert f"--admin-key: '{other.key_file}' is not the key of the first certificate in" in told
-    assert str(issued.certificate_file) in told
+    errors = capsys.readouterr().err
+    assert f"--admin-key: '{other.key_file}' is not the key of the first certificate in" in errors
+    assert str(issued.certificate_file) in errors
 
 
 def test_without_arguments_nothing_is_changed() -> None:

@@ -61,13 +61,13 @@ class Running:
 
     @property
     def view(self) -> FleetView:
-        held = self.store.view
-        assert held is not None
-        return held
+        view = self.store.view
+        assert view is not None
+        return view
 
     def run(self, *arguments: str, token: bool = True) -> int:
-        known = ("--token-file", str(self.token)) if token else ()
-        return main([*arguments, "--admin", f"http://{self.address}", *known])
+        token_options = ("--token-file", str(self.token)) if token else ()
+        return main([*arguments, "--admin", f"http://{self.address}", *token_options])
 
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
@@ -100,8 +100,8 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    with Running(tmp_path) as held:
-        yield held
+    with Running(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture
@@ -198,14 +198,15 @@ def test_times_have_a_unit(text: str, seconds: float) -> None:
 def test_what_is_no_time_is_told(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["drain", A, "--for", text])
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
-        f"--for: {text!r}; allowed: a number with s, m, h or d, such as 10m, above 0 and at most 24h" in told
+        f"--for: {text!r}; allowed: a number with s, m, h or d, such as 10m, above 0 and at most 24h"
+        in errors
     )
 
 
 def test_the_help_of_weight_says_that_a_time_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["weight", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "how long it holds, required with N: such as 10m, at most 24h" in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "how long it holds, required with N: such as 10m, at most 24h" in help_text

@@ -95,14 +95,14 @@ class Admin:
     def __init__(self) -> None:
         self.ready = True
         self.picks: list[dict[str, Any]] = []
-        self.asked: list[tuple[dict[str, str], str]] = []
+        self.requests: list[tuple[dict[str, str], str]] = []
         self.address = ""
 
     async def readyz(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.ready else 503)
 
     async def decisions(self, request: web.Request) -> web.Response:
-        self.asked.append((dict(request.query), request.headers.get("authorization", "")))
+        self.requests.append((dict(request.query), request.headers.get("authorization", "")))
         return web.json_response({"picks": self.picks})
 
 
@@ -136,12 +136,12 @@ async def test_any_ready_worker_is_enough_and_picks_are_joined_newest_first(two:
         async with asyncio.timeout(60.0):
             while admins.ready != [True, False, False]:
                 await asyncio.sleep(0.01)
-        told = await admins.decisions(Query(endpoint="10.0.0.1:80", limit=2))
+        decisions = await admins.decisions(Query(endpoint="10.0.0.1:80", limit=2))
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    assert [(pick["request"], pick["worker"]) for pick in told["picks"]] == [("c", 0), ("b", 1)]
-    assert two[0].asked == [({"limit": "2", "endpoint": "10.0.0.1:80"}, "")]
+    assert [(pick["request"], pick["worker"]) for pick in decisions["picks"]] == [("c", 0), ("b", 1)]
+    assert two[0].requests == [({"limit": "2", "endpoint": "10.0.0.1:80"}, "")]
 
 
 async def test_a_worker_that_has_ended_is_not_ready_until_it_is_asked_again() -> None:

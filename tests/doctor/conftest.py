@@ -27,7 +27,9 @@ class Patient:
         self.stats = load("stats")
 
     def section(self, kind: str) -> Any:
-        return next(held for held in self.config["configs"] if held["@type"].endswith(f".{kind}ConfigDump"))
+        return next(
+            section for section in self.config["configs"] if section["@type"].endswith(f".{kind}ConfigDump")
+        )
 
     @property
     def listener(self) -> Any:
@@ -39,7 +41,7 @@ class Patient:
 
     def filter(self, name: str) -> Any:
         filters = self.manager["http_filters"]
-        return next(held for held in filters if held["name"] == f"envoy.filters.http.{name}")
+        return next(entry for entry in filters if entry["name"] == f"envoy.filters.http.{name}")
 
     @property
     def ext_proc(self) -> Any:
@@ -51,7 +53,7 @@ class Patient:
         return config["virtual_hosts"][0]
 
     def route(self, name: str) -> Any:
-        return next(held for held in self.host["routes"] if held["name"] == name)
+        return next(route for route in self.host["routes"] if route["name"] == name)
 
     def action(self, name: str) -> Any:
         return self.route(name)["route"]
@@ -62,7 +64,7 @@ class Patient:
     def cluster(self, name: str) -> Any:
         section = self.section("Clusters")
         listed = [*section["static_clusters"], *section["dynamic_active_clusters"]]
-        return next(held["cluster"] for held in listed if held["cluster"]["name"] == name)
+        return next(entry["cluster"] for entry in listed if entry["cluster"]["name"] == name)
 
     @property
     def pool(self) -> Any:
@@ -83,13 +85,13 @@ class Patient:
 
     def weigh(self, *weights: int) -> None:
         """Give the pool's endpoints these weights."""
-        state = next(held for held in self.states["cluster_statuses"] if held["name"] == "engines")
+        state = next(status for status in self.states["cluster_statuses"] if status["name"] == "engines")
         for host, weight in zip(state["host_statuses"], weights, strict=True):
             host["weight"] = weight
 
     def count(self, name: str, value: float) -> None:
         """Set a counter or gauge."""
-        kept = [held for held in self.stats["stats"] if held.get("name") != name]
+        kept = [stat for stat in self.stats["stats"] if stat.get("name") != name]
         self.stats["stats"] = [*kept, {"name": name, "value": value}]
 
     def took(self, cluster: str, milliseconds: float, requests: int) -> None:
@@ -103,14 +105,14 @@ class Patient:
         self._p99(f"cluster.{cluster}.upstream_cx_connect_ms", milliseconds)
 
     def _p99(self, name: str, milliseconds: float) -> None:
-        histograms = next(held["histograms"] for held in self.stats["stats"] if "histograms" in held)
+        histograms = next(entry["histograms"] for entry in self.stats["stats"] if "histograms" in entry)
         position = histograms["supported_quantiles"].index(99)
         listed = histograms["computed_quantiles"]
-        told = next((held for held in listed if held["name"] == name), None)
-        if told is None:
-            told = {"name": name, "values": [{} for _ in histograms["supported_quantiles"]]}
-            listed.append(told)
-        told["values"][position]["cumulative"] = milliseconds
+        histogram = next((entry for entry in listed if entry["name"] == name), None)
+        if histogram is None:
+            histogram = {"name": name, "values": [{} for _ in histograms["supported_quantiles"]]}
+            listed.append(histogram)
+        histogram["values"][position]["cumulative"] = milliseconds
 
     def findings(self, **context: Any) -> list[Any]:
         proxy = PROXIES["envoy"]

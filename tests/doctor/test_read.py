@@ -36,38 +36,40 @@ def static(patient: Patient) -> dict[str, Any]:
     route_config = patient.section("Routes")["dynamic_route_configs"][0]["route_config"]
     clusters = [patient.cluster(name) for name in ("warmroute_xds", "warmroute_ext_proc", "engines")]
     untyped = copy.deepcopy([patient.listener, route_config, *clusters])
-    for held in untyped:
-        del held["@type"]
+    for entry in untyped:
+        del entry["@type"]
     chain = untyped[0]["filter_chains"][0]["filters"][0]["typed_config"]
     chain["route_config"] = untyped[1]
     return {"static_resources": {"listeners": untyped[:1], "clusters": untyped[2:]}}
 
 
-def camelled(held: Any, key: str = "") -> Any:
+def camelled(item: Any, key: str = "") -> Any:
     """Return the same document in the other spelling; the keys of maps stay."""
-    if isinstance(held, dict):
+    if isinstance(item, dict):
         maps = key.startswith("typed_")
         keep = maps and key != "typed_config"
-        return {name if keep else camel(name): camelled(value, name) for name, value in held.items()}
-    return [camelled(inner, key) for inner in held] if isinstance(held, list) else held
+        return {name if keep else camel(name): camelled(value, name) for name, value in item.items()}
+    return [camelled(inner, key) for inner in item] if isinstance(item, list) else item
 
 
 def examine(config: Any) -> list[tuple[str, str]]:
     proxy = PROXIES["envoy"]
-    return [(found.rule, found.where) for found in proxy.examine(proxy.read(config, None, None), Context())]
+    return [
+        (finding.rule, finding.where) for finding in proxy.examine(proxy.read(config, None, None), Context())
+    ]
 
 
 def filters_of(facts: Facts, route: str) -> list[str]:
-    passage = next(held for held in facts.passages if held.route.where.endswith(f"[{route}]"))
-    return [held.kind for held in passage.filters]
+    passage = next(entry for entry in facts.passages if entry.route.where.endswith(f"[{route}]"))
+    return [entry.kind for entry in passage.filters]
 
 
 def test_a_static_bootstrap_is_read_like_a_dump(patient: Patient) -> None:
     dumped = read(patient.config)
     written = read(yaml.safe_load(yaml.safe_dump(static(patient))))
     assert written.passages == dumped.passages
-    weightless = {name: held for name, held in written.clusters.items() if name != "engines"}
-    assert weightless == {name: held for name, held in dumped.clusters.items() if name != "engines"}
+    weightless = {name: cluster for name, cluster in written.clusters.items() if name != "engines"}
+    assert weightless == {name: cluster for name, cluster in dumped.clusters.items() if name != "engines"}
 
 
 def test_both_spellings_of_fields_are_read(patient: Patient) -> None:
@@ -75,7 +77,9 @@ def test_both_spellings_of_fields_are_read(patient: Patient) -> None:
     other = camelled(plain)
     assert "staticResources" in other
     spelt = read(other)
-    assert [held.route for held in spelt.passages] == [held.route for held in read(plain).passages]
+    assert [passage.route for passage in spelt.passages] == [
+        passage.route for passage in read(plain).passages
+    ]
     assert spelt.clusters["engines"] == read(plain).clusters["engines"]
     del plain["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"][
         "route_config"
@@ -112,7 +116,7 @@ def test_overrides_apply_from_the_general_to_the_special(patient: Patient) -> No
     patient.route("json")["typed_per_filter_config"] = {"envoy.filters.http.buffer": on}
     facts = read(patient.config)
     assert filters_of(facts, "json") == ["ext_proc", "buffer", "router"]
-    passage = next(held for held in facts.passages if held.route.where.endswith("[json]"))
+    passage = next(candidate for candidate in facts.passages if candidate.route.where.endswith("[json]"))
     assert passage.first("buffer").buffer_bytes == 5  # type: ignore[union-attr]
 
 
@@ -135,25 +139,28 @@ def test_each_cluster_of_a_weighted_route_is_a_way(patient: Patient) -> None:
     disabled = {"@type": f"{FILTERS}.ext_proc.v3.ExtProcPerRoute", "disabled": True}
     second = {"name": "b", "typed_per_filter_config": {"envoy.filters.http.ext_proc": disabled}}
     action["weighted_clusters"] = {"clusters": [{"name": "engines"}, second]}
-    ways = [held for held in read(patient.config).passages if held.route.where.endswith("[json]")]
-    assert [(held.route.cluster, bool(held.processors)) for held in ways] == [("engines", True), ("b", False)]
+    ways = [passage for passage in read(patient.config).passages if passage.route.where.endswith("[json]")]
+    assert [(passage.route.cluster, bool(passage.processors)) for passage in ways] == [
+        ("engines", True),
+        ("b", False),
+    ]
 
 
 def test_filters_by_extension_discovery_are_read(patient: Patient) -> None:
-    held = patient.filter("buffer")
+    buffer = patient.filter("buffer")
     section = {
         "@type": f"{PRE}.admin.v3.EcdsConfigDump",
         "ecds_filters": [
             {
                 "ecds_filter": {
                     "@type": f"{PRE}.config.core.v3.TypedExtensionConfig",
-                    "name": held["name"],
-                    "typed_config": held.pop("typed_config"),
+                    "name": buffer["name"],
+                    "typed_config": buffer.pop("typed_config"),
                 }
             }
         ],
     }
-    held["config_discovery"] = {"type_urls": ["envoy.extensions.filters.http.buffer.v3.Buffer"]}
+    buffer["config_discovery"] = {"type_urls": ["envoy.extensions.filters.http.buffer.v3.Buffer"]}
     patient.config["configs"].append(section)
     assert patient.findings() == []
     passage = next(p for p in read(patient.config).passages if p.route.where.endswith("[json]"))
@@ -165,15 +172,15 @@ def test_routes_behind_one_that_takes_all_are_not_ways(patient: Patient) -> None
     routes.append({"name": "never", "match": {"prefix": "/"}, "route": {"cluster": "engines"}})
     assert patient.findings() == []
     routes[-2]["match"]["runtime_fraction"] = {"default_value": {"numerator": 50}}
-    assert {found.rule for found in patient.findings()} >= {"route-timeout"}
+    assert {finding.rule for finding in patient.findings()} >= {"route-timeout"}
 
 
 def test_upgrades_go_only_where_they_are_allowed(patient: Patient) -> None:
     patient.manager["upgrade_configs"][0]["enabled"] = False
-    assert not any(held.upgrade for held in read(patient.config).passages)
+    assert not any(passage.upgrade for passage in read(patient.config).passages)
     patient.action("other")["upgrade_configs"] = [{"upgrade_type": "WebSocket"}]
     patient.host["routes"].remove(patient.route("upgrade"))
-    ways = [held.route.where for held in read(patient.config).passages if held.upgrade]
+    ways = [passage.route.where for passage in read(patient.config).passages if passage.upgrade]
     assert ways == ["routes[front].virtual_hosts[front].routes[other]"]
 
 
@@ -235,15 +242,15 @@ def test_what_was_looked_at_is_counted(patient: Patient) -> None:
     facts = read(patient.config)
     assert looked_at(facts, Context()) == {
         "listeners": 1,
-        "routes": len({held.route.where for held in facts.passages}),
+        "routes": len({passage.route.where for passage in facts.passages}),
         "clusters": 3,
     }
     assert looked_at(facts, Context(pools=frozenset({"others"})))["routes"] == 0
 
 
-def places(held: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a document."""
-    pairs = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, inner in pairs for place in places(inner, (*path, key)))]
 
 
@@ -285,11 +292,11 @@ def test_junk_anywhere_does_no_harm(changes: list[tuple[str, tuple[Any, ...], An
     """Whatever stands in a place where something else should: findings, or a refusal in words."""
     documents = {name: copy.deepcopy(getattr(DUMP, name)) for name in PLACES}
     for name, path, junk in changes:
-        held = documents[name]
+        parent = documents[name]
         try:
             for key in path[:-1]:
-                held = held[key]
-            held[path[-1]] = junk
+                parent = parent[key]
+            parent[path[-1]] = junk
         except (LookupError, TypeError):
             continue  # An earlier change took this place away.
     proxy = PROXIES["envoy"]
@@ -297,7 +304,7 @@ def test_junk_anywhere_does_no_harm(changes: list[tuple[str, tuple[Any, ...], An
         findings = proxy.examine(proxy.read(*documents.values()), Context())
     except DoctorError:
         return
-    json.dumps([found.where for found in findings])
+    json.dumps([finding.where for finding in findings])
 
 
 @pytest.mark.parametrize(
@@ -319,5 +326,7 @@ def test_whole_numbers(value: Any, read_as: int | None) -> None:
 def test_paths_name_what_they_lead_to(patient: Patient) -> None:
     """A finding's path has the names of the configuration, so that it can be searched for."""
     facts = read(patient.config)
-    told = {held.route.where for held in facts.passages}
-    assert all(re.fullmatch(r"routes\[front\]\.virtual_hosts\[front\]\.routes\[[a-z-]+\]", at) for at in told)
+    paths = {passage.route.where for passage in facts.passages}
+    assert all(
+        re.fullmatch(r"routes\[front\]\.virtual_hosts\[front\]\.routes\[[a-z-]+\]", at) for at in paths
+    )

@@ -50,11 +50,11 @@ def test_names_with_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_programs_get_everything_with_counts() -> None:
-    told = json.loads(json.dumps(data("envoy", [FIRST, THIRD], {"routes": 2})))
-    assert told["proxy"] == "envoy"
-    assert told["looked_at"] == {"routes": 2}
-    assert told["counts"] == {"error": 1, "warning": 0, "note": 1}
-    assert told["findings"][0] == {
+    document = json.loads(json.dumps(data("envoy", [FIRST, THIRD], {"routes": 2})))
+    assert document["proxy"] == "envoy"
+    assert document["looked_at"] == {"routes": 2}
+    assert document["counts"] == {"error": 1, "warning": 0, "note": 1}
+    assert document["findings"][0] == {
         "rule": "route-timeout",
         "severity": "error",
         "where": "routes[a]",

@@ -360,7 +360,7 @@ def picks_by_a_header_that_clients_can_send(p: Patient) -> None:
 @trap("header-removal", "warning", "http_connection_manager]", "x-warmroute-protocol, and it steers")
 def routes_by_a_header_that_clients_can_send(p: Patient) -> None:
     mutations = p.manager["early_header_mutation_extensions"][0]["typed_config"]["mutations"]
-    mutations[:] = [held for held in mutations if "x-warmroute-protocol" not in str(held)]
+    mutations[:] = [mutation for mutation in mutations if "x-warmroute-protocol" not in str(mutation)]
 
 
 @trap("unsafe-retries", "warning", "routes[json].route.retry_policy.retry_on", "5xx, reset")
@@ -383,7 +383,7 @@ def three_retries_at_once(p: Patient) -> None:
 @trap("doubled-body", "warning", "routes[large-json]", "BUFFERED_PARTIAL")
 def leading_part_with_trailers(p: Patient) -> None:
     match = p.route("large-json")["match"]
-    match["headers"] = [held for held in match["headers"] if held["name"] != "trailer"]
+    match["headers"] = [header for header in match["headers"] if header["name"] != "trailer"]
 
 
 @trap("pool-circuit-breaker", "warning", "clusters[engines]", "max_connections, max_requests at the default")
@@ -505,10 +505,12 @@ def test_nothing_is_found_in_ours_whatever_the_traffic(
 def test_a_planted_trap_is_found_by_its_rule_alone(patient: Patient, planted: Trap) -> None:
     planted.plant(patient)
     findings = patient.findings(**planted.context)
-    assert {found.rule for found in findings} == {planted.rule}
-    assert max(found.severity for found in findings).word == planted.severity
-    assert any(planted.where in found.where and planted.what in found.what for found in findings), findings
-    assert all(found.why and found.fix for found in findings)
+    assert {finding.rule for finding in findings} == {planted.rule}
+    assert max(finding.severity for finding in findings).word == planted.severity
+    assert any(planted.where in finding.where and planted.what in finding.what for finding in findings), (
+        findings
+    )
+    assert all(finding.why and finding.fix for finding in findings)
 
 
 def test_each_rule_has_its_traps() -> None:
@@ -518,8 +520,8 @@ def test_each_rule_has_its_traps() -> None:
 def test_the_document_lists_the_rules_in_their_words() -> None:
     text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
     section = text[text.index("## Rules") : text.index("## What it does not see")]
-    told = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \| (.+) \|$", section, flags=re.MULTILINE)
-    assert told == [(name, rule.title, rule.why) for name, rule in RULES.items()]
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \| (.+) \|$", section, flags=re.MULTILINE)
+    assert rows == [(name, rule.title, rule.why) for name, rule in RULES.items()]
 
 
 def test_what_we_permit_is_what_our_servers_permit() -> None:
@@ -557,11 +559,11 @@ def test_too_few_requests_make_no_p99(patient: Patient) -> None:
 def test_only_the_pools_that_are_named_count(patient: Patient) -> None:
     default_route_timeout(patient)
     assert patient.findings(pools=frozenset({"others"})) == []
-    assert [found.rule for found in patient.findings(pools=frozenset({"engines"}))] == ["route-timeout"]
+    assert [finding.rule for finding in patient.findings(pools=frozenset({"engines"}))] == ["route-timeout"]
 
 
 def test_the_worst_comes_first(patient: Patient) -> None:
     no_access_log(patient)
     default_route_timeout(patient)
     no_retries(patient)
-    assert [found.severity.word for found in patient.findings()] == ["error", "warning", "note"]
+    assert [finding.severity.word for finding in patient.findings()] == ["error", "warning", "note"]

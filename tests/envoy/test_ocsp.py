@@ -163,7 +163,7 @@ async def test_without_a_staple_the_certificate_goes_alone(
     await site.start("ocsp_fetch: true")
     async with site.envoy():
         assert await until(site, lambda told: bool(told[0])) == (serial, "none")
-        assert site.responder.asked
+        assert site.responder.requests
 
 
 async def test_a_certificate_that_clients_refuse_alone_waits_for_its_staple(site: Site) -> None:
@@ -175,10 +175,10 @@ async def test_a_certificate_that_clients_refuse_alone_waits_for_its_staple(site
     async with site.envoy():
         await until(site, lambda told: told == (first, "good"))
         site.responder.http_status = 503
-        before = site.responder.asked
+        before = site.responder.requests
         second = site.issue(must_staple=True)
         await site.certificates.look()
-        while site.responder.asked < before + 2:
+        while site.responder.requests < before + 2:
             assert await asked(site) == (first, "good")
         site.responder.http_status = 200
         await until(site, lambda told: told == (second, "good"))

@@ -45,7 +45,7 @@ class Engine:
             parsed: dict[str, Any] = await reply.json()
             return parsed
 
-    async def seen(self) -> dict[str, Any]:
+    async def counts(self) -> dict[str, Any]:
         """GET /admin/seen."""
         parsed: dict[str, Any] = json.loads((await self.get("/admin/seen"))[1])
         return parsed

@@ -101,19 +101,19 @@ def test_a_cache_has_at_least_one_block() -> None:
 def test_never_more_than_num_blocks(ops: list[tuple[int, int, bool]]) -> None:
     """Whatever sequences come and go, used and idle blocks together fit, and all come back."""
     cache = BlockCache(8)
-    held: list[list[int]] = []
+    in_use: list[list[int]] = []
     for family, length, end in ops:
-        if end and held:
-            cache.release(held.pop(0), 0)
+        if end and in_use:
+            cache.release(in_use.pop(0), 0)
         chain = [family * 100 + index for index in range(length)]
         matched = cache.match(chain, length)
         if cache.admit(chain, matched, length - matched):
             assert cache.take(length - matched)
             for name in chain[matched:]:
                 cache.name(name)
-            held.append(chain)
+            in_use.append(chain)
         assert cache.used + cache.idle <= 8
-        assert cache.used == len({name for chain in held for name in chain})
-    for chain in held:
+        assert cache.used == len({name for chain in in_use for name in chain})
+    for chain in in_use:
         cache.release(chain, 0)
     assert cache.used == 0

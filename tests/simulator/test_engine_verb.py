@@ -52,7 +52,7 @@ async def test_it_says_where_it_listens_and_ends_on_sigterm(request: pytest.Fixt
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--fit", "abacus"], "h100_sxm/tp4"),
         (["--speed-up", "0"], "--speed-up"),
@@ -63,8 +63,8 @@ async def test_it_says_where_it_listens_and_ends_on_sigterm(request: pytest.Fixt
     ],
 )
 def test_senseless_options_end_with_2_and_say_which(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything listens."""
     assert engine.run(parse(*words)) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

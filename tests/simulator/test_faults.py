@@ -41,7 +41,7 @@ async def test_frozen_accepts_and_never_answers_until_healed(engine: Any) -> Non
             return int(reply.status)
 
     asking = asyncio.create_task(ask())
-    await engine.until(lambda: engine.server.seen.requests == 2)
+    await engine.until(lambda: engine.server.counts.requests == 2)
     assert await engine.get("/health") == (200, "")
     await asyncio.sleep(0.05)
     assert not asking.done()
@@ -80,7 +80,7 @@ async def test_status_answers_with_that_code(engine: Any, code: int) -> None:
     assert (await engine.get("/health"))[0] == 200
     await engine.fault(kind="none")
     await engine.chat("after")
-    assert engine.server.seen.refused == 1
+    assert engine.server.counts.refused == 1
 
 
 async def test_reset_drops_new_connections_and_those_under_way(run_engine: Callable[..., Any]) -> None:
@@ -145,9 +145,9 @@ async def test_jitter_moves_the_gauges_within_its_bounds(run_engine: Callable[..
             await reply.content.readany()
             await engine.fault(kind="jitter", ratio=0.1)
             pages = [(await engine.get("/metrics"))[1] for _ in range(20)]
-        seen = {gauge(page, "num_requests_running") for page in pages}
-        assert len(seen) == 20
-        assert all(0.9 <= value <= 1.1 for value in seen)
+        values = {gauge(page, "num_requests_running") for page in pages}
+        assert len(values) == 20
+        assert all(0.9 <= value <= 1.1 for value in values)
 
 
 async def test_restart_drops_requests_and_forgets_everything(run_engine: Callable[..., Any]) -> None:
@@ -162,15 +162,15 @@ async def test_restart_drops_requests_and_forgets_everything(run_engine: Callabl
                 assert restarted.status == 200
             with pytest.raises(aiohttp.ClientError):
                 await reply.read()
-        assert (await engine.seen())["requests"] == 0
+        assert (await engine.counts())["requests"] == 0
         assert engine.server.driver.started_at > started
         page = (await engine.get("/metrics"))[1]
         assert 'vllm:prompt_tokens_total{engine="0",model_name="warm-model"} 0.0\n' in page
         assert 'vllm:num_requests_running{engine="0",model_name="warm-model"} 0.0\n' in page
         again = await engine.chat("hello " * 100)
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-        seen = await engine.seen()
-        assert (seen["finished"], seen["aborted"]) == (1, 0)
+        counts = await engine.counts()
+        assert (counts["finished"], counts["aborted"]) == (1, 0)
 
 
 async def test_reset_cache_makes_prompts_cold(engine: Any) -> None:
@@ -180,7 +180,7 @@ async def test_reset_cache_makes_prompts_cold(engine: Any) -> None:
         assert reply.status == 200
     again = await engine.chat("hello " * 100)
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    assert (await engine.seen())["finished"] == 2
+    assert (await engine.counts())["finished"] == 2
 
 
 @pytest.mark.parametrize(

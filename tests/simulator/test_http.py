@@ -161,10 +161,10 @@ async def test_seen_tells_routed_and_honoured_apart(engine: Any) -> None:
         async with engine.post(CHAT, chat_body(), **headers) as reply:
             assert reply.status == 200
             await reply.read()
-    seen = await engine.seen()
-    assert (seen["requests"], seen["routed"], seen["honoured"], seen["finished"]) == (3, 2, 1, 3)
-    assert seen["address"] == engine.address
-    assert 0 < seen["cached_tokens"] < seen["prompt_tokens"]
+    counts = await engine.counts()
+    assert (counts["requests"], counts["routed"], counts["honoured"], counts["finished"]) == (3, 2, 1, 3)
+    assert counts["address"] == engine.address
+    assert 0 < counts["cached_tokens"] < counts["prompt_tokens"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -182,7 +182,7 @@ async def test_a_client_that_leaves_frees_its_request(run_engine: Callable[..., 
         await engine.until(lambda: model.running == 0)
         assert model.cache.used == 0
         assert model.counters.aborted_requests == 1
-        await engine.until(lambda: engine.server.seen.aborted == 1)
+        await engine.until(lambda: engine.server.counts.aborted == 1)
         assert engine.server.driver.metrics.success["abort"] == 1
 
 

@@ -29,13 +29,13 @@ def families(page: str) -> dict[str, Any]:
 
 def value(page: dict[str, Any], family: str, sample: str = "", **labels: str) -> float:
     """The one sample with this name and these labels."""
-    found = [
+    values = [
         row.value
         for row in page[family].samples
         if row.name == (sample or family) and labels.items() <= row.labels.items()
     ]
-    assert len(found) == 1
-    return float(found[0])
+    assert len(values) == 1
+    return float(values[0])
 
 
 async def test_the_page_parses_and_counts_what_was_served(engine: Any) -> None:

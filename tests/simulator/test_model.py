@@ -124,15 +124,15 @@ def test_the_batch_is_limited_and_the_queue_is_first_come_first_served() -> None
 
 def test_no_step_exceeds_the_token_budget() -> None:
     """Prefill and decode share max_batched_tokens."""
-    seen: list[int] = []
+    steps: list[int] = []
     model = EngineModel(
         EngineConfig(max_batched_tokens=512),
-        on_step=lambda _, prefill, decodes: seen.append(prefill + decodes),
+        on_step=lambda _, prefill, decodes: steps.append(prefill + decodes),
     )
     for index in range(8):
         model.submit(prompt(index, 1_300, output=30), index * 0.05)
     drain(model)
-    assert max(seen) == 512
+    assert max(steps) == 512
 
 
 def test_a_long_prefill_does_not_stop_the_others_decoding() -> None:
@@ -262,8 +262,8 @@ def test_everything_ends_and_every_block_comes_back(
             model.abort(handles[what], at)
         assert model.cache.used + model.cache.idle <= blocks
         assert model.running <= seqs
-    while (due := model.next_event_at()) is not None:
-        tokens_reported += sum(event.tokens for event in model.advance(due))
+    while (next_at := model.next_event_at()) is not None:
+        tokens_reported += sum(event.tokens for event in model.advance(next_at))
         assert model.cache.used + model.cache.idle <= blocks
     assert model.cache.used == 0
     assert (model.running, model.waiting) == (0, 0)

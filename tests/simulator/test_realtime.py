@@ -18,7 +18,9 @@ def url(engine: Any) -> str:
     return f"http://{engine.address}/v1/realtime"
 
 
-async def asked(socket: aiohttp.ClientWebSocketResponse, **ask: object) -> tuple[str, list[dict[str, Any]]]:
+async def replies_to(
+    socket: aiohttp.ClientWebSocketResponse, **ask: object
+) -> tuple[str, list[dict[str, Any]]]:
     """Send a message; returns the text of the answer and its messages."""
     await socket.send_json(ask)
     parts: list[dict[str, Any]] = []
@@ -30,14 +32,14 @@ async def asked(socket: aiohttp.ClientWebSocketResponse, **ask: object) -> tuple
 async def test_messages_are_answered_in_order_with_what_the_model_says(engine: Any) -> None:
     async with engine.client.ws_connect(url(engine)) as socket:
         for number in range(3):
-            said, parts = await asked(socket, number=number, text=f"hello {number}", tokens=5)
+            said, parts = await replies_to(socket, number=number, text=f"hello {number}", tokens=5)
             assert said == Speaker(0).answer(f"hello {number}".encode(), 5)
             assert {part["number"] for part in parts} == {number}
             assert parts[-1] == {"number": number, "done": True, "tokens": 5}
         await socket.close()
     assert socket.close_code == aiohttp.WSCloseCode.OK
-    await engine.until(lambda: engine.server.seen.finished == 1)
-    assert engine.server.seen.aborted == 0
+    await engine.until(lambda: engine.server.counts.finished == 1)
+    assert engine.server.counts.aborted == 0
     assert engine.server.driver.model.counters.aborted_requests == 0
     assert engine.server.driver.model.counters.finished_requests == 3
 
@@ -49,7 +51,10 @@ async def test_what_asks_for_no_tokens_comes_back_as_it_is(engine: Any) -> None:
             assert await socket.receive_str(timeout=60) == text
         await socket.send_bytes(b"\x00\xff")
         assert await socket.receive_bytes(timeout=60) == b"\x00\xff"
-        assert await asked(socket, number=1, tokens=0) == ("", [{"number": 1, "done": True, "tokens": 0}])
+        assert await replies_to(socket, number=1, tokens=0) == (
+            "",
+            [{"number": 1, "done": True, "tokens": 0}],
+        )
 
 
 async def test_no_handshake_is_told_to_upgrade(engine: Any) -> None:

@@ -77,7 +77,7 @@ def test_tenants_share_one_system_prompt_each() -> None:
         prompts.setdefault(turn.tenant, set()).add(turn.messages[0].content)
     assert set(prompts) == set(range(SETTINGS.tenants))
     assert all(len(texts) == 1 for texts in prompts.values())
-    texts = [text for held in prompts.values() for text in held]
+    texts = [text for texts_of_tenant in prompts.values() for text in texts_of_tenant]
     assert len(set(texts)) == SETTINGS.tenants
     assert all(50 * BYTES_PER_TOKEN <= len(text.encode()) <= 80 * BYTES_PER_TOKEN for text in texts)
 

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from bench.chaos_answers import answer_in, close, heard_in
+from bench.chaos_answers import answer_in, close, text_of_stream
 from bench.chaos_site import ENGINE, Site, running_site
 from warmroute.simulator.fits import timing
 from warmroute.simulator.tokens import Speaker, render_chat
@@ -86,7 +86,7 @@ class Soak:
                 now = time.monotonic()
                 longest, last = max(longest, now - last), now
                 began.set()
-        assert heard_in(received) == Speaker().answer(render_chat([("user", PROMPT)]), count)
+        assert text_of_stream(received) == Speaker().answer(render_chat([("user", PROMPT)]), count)
         return longest
 
     async def move_weights(self) -> None:

@@ -233,7 +233,7 @@ async def test_a_staple_comes_is_kept_and_is_there_at_the_next_start(
     await until(lambda: second.of("listener/l"))
     assert second.of("listener/l") == staple
     await second.close()
-    assert responder.asked == 1
+    assert responder.requests == 1
 
 
 async def test_unreachable_responder_keeps_the_staple(
@@ -247,13 +247,13 @@ async def test_unreachable_responder_keeps_the_staple(
         responder.http_status = 503
         staples.update({"listener/l": StapleTarget(chain(issued))})
         await staples.start()
-        await until(lambda: responder.asked >= 2)
+        await until(lambda: responder.requests >= 2)
         assert staples.of("listener/l") is None
         responder.http_status = 200
         responder.hours = 0.01
         await until(lambda: staples.of("listener/l"))
         responder.http_status = 503
-        before = responder.asked
+        before = responder.requests
         current = staples.of("listener/l")
         unreachable = value(registry, "fetches_total", outcome="unreachable")
         assert unreachable is not None
@@ -427,6 +427,6 @@ async def test_a_kept_staple_is_checked_as_one_that_has_just_come(
     async with Responder(authority) as responder:
         staples.update({"listener/l": StapleTarget(chain(issued), responder.url)})
         await staples.start()
-        await until(lambda: responder.asked)
+        await until(lambda: responder.requests)
         assert staples.of("listener/l") is None
         await staples.close()

@@ -56,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     address, place = settings.xds.address, Locality(args.region, args.zone, args.sub_zone)
     if args.grpc:
-        told = grpc_bootstrap(
+        document = grpc_bootstrap(
             ads_address=address,
             node_id=args.node_id,
             node_cluster=args.node_cluster,
             locality=place,
             tls=shown,
         )
-        print(json.dumps(told, indent=2))
+        print(json.dumps(document, indent=2))
         return 0
     made = bootstrap(
         ads_address=address,

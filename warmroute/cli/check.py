@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.settings)
     if args.form and (against := list(obstacles(settings, args.form))):
         raise SettingsError(against)
-    found = (*findings(settings), *host_findings(settings))
-    if any(finding.grave for finding in found):
-        raise SettingsError([finding.text for finding in found])
+    all_findings = (*findings(settings), *host_findings(settings))
+    if any(finding.grave for finding in all_findings):
+        raise SettingsError([finding.text for finding in all_findings])
     endpoints = sum(len(pool.endpoints) for pool in settings.pools)
     print(
         f"{args.settings}: good, {len(settings.pools)} pool(s), {endpoints} endpoint(s),"
@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
             refusing.setdefault(problem, []).append(role)
     for problem, roles in refusing.items():
         forms = ", ".join(f"`{role}`" for role in roles)
-        told = located(args.settings, SettingsError([problem]))
-        print(f"warmroute check: {forms} would not start on this host: {told}", file=sys.stderr)
-    for finding in found:
-        told = located(args.settings, SettingsError([finding.text]))
-        print(f"warmroute check: {told}", file=sys.stderr)
+        text = located(args.settings, SettingsError([problem]))
+        print(f"warmroute check: {forms} would not start on this host: {text}", file=sys.stderr)
+    for finding in all_findings:
+        text = located(args.settings, SettingsError([finding.text]))
+        print(f"warmroute check: {text}", file=sys.stderr)
     return 0

@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
 async def _diagnose(args: argparse.Namespace) -> int:
     documents = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
-    told, status = documents[PATH], documents.get(STATUS, {})
+    diagnosis, status = documents[PATH], documents.get(STATUS, {})
     listed = documents.get(ENDPOINTS, {}).get("endpoints", [])
-    whole = with_kept_out(told, listed, drained_until(documents.get(WEIGHTS)))
+    whole = with_kept_out(diagnosis, listed, drained_until(documents.get(WEIGHTS)))
     pools, endpoints = _chosen(whole, args.what)
     alone = envoys_away(status) if args.what is None else ""
     if args.json:
@@ -62,24 +62,25 @@ async def _ask(client: AdminClient) -> dict[str, Any]:
     """Return the diagnosis, and what else the server has of endpoints, weights and status, by path."""
     async with client:
         documents = await client.documents(PATH, (ENDPOINTS, WEIGHTS, STATUS))
-    told = documents[PATH]
-    if not isinstance(told, dict) or not {"observed", "pools", "endpoints"} <= told.keys():
+    diagnosis = documents[PATH]
+    if not isinstance(diagnosis, dict) or not {"observed", "pools", "endpoints"} <= diagnosis.keys():
         raise AdminError(f"{client.url}{PATH} answers with something else: is this Warmroute?")
-    if not told["observed"]:
+    if not diagnosis["observed"]:
         raise AdminError(f"{client.url} has not observed anything yet")
     return documents
 
 
 def with_kept_out(
-    told: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], until: Mapping[str, str]
+    diagnosis: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], until: Mapping[str, str]
 ) -> dict[str, Any]:
     """Add those that get no new requests: nothing is observed of them, or they serve as nobody else is in.
 
     `until` has the ends of drains by address.
     """
-    endpoints = {entry["address"]: entry for entry in told["endpoints"]}
+    endpoints = {entry["address"]: entry for entry in diagnosis["endpoints"]}
     pools = {
-        entry["pool"]: {**entry, "endpoints": dict(entry.get("endpoints") or {})} for entry in told["pools"]
+        entry["pool"]: {**entry, "endpoints": dict(entry.get("endpoints") or {})}
+        for entry in diagnosis["pools"]
     }
     for entry in listed:
         observed, out = endpoints.get(entry["address"]), kept_out(entry, until)
@@ -102,12 +103,14 @@ def with_kept_out(
             counts[cause] = counts.get(cause, 0) + 1
             if observed is not None:
                 counts[observed["cause"]] -= 1
-    return {**told, "pools": list(pools.values()), "endpoints": list(endpoints.values())}
+    return {**diagnosis, "pools": list(pools.values()), "endpoints": list(endpoints.values())}
 
 
-def _chosen(told: Mapping[str, Any], what: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _chosen(
+    diagnosis: Mapping[str, Any], what: str | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the pools and endpoints asked for: all, a pool with its endpoints, or one endpoint."""
-    pools, endpoints = list(told["pools"]), list(told["endpoints"])
+    pools, endpoints = list(diagnosis["pools"]), list(diagnosis["endpoints"])
     if what is None:
         return pools, endpoints
     pools = [entry for entry in pools if entry["pool"] == what]
@@ -143,8 +146,8 @@ def _pool_evidence(entry: Mapping[str, Any]) -> str:
     """Say how many endpoints have which cause before the pool's own figures."""
     counts = entry.get("endpoints") or {}
     most = sorted(counts.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{count} {cause}" for cause, count in most if count)
-    return "; ".join(part for part in (told, _evidence(entry)) if part)
+    causes = ", ".join(f"{count} {cause}" for cause, count in most if count)
+    return "; ".join(part for part in (causes, _evidence(entry)) if part)
 
 
 def _evidence(entry: Mapping[str, Any]) -> str:

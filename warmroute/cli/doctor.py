@@ -93,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
 
 async def _doctor(args: argparse.Namespace) -> int:
     proxy = PROXIES[PROXY]
-    held = await _documents(args)
+    documents = await _documents(args)
     try:
-        facts = proxy.read(*held.values())
+        facts = proxy.read(*documents.values())
     except DoctorError as error:
         raise _named(error, args) from error
     context = _context(args)
@@ -119,14 +119,14 @@ async def _documents(args: argparse.Namespace) -> dict[str, Any]:
     Next to a configuration from a file, nobody is asked for the others unless `--admin` says whom.
     """
     files = _files(args)
-    held: dict[str, Any] = {
+    documents: dict[str, Any] = {
         path: await asyncio.to_thread(document, file) for path, file in files.items() if file is not None
     }
     if args.admin or args.config_dump is None:
-        wanted = [path for path in files if path not in held]
-        answers = await ask(args.admin or DEFAULT_ADMIN, wanted)
-        held |= dict(zip(wanted, answers, strict=True))
-    return {path: held.get(path) for path in files}
+        missing = [path for path in files if path not in documents]
+        answers = await ask(args.admin or DEFAULT_ADMIN, missing)
+        documents |= dict(zip(missing, answers, strict=True))
+    return {path: documents.get(path) for path in files}
 
 
 def _files(args: argparse.Namespace) -> dict[str, Path | None]:

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         # Imported late, so that the other verbs start without it.
         from fleet.service.binding import cannot_listen, why_not_bound  # noqa: PLC0415
 
-        told = cannot_listen("--address", args.address, why_not_bound(error))
-        print(f"warmroute engine: {told}", file=sys.stderr)
+        message = cannot_listen("--address", args.address, why_not_bound(error))
+        print(f"warmroute engine: {message}", file=sys.stderr)
         return 2
     return 0
 

@@ -57,25 +57,25 @@ def run(args: argparse.Namespace) -> int:
         AdminError: no server answers.
     """
     query, token, tls = query_of(args.what), read_token(args.token_file), tls_of(args)
-    told, troubles = ask_all((args.admin, *(args.ext_proc_admin or ())), query, token, tls)
-    if args.ext_proc_admin is None and not any("picks" in document for document in told.values()):
+    documents, troubles = ask_all((args.admin, *(args.ext_proc_admin or ())), query, token, tls)
+    if args.ext_proc_admin is None and not any("picks" in document for document in documents.values()):
         # With `serve` one server knows of picks too, and no other listens.
         scheme, separator, _ = args.admin.rpartition("://")
         more, other_troubles = ask_all((f"{scheme}{separator}{DEFAULT_EXT_PROC_ADMIN}",), query, token, tls)
-        told, troubles = {**told, **more}, troubles + other_troubles
-    if not told:
+        documents, troubles = {**documents, **more}, troubles + other_troubles
+    if not documents:
         raise AdminError("; ".join(troubles))
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = {url: explained(document, columns) for url, document in told.items()}
-    known = {url: told[url] for url, of_it in lines.items() if of_it}
+    lines = {url: explained(document, columns) for url, document in documents.items()}
+    answers = {url: documents[url] for url, of_it in lines.items() if of_it}
     if args.json:
-        print(json.dumps(known, allow_nan=False))
-    elif known:
-        print("\n\n".join("\n".join(lines[url]) for url in known))
+        print(json.dumps(answers, allow_nan=False))
+    elif answers:
+        print("\n\n".join("\n".join(lines[url]) for url in answers))
     for trouble in troubles:
         print(f"warmroute explain: {trouble}", file=sys.stderr)
-    if known:
-        if troubles and not any("picks" in document for document in told.values()):
+    if answers:
+        if troubles and not any("picks" in document for document in documents.values()):
             step = "name ext_proc's admin server by --ext-proc-admin"
             print(f"warmroute explain: no picks are shown: {step}", file=sys.stderr)
         return 0
@@ -92,7 +92,7 @@ def ask_all(
     urls: Sequence[str], query: dict[str, str], token: str, tls: AdminTls | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Ask every server; return what each tells and why others tell nothing."""
-    told: dict[str, Any] = {}
+    documents: dict[str, Any] = {}
     troubles: list[str] = []
 
     async def ask() -> int:
@@ -100,27 +100,27 @@ def ask_all(
         for client in {client.url: client for client in clients}.values():
             async with client:
                 try:
-                    told[client.url] = await _ask(client, query)
+                    documents[client.url] = await _ask(client, query)
                 except NotThereError:
-                    told[client.url] = {}
+                    documents[client.url] = {}
                 except AdminError as error:
                     troubles.append(str(error))
         return 0
 
     run_loop(ask())
-    return told, troubles
+    return documents, troubles
 
 
 async def _ask(client: AdminClient, query: dict[str, str]) -> dict[str, Any]:
     """Return the decisions; of an endpoint, with what else is known of it and of its pool."""
-    told: dict[str, Any] = await client.get(DECISIONS, query)
-    if (address := query.get("endpoint")) is None or "verdict" not in told:
-        return told
+    decisions: dict[str, Any] = await client.get(DECISIONS, query)
+    if (address := query.get("endpoint")) is None or "verdict" not in decisions:
+        return decisions
     try:
         documents = await client.documents(ENDPOINTS, (WEIGHTS,))
     except NotThereError:
-        return told
-    return {**told, **beside(address, documents)}
+        return decisions
+    return {**decisions, **beside(address, documents)}
 
 
 def _hint(what: str) -> str:

@@ -28,8 +28,8 @@ _SERVICES: Final = {
 
 def obstacles(settings: Settings, role: Role) -> Iterator[str]:
     """Tell what would end the role at its start on this host, but for addresses that are taken."""
-    if role == "serve" and (told := several_workers(settings)):
-        yield told
+    if role == "serve" and (problem := several_workers(settings)):
+        yield problem
     for needed in _needs(settings, role):
         try:
             needed()

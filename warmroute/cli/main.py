@@ -64,7 +64,7 @@ VERBS: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the verb that the arguments name."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
         prog="warmroute", description="LLM load balancing for Envoy: warm picks, honest weights."
     )
@@ -73,23 +73,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser
     for name, (module, text) in VERBS.items():
         subparser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == _verb_in(given):
+        if name == _verb_in(words):
             cast("Verb", importlib.import_module(module)).arguments(subparser)
             chosen = subparser
-    args, unknown = parser.parse_known_args(given)
+    args, unknown = parser.parse_known_args(words)
     if unknown:
         chosen.error(f"{args.verb} has no {' '.join(unknown)}; allowed: what `{chosen.prog} --help` lists")
     module = VERBS[args.verb][0]
     try:
         return cast("Verb", importlib.import_module(module)).run(args)
     except (WarmrouteError, OSError) as error:
-        print(f"warmroute {args.verb}: {_told(error, args)}", file=sys.stderr)
+        print(f"warmroute {args.verb}: {_message(error, args)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
 
 
-def _told(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:
+def _message(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:
     """Say where in the settings file a problem is that came up when they were put to use."""
     # Imported late, as the verbs are.
     if isinstance(error, OSError):

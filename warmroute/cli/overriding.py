@@ -30,8 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def duration(text: str) -> float:
     """Read seconds: `90s`, `10m`, `1.5h`, `1d`; above 0 and at most a day."""
-    found = _DURATION.fullmatch(text)
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if not 0.0 < seconds <= _SECONDS["d"]:
         allowed = f"a number with s, m, h or d, such as 10m, above 0 and at most {LONGEST}"
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")

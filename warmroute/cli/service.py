@@ -73,7 +73,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     certificates = Certificates(registry)
     tls = certificate_provider(certificates, settings, "admin")
     gate = gate_of(certificates, settings, "admin")
-    _tell_findings(settings)
+    _log_findings(settings)
     provider = tracer_provider(settings.telemetry, role, registry)
     parts = _parts(settings, role, store, registry, provider, certificates)
     metrics = MetricPush(settings.telemetry, role, registry)
@@ -89,7 +89,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
         if gate is not None:
             gate.reconfigure(changed.tls.roles)
         # On a thread, because it reads files.
-        await asyncio.to_thread(_tell_findings, changed)
+        await asyncio.to_thread(_log_findings, changed)
 
     watched = SettingsWatch(path, settings, apply, registry, place)
     watch = asyncio.create_task(watched.run(), name="settings watch")
@@ -115,7 +115,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     return 0
 
 
-def _tell_findings(settings: Settings) -> None:
+def _log_findings(settings: Settings) -> None:
     for finding in (*findings(settings), *host_findings(settings)):
         # A service that does not start serves nobody, so it is told and not refused, whatever it is.
         logger.log(logging.ERROR if finding.grave else logging.WARNING, "%s", finding.text)

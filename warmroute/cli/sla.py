@@ -43,26 +43,28 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(args.settings)
     pools = [pool for pool in settings.pools if args.pool in (None, pool.name)]
     if not pools:
-        known = ", ".join(pool.name for pool in settings.pools)
-        raise SettingsError([f"{args.settings}: no pool is called {args.pool!r}; allowed: {known}"])
-    told = {pool.name: numbers(pool, settings) for pool in pools}
+        allowed = ", ".join(pool.name for pool in settings.pools)
+        raise SettingsError([f"{args.settings}: no pool is called {args.pool!r}; allowed: {allowed}"])
+    by_pool = {pool.name: numbers(pool, settings) for pool in pools}
     if args.json:
-        print(json.dumps({name: [number._asdict() for number in held] for name, held in told.items()}))
+        print(
+            json.dumps({name: [number._asdict() for number in derived] for name, derived in by_pool.items()})
+        )
     else:
-        print("\n".join(lines(told)))
+        print("\n".join(lines(by_pool)))
     return 0
 
 
-def lines(told: Mapping[str, Sequence[Number]]) -> Iterator[str]:
+def lines(by_pool: Mapping[str, Sequence[Number]]) -> Iterator[str]:
     """Return a table for each pool; reasons are wrapped, not cut."""
-    for name, held in told.items():
-        yield f"{name}:" if held else f"{name}: {_NOTHING}"
-        if not held:
+    for name, derived in by_pool.items():
+        yield f"{name}:" if derived else f"{name}: {_NOTHING}"
+        if not derived:
             continue
-        names = max(len(number.name) for number in held)
-        values = min(max(len(number.value) for number in held), _MOST_VALUE)
+        names = max(len(number.name) for number in derived)
+        values = min(max(len(number.value) for number in derived), _MOST_VALUE)
         reason = max(_LEAST_REASON, _WIDTH - names - values - 6)
-        for number in held:
+        for number in derived:
             value = textwrap.wrap(re.sub(r",(?=\S)", ", ", number.value), values) or [""]
             why = textwrap.wrap(number.why, reason) or [""]
             for i in range(max(len(value), len(why))):

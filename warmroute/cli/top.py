@@ -107,7 +107,7 @@ class Top:
         self._interval = interval
         self._history = History()
         self._picture: Picture | None = None
-        self._told_at = 0.0
+        self._answered_at = 0.0
         self._trouble = ""
         self._event = asyncio.Event()
 
@@ -141,15 +141,15 @@ class Top:
 
     async def _ask(self) -> None:
         try:
-            told = await ask(self._client)
+            new_picture = await ask(self._client)
         except AdminError as error:
             self._trouble = str(error)
             return
         if self._screen.paused:
             return  # The key came while the answer was on its way.
         self._trouble = ""
-        self._picture, self._told_at = told, time.monotonic()
-        self._history.add(self._told_at, told)
+        self._picture, self._answered_at = new_picture, time.monotonic()
+        self._history.add(self._answered_at, new_picture)
 
     def _on_key(self, key: str) -> None:
         rows = len(matching(self._picture.rows, self._screen.filter)) if self._picture else 0
@@ -163,10 +163,10 @@ class Top:
             url=self._client.url,
             picture=self._picture,
             trouble=self._trouble,
-            age_seconds=now - self._told_at,
+            age_seconds=now - self._answered_at,
             screen=self._screen,
             history=self._history,
-            now=self._told_at,
+            now=self._answered_at,
             clock=time.strftime("%H:%M:%S"),
         )
 

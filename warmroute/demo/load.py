@@ -102,7 +102,7 @@ class LoadRun:
         except (ExchangeError, TimeoutError) as error:
             reason = str(error) or "timeout"
             ended = self._clock() - self._began_at
-            served = _told(error.headers, ENGINE_HEADER) if isinstance(error, ExchangeError) else None
+            served = _header(error.headers, ENGINE_HEADER) if isinstance(error, ExchangeError) else None
             self.outcomes.append(Outcome(turn.at_seconds, ended, failure=reason, served=served))
             return
         self.outcomes.append(outcome_of(response, turn.at_seconds, planned_at))
@@ -128,12 +128,12 @@ def outcome_of(response: Response, at_seconds: float, planned_at: float) -> Outc
         ttft_seconds=None if first is None else first - planned_at,
         prompt_tokens=usage.prompt_tokens if usage else None,
         cached_tokens=(usage.prompt_tokens_details or _Details()).cached_tokens if usage else None,
-        picked=_told(headers, HEADER_ENDPOINT),
-        served=_told(headers, ENGINE_HEADER) or _told(headers, HEADER_SERVED),
+        picked=_header(headers, HEADER_ENDPOINT),
+        served=_header(headers, ENGINE_HEADER) or _header(headers, HEADER_SERVED),
     )
 
 
-def _told(headers: Mapping[str, str], name: str) -> str | None:
+def _header(headers: Mapping[str, str], name: str) -> str | None:
     """Return a header's value; Envoy writes a dash for what is not there."""
     value = headers.get(name, "")
     return None if value in {"", "-"} else value

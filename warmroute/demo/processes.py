@@ -139,7 +139,7 @@ def warmroute(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "warmroute.cli.main", *arguments]
 
 
-_given: set[int] = set()
+_taken_ports: set[int] = set()
 _drawn: Final = random.SystemRandom()
 """Nobody's seed makes two callers draw the same."""
 
@@ -155,7 +155,7 @@ def free_ports(count: int) -> int:
     for _ in range(100):
         first = _drawn.randrange(20_000, 32_000)
         ports = range(first, first + count)
-        if not _given.isdisjoint(ports):
+        if not _taken_ports.isdisjoint(ports):
             continue
         with contextlib.ExitStack() as stack:
             try:
@@ -163,7 +163,7 @@ def free_ports(count: int) -> int:
                     stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             except OSError:
                 continue
-            _given.update(ports)
+            _taken_ports.update(ports)
             return first
     raise BenchError(f"no {count} free ports in a row")
 

@@ -74,7 +74,7 @@ def summarise(outcomes: Iterable[Outcome], endpoints: Iterable[str]) -> Summary:
     good = [outcome for outcome in outcomes if outcome.failure is None]
     served = Counter(dict.fromkeys(endpoints, 0))
     served.update(outcome.served for outcome in good if outcome.served)
-    told = [o for o in good if o.prompt_tokens is not None and o.cached_tokens is not None]
+    with_usage = [o for o in good if o.prompt_tokens is not None and o.cached_tokens is not None]
     ttfts = [outcome.ttft_seconds for outcome in good if outcome.ttft_seconds is not None]
     e2es = [outcome.e2e_seconds for outcome in good]
     return Summary(
@@ -85,7 +85,7 @@ def summarise(outcomes: Iterable[Outcome], endpoints: Iterable[str]) -> Summary:
         e2e_p50_seconds=percentile(e2es, 0.5),
         e2e_p99_seconds=percentile(e2es, 0.99),
         prefix_hit_ratio=ratio(
-            sum(o.cached_tokens or 0 for o in told), sum(o.prompt_tokens or 0 for o in told)
+            sum(o.cached_tokens or 0 for o in with_usage), sum(o.prompt_tokens or 0 for o in with_usage)
         ),
         max_over_mean=ratio(max(served.values(), default=0) * len(served), sum(served.values())),
         failure_reasons=dict(Counter(o.failure for o in outcomes if o.failure is not None)),

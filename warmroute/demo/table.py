@@ -148,11 +148,11 @@ def _footer(view: View, columns: int) -> Text:
         ]
         picks = view.status.get("picks") or {}
         parts += [(_decision(reason), count) for reason, count in picks.items() if count]
-    told = []
+    pairs = []
     for name, value in parts:
         bad = name in {"failed", "NACKs"} and value
-        told.append(_pair(name, "-" if value is None else f"{value:,}", "bold red" if bad else "bold"))
-    return _flowing(told, columns)
+        pairs.append(_pair(name, "-" if value is None else f"{value:,}", "bold red" if bad else "bold"))
+    return _flowing(pairs, columns)
 
 
 def _pair(name: str, value: str, style: str = "bold") -> Text:
@@ -197,7 +197,7 @@ def comparison(result: Mapping[str, Any], targets: Sequence[Target], columns: in
         Text(won(before, after), style="bold"),
         table,
         Text.assemble((_BETTER, "green"), ("the better one", "dim")),
-        _told(result, columns),
+        _summary_line(result, columns),
         Text(),
         _verdicts(targets),
     )
@@ -232,7 +232,7 @@ def _times(before: float, after: float, words: tuple[str, str]) -> str:
     return f"{before / after:.1f} {words[0]}" if after < before else f"{after / before:.1f} {words[1]}"
 
 
-def _told(result: Mapping[str, Any], columns: int) -> Text:
+def _summary_line(result: Mapping[str, Any], columns: int) -> Text:
     """Draw what Warmroute counted; a pick that Envoy no longer waits for is not in time."""
     honoured = result["picks_honoured"]
     pairs = [

@@ -63,15 +63,17 @@ def stage(view: View, total_seconds: float) -> str:
 
 async def observe(cluster: Cluster, load: LoadRun) -> View:
     """Read everything once; parts that do not answer now are unknown."""
-    known: dict[str, Mapping[str, Any]] = {}
+    entries: dict[str, Mapping[str, Any]] = {}
     status: Mapping[str, Any] = {}
     if cluster.settings.router == "envoy":
         pages = await asyncio.gather(*(cluster.get(address, "/metrics") for address in cluster.engines))
-        known = {address: entry_of(page or b"") for address, page in zip(cluster.engines, pages, strict=True)}
+        entries = {
+            address: entry_of(page or b"") for address, page in zip(cluster.engines, pages, strict=True)
+        }
     else:
-        known = by_address(await cluster.get_json(cluster.admin_address, "/api/v1/endpoints"))
+        entries = by_address(await cluster.get_json(cluster.admin_address, "/api/v1/endpoints"))
         status = await warmroute_status(cluster)
-    rows = [row(address, known.get(address, {}), load.outcomes) for address in cluster.engines]
+    rows = [row(address, entries.get(address, {}), load.outcomes) for address in cluster.engines]
     failures = sum(outcome.failure is not None for outcome in load.outcomes)
     return View(rows, load.elapsed_seconds, load.started, load.in_flight, failures, status)
 
@@ -124,5 +126,5 @@ def row(address: str, entry: Mapping[str, Any], outcomes: Sequence[Outcome]) -> 
     )
 
 
-def _first(told: float | None, seen: float | None) -> float | None:
-    return seen if told is None else told
+def _first(reported: float | None, measured: float | None) -> float | None:
+    return measured if reported is None else reported

@@ -48,9 +48,9 @@ def lines(findings: Sequence[Finding], titles: Mapping[str, str], looked_at: Map
     for finding in findings:
         groups.setdefault((finding.severity, finding.rule, finding.why, finding.fix), []).append(finding)
     shown: list[str] = []
-    for (severity, rule, why, fix), held in groups.items():
+    for (severity, rule, why, fix), group in groups.items():
         shown.append(f"{severity.word:7}  {rule}: {printable(titles.get(rule, ''))}")
-        shown += [row for finding in held for row in _rows("where", f"{finding.where}: {finding.what}")]
+        shown += [row for finding in group for row in _rows("where", f"{finding.where}: {finding.what}")]
         shown += [*_rows("why", why), *_rows("fix", fix), ""]
     return [*shown, summary(findings, looked_at)]
 

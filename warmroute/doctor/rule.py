@@ -1,4 +1,4 @@
-"""What a rule is, for any proxy."""
+"""Rules and proxies: the types that every proxy of the doctor shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Facts = TypeVar("Facts")
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[Facts]):
-    """One trap: how it is seen, why it hurts, how it is mended."""
+    """One trap: its check, the harm that it does, and the remedy."""
 
     title: str
     """What the rule looks for, in a few words."""
@@ -27,20 +27,20 @@ class Rule(Generic[Facts]):
 
 @dataclass(frozen=True, slots=True)
 class Proxy(Generic[Facts]):
-    """One kind of proxy: how its configuration is read, and what is looked for in it."""
+    """One kind of proxy: the reader of its configuration, and the rules that apply to it."""
 
     read: Callable[[Any, Any, Any], Facts]
-    """From its configuration, the states of its upstreams and its statistics, each as plain data, the last
-    two None where nobody gave them, to facts. Raises `DoctorError`, also where there is nothing to judge."""
+    """Turns its configuration, the states of its upstreams and its statistics, each as plain data, into
+    facts. The last two may be None. Raises `DoctorError`, also when there is nothing to judge."""
     looked_at: Callable[[Facts, Context], Mapping[str, int]]
-    """How many of what there was to look at, by plural: nothing found in nothing is no good news."""
+    """Counts of the examined parts, by plural noun: no finding among no routes proves nothing."""
     rules: Mapping[str, Rule[Facts]]
 
     def examine(self, facts: Facts, context: Context) -> list[Finding]:
-        """Ask every rule; the worst findings come first, then in the order of the rules."""
-        found = [
-            replace(found, rule=name, why=found.why or rule.why, fix=found.fix or rule.fix)
+        """Run every rule. The worst findings come first, equal ones in the order of the rules."""
+        findings = [
+            replace(finding, rule=name, why=finding.why or rule.why, fix=finding.fix or rule.fix)
             for name, rule in self.rules.items()
-            for found in dict.fromkeys(rule.check(facts, context))
+            for finding in dict.fromkeys(rule.check(facts, context))
         ]
-        return sorted(found, key=lambda finding: -finding.severity)
+        return sorted(findings, key=lambda finding: -finding.severity)

@@ -70,7 +70,7 @@ def _distortion(fault: Fault) -> Callable[[Gauges], Gauges] | None:
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestCounts:
     """What arrived, since the start or the last restart."""
 
     requests: int = 0

@@ -66,7 +66,7 @@ class EngineDriver:
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
+        self._timer_at = 0.0
         self._pumped_at = 0.0
         self._streams: dict[Handle, Stream] = {}
         self.distort: Callable[[Gauges], Gauges] | None = None
@@ -154,8 +154,8 @@ class EngineDriver:
         """The metrics page of this moment."""
         self._pump()
         gauges = Gauges.of(self.model)
-        told = gauges if self.distort is None else self.distort(gauges)
-        return self.metrics.page(self.model, model_name, self.started_at, told)
+        shown = gauges if self.distort is None else self.distort(gauges)
+        return self.metrics.page(self.model, model_name, self.started_at, shown)
 
     def close(self) -> None:
         """Stop the timer."""
@@ -183,13 +183,13 @@ class EngineDriver:
         if soonest is None or milestone is None or self.frozen:
             return
         quiet = max(soonest, self._pumped_at + COALESCE_SECONDS)
-        due = milestone if milestone < quiet + COALESCE_SECONDS / 2 else quiet
+        at = milestone if milestone < quiet + COALESCE_SECONDS / 2 else quiet
         if self._timer is not None:
-            if self._timer_due <= due:
+            if self._timer_at <= at:
                 return
             self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._loop.call_at(due + self._behind, self._pump)
+        self._timer_at = at
+        self._timer = self._loop.call_at(at + self._behind, self._pump)
 
     def _disarm(self) -> None:
         if self._timer is not None:

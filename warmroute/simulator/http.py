@@ -30,7 +30,15 @@ import msgspec
 from aiohttp import web
 
 from fleet.names import HEADER_ENDPOINT
-from warmroute.simulator.admin import NO_FAULT, Fault, FaultError, Seen, apply_fault, is_loopback, read_fault
+from warmroute.simulator.admin import (
+    NO_FAULT,
+    Fault,
+    FaultError,
+    RequestCounts,
+    apply_fault,
+    is_loopback,
+    read_fault,
+)
 from warmroute.simulator.connection import (
     BACKLOG_CONNECTIONS,
     HEADER_ENGINE,
@@ -59,7 +67,7 @@ from warmroute.simulator.tokens import BYTES_PER_TOKEN, Speaker, block_chain, co
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    _Answer = Callable[[web.BaseRequest, str, Seen], Awaitable[web.StreamResponse]]
+    _Answer = Callable[[web.BaseRequest, str, RequestCounts], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +103,7 @@ class EngineServer:
     def __init__(self, config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.driver = EngineDriver(config.engine, loop, time.time)
-        self.seen = Seen()
+        self.counts = RequestCounts()
         self.fault = NO_FAULT
         self._stale_page = b""
         self._speaker = Speaker(config.engine.seed)
@@ -108,7 +116,7 @@ class EngineServer:
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._health,
             ("GET", "/metrics"): self._metrics,
-            ("GET", "/admin/seen"): self._admin_seen,
+            ("GET", "/admin/seen"): self._admin_counts,
             ("GET", "/admin/fault"): self._admin_fault,
             ("POST", "/admin/fault"): self._admin_set_fault,
             ("POST", "/admin/restart"): self._admin_restart,
@@ -133,8 +141,8 @@ class EngineServer:
 
     async def _serve(self, answer: _Answer, request: web.BaseRequest) -> web.StreamResponse:
         address = own_address(request)
-        seen = self.seen
-        seen.arrive(request.headers.get(HEADER_ENDPOINT), address)
+        counts = self.counts
+        counts.arrive(request.headers.get(HEADER_ENDPOINT), address)
         transport = request.transport
         if transport is None:
             raise ConnectionResetError
@@ -143,12 +151,12 @@ class EngineServer:
             if self.fault.kind == "reset":
                 reset(transport)
                 await until_gone()
-            return await answer(request, address, seen)
+            return await answer(request, address, counts)
         except BadRequestError:
-            seen.refused += 1
+            counts.refused += 1
             raise
         except DroppedError:
-            seen.aborted += 1
+            counts.aborted += 1
             reset(transport)
             await until_gone()
         except ConnectionResetError:
@@ -157,19 +165,21 @@ class EngineServer:
             self._transports.discard(transport)
 
     async def _infer(
-        self, request: web.BaseRequest, address: str, seen: Seen, *, chat: bool
+        self, request: web.BaseRequest, address: str, counts: RequestCounts, *, chat: bool
     ) -> web.StreamResponse:
         body = await request.read()
         call = self._read(body, chat=chat)
         await self.driver.thawed()
-        return await self._answer(request, self._start(call, request), address, seen)
+        return await self._answer(request, self._start(call, request), address, counts)
 
-    async def _converse(self, request: web.BaseRequest, address: str, seen: Seen) -> web.StreamResponse:
+    async def _converse(
+        self, request: web.BaseRequest, address: str, counts: RequestCounts
+    ) -> web.StreamResponse:
         self._refuse_on_demand()
         await self.driver.thawed()
         socket = await open_socket(request, address)
         await converse(socket, partial(say, self.driver, self._speaker, self.config.engine.block_tokens))
-        seen.finished += 1
+        counts.finished += 1
         return socket
 
     def _refuse_on_demand(self) -> None:
@@ -195,7 +205,7 @@ class EngineServer:
         return _Work(call, stream, answer, prompt_tokens, writer)
 
     async def _answer(
-        self, request: web.BaseRequest, work: _Work, address: str, seen: Seen
+        self, request: web.BaseRequest, work: _Work, address: str, counts: RequestCounts
     ) -> web.StreamResponse:
         try:
             if work.call.stream:
@@ -207,10 +217,10 @@ class EngineServer:
                 response = json_response(body, address)
         finally:
             if self.driver.release(work.stream):
-                seen.aborted += 1
-        seen.finished += 1
-        seen.prompt_tokens += work.prompt_tokens
-        seen.cached_tokens += work.stream.handle.cached_tokens
+                counts.aborted += 1
+        counts.finished += 1
+        counts.prompt_tokens += work.prompt_tokens
+        counts.cached_tokens += work.stream.handle.cached_tokens
         return response
 
     async def _stream(self, request: web.BaseRequest, work: _Work, address: str) -> web.StreamResponse:
@@ -246,9 +256,9 @@ class EngineServer:
     def _admits(self, request: web.BaseRequest) -> bool:
         return self.config.admin or is_loopback(request.remote)
 
-    async def _admin_seen(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _admin_counts(self, request: web.BaseRequest) -> web.StreamResponse:
         address = own_address(request)
-        return json_response(json.dumps({"address": address, **self.seen.as_dict()}).encode(), address)
+        return json_response(json.dumps({"address": address, **self.counts.as_dict()}).encode(), address)
 
     async def _admin_fault(self, request: web.BaseRequest) -> web.StreamResponse:
         return json_response(msgspec.json.encode(self.fault), own_address(request))
@@ -274,13 +284,13 @@ class EngineServer:
 
     async def _admin_restart(self, request: web.BaseRequest) -> web.StreamResponse:
         self.set_fault(NO_FAULT)
-        self.seen = Seen()
+        self.counts = RequestCounts()
         self.driver.restart()
-        return await self._admin_seen(request)
+        return await self._admin_counts(request)
 
     async def _admin_reset_cache(self, request: web.BaseRequest) -> web.StreamResponse:
         self.driver.reset_cache()
-        return await self._admin_seen(request)
+        return await self._admin_counts(request)
 
 
 @asynccontextmanager

@@ -182,7 +182,7 @@ class EngineMetrics:
         yield "request_prefill_kv_computed_tokens", self.prefill_computed
 
 
-def _gauges(model: EngineModel, told: Gauges, labels: str) -> Iterator[str]:
+def _gauges(model: EngineModel, shown: Gauges, labels: str) -> Iterator[str]:
     config = model.config
     size = config.num_blocks * config.block_tokens
     cache_labels = (
@@ -192,13 +192,13 @@ def _gauges(model: EngineModel, told: Gauges, labels: str) -> Iterator[str]:
         f'num_gpu_blocks_override="{config.num_blocks}",prefix_caching_hash_algo="xxhash"'
     )
     running = "Number of requests in model execution batches."
-    yield from _family("num_requests_running", "gauge", running, {labels: told.running})
+    yield from _family("num_requests_running", "gauge", running, {labels: shown.running})
     waiting = "Number of requests waiting to be processed."
-    yield from _family("num_requests_waiting", "gauge", waiting, {labels: told.waiting})
-    reasons = {f'{labels},reason="capacity"': told.waiting, f'{labels},reason="deferred"': 0}
+    yield from _family("num_requests_waiting", "gauge", waiting, {labels: shown.waiting})
+    reasons = {f'{labels},reason="capacity"': shown.waiting, f'{labels},reason="deferred"': 0}
     yield from _family("num_requests_waiting_by_reason", "gauge", "Waiting requests by reason.", reasons)
     usage = "KV-cache usage. 1 means 100 percent usage."
-    yield from _family("kv_cache_usage_perc", "gauge", usage, {labels: told.kv_used_ratio})
+    yield from _family("kv_cache_usage_perc", "gauge", usage, {labels: shown.kv_used_ratio})
     yield from _family(
         "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", {cache_labels: 1}
     )

@@ -81,8 +81,8 @@ class AdminClient:
         except aiohttp.InvalidURL:
             raise AdminError(f"{self.url} is no URL of an admin server") from None
         except aiohttp.ClientError as error:
-            told = why_not_reached(error, self.url, self._tls)
-            raise AdminError(f"{self.url} cannot be reached: {told}") from error
+            reason = why_not_reached(error, self.url, self._tls)
+            raise AdminError(f"{self.url} cannot be reached: {reason}") from error
         if response.status == 404:
             raise NotThereError(f"{self.url} has no {path}")
         if response.status == _UNAUTHORISED:
@@ -91,11 +91,11 @@ class AdminClient:
                 if self._headers
                 else "name its file by --token-file"
             )
-            raise AdminError(f"{self.url} refuses: {_told(body)}; {step}")
+            raise AdminError(f"{self.url} refuses: {_refusal(body)}; {step}")
         if response.status == _FORBIDDEN:
-            raise AdminError(f"{self.url} refuses: {_told(body)}")
+            raise AdminError(f"{self.url} refuses: {_refusal(body)}")
         if response.status != 200 and method == "POST":
-            raise AdminError(f"{self.url} refuses: {_told(body)}")
+            raise AdminError(f"{self.url} refuses: {_refusal(body)}")
         if response.status != 200:
             raise AdminError(f"{self.url}{path} answers with status {response.status}")
         try:
@@ -111,14 +111,14 @@ class AdminClient:
         """
         paths = (needed, *wished_for)
         answers = await asyncio.gather(*(self.get(path) for path in paths), return_exceptions=True)
-        found: dict[str, Any] = {}
+        documents: dict[str, Any] = {}
         for path, answer in zip(paths, answers, strict=True):
             if isinstance(answer, NotThereError) and path != needed:
                 continue
             if isinstance(answer, BaseException):
                 raise answer
-            found[path] = answer
-        return found
+            documents[path] = answer
+        return documents
 
 
 def read_token(path: Path | None) -> str:
@@ -140,14 +140,17 @@ def read_token(path: Path | None) -> str:
     return token
 
 
-def _told(body: bytes) -> str:
+def _refusal(body: bytes) -> str:
     """Return the words of an answer that refuses."""
     try:
-        told = msgspec.json.decode(body, type=dict[str, str])
+        document = msgspec.json.decode(body, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = {}
+        document = {}
     # Escaped, because it goes to a terminal.
-    return escaped(": ".join(told[key] for key in ("path", "error") if key in told)) or "it does not say why"
+    return (
+        escaped(": ".join(document[key] for key in ("path", "error") if key in document))
+        or "it does not say why"
+    )
 
 
 def _base(url: str, scheme: str) -> str:

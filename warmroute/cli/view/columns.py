@@ -197,9 +197,9 @@ def ordered(rows: Sequence[EndpointRow], key: str, *, reverse: bool) -> list[End
     order = next(column.order for column in COLUMNS if column.key == key)
     assert order is not None
     by_address = sorted(rows, key=lambda row: row.address)
-    known = [row for row in by_address if order(row) is not None]
-    known.sort(key=order, reverse=reverse)  # type: ignore[arg-type]
-    return known + [row for row in by_address if order(row) is None]
+    with_value = [row for row in by_address if order(row) is not None]
+    with_value.sort(key=order, reverse=reverse)  # type: ignore[arg-type]
+    return with_value + [row for row in by_address if order(row) is None]
 
 
 def matching(rows: Sequence[EndpointRow], text: str) -> list[EndpointRow]:

@@ -44,10 +44,10 @@ async def _get(session: aiohttp.ClientSession, admin: str, url: str) -> Any:
         async with session.get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise DoctorError(f"{url} answers with status {response.status}: is this Envoy's admin?")
-            held = bytearray()
+            body = bytearray()
             async for piece in response.content.iter_chunked(_PIECE_BYTES):
-                held += piece
-                if len(held) > _MOST_JSON_BYTES:
+                body += piece
+                if len(body) > _MOST_JSON_BYTES:
                     raise DoctorError(f"{url} sends more than {_MOST_JSON_BYTES:,} bytes")
     except TimeoutError:
         raise DoctorError(f"{admin} does not answer within {_TIMEOUT.total:g} s") from None
@@ -55,7 +55,7 @@ async def _get(session: aiohttp.ClientSession, admin: str, url: str) -> Any:
         raise DoctorError(f"{admin} is no address of an admin interface") from None
     except aiohttp.ClientError as error:
         raise DoctorError(f"{admin} cannot be reached: {cause_of(error)}") from error
-    return _json(bytes(held), url)
+    return _json(bytes(body), url)
 
 
 def _json(text: bytes, source: str) -> Any:

@@ -22,14 +22,14 @@ _UNITS: Final = (
     ("_bytes", "bytes"), ("_celsius", "°C"), ("_tokens", "tokens"),
 )  # fmt: skip
 _SHARES: Final = ("_ratio", "_share")
-_TOLD_OF_PICK: Final = frozenset(
+_PICK_FIELDS: Final = frozenset(
     ("at", "request", "pool", "reason", "endpoint", "fallbacks", "matched_share",
      "expected_seconds", "considered")
 )  # fmt: skip
-_TOLD_OF_WEIGHT: Final = frozenset(
+_WEIGHT_FIELDS: Final = frozenset(
     ("address", "endpoint", "pool", "weight", "share", "reason", "signals", "load")
 )
-_TOLD_OF_CHANGE: Final = _TOLD_OF_WEIGHT | {"at", "before"}
+_CHANGE_FIELDS: Final = _WEIGHT_FIELDS | {"at", "before"}
 _MOST_PEERS: Final = 8
 _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
 """What the strategies of weights go by."""
@@ -68,9 +68,9 @@ def explained(document: Any, columns: int | None = None) -> list[str]:
 def _objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list, of a mapping by address, or the one object itself."""
     if isinstance(value, dict):
-        by_address = {key: held for key, held in value.items() if ":" in key and isinstance(held, dict)}
+        by_address = {key: fields for key, fields in value.items() if ":" in key and isinstance(fields, dict)}
         if by_address and len(by_address) == len(value):
-            return [{"address": key, **held} for key, held in by_address.items()]
+            return [{"address": key, **fields} for key, fields in by_address.items()]
         return [value] if value else []
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
@@ -88,16 +88,16 @@ def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
     weights = documents.get(WEIGHTS, {}).get("weights", {})
     pool = [entry for entry in listed if entry.get("pool") == own.get("pool")]
     pool.sort(key=lambda entry: (entry is not own, -(number(entry.get("weight")) or 0.0)))
-    told: dict[str, Any] = {"overridden_until": weights.get(address, {}).get("overridden_until")}
+    details: dict[str, Any] = {"overridden_until": weights.get(address, {}).get("overridden_until")}
     ends = drained_until(documents.get(WEIGHTS))
     if (out := kept_out(own, ends)) is not None:
-        told["kept_out"] = {"address": address, "pool": own.get("pool"), "why": _in_words(*out)}
+        details["kept_out"] = {"address": address, "pool": own.get("pool"), "why": _in_words(*out)}
     if len(pool) > 1:
-        told["peers"] = [
+        details["peers"] = [
             _peer(entry, weights.get(entry.get("address"), {}), kept_out(entry, ends))
             for entry in pool[:_MOST_PEERS]
         ]
-    return told
+    return details
 
 
 def _peer(
@@ -131,7 +131,7 @@ def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[
     yield f"{sentence}, until {overridden_until}" if overridden_until else sentence
     yield from _signals(entry.get("signals") or entry.get("load"))
     for name, value in entry.items():
-        if name not in _TOLD_OF_WEIGHT and value != {} and not (value is None and name in _NOTHING_IF_NULL):
+        if name not in _WEIGHT_FIELDS and value != {} and not (value is None and name in _NOTHING_IF_NULL):
             yield from _tree(name, value, 1)
 
 
@@ -145,27 +145,27 @@ def _change(entry: Mapping[str, Any], *, newest: bool) -> Iterator[str]:
         return
     yield from _signals(entry.get("signals") or entry.get("load"))
     for name, value in entry.items():
-        if name not in _TOLD_OF_CHANGE and value is not None and value != {}:
+        if name not in _CHANGE_FIELDS and value is not None and value != {}:
             yield from _tree(name, value, 1)
 
 
-def _signals(told: Any) -> Iterator[str]:
+def _signals(signals: Any) -> Iterator[str]:
     """One line a signal: value, age, source; those that are unknown in one line at the end."""
-    if isinstance(told, list):
-        told = {str(entry.get("name")): entry for entry in told if isinstance(entry, dict)}
-    if not isinstance(told, dict) or not told:
+    if isinstance(signals, list):
+        signals = {str(entry.get("name")): entry for entry in signals if isinstance(entry, dict)}
+    if not isinstance(signals, dict) or not signals:
         return
-    known = {name: value for name, value in told.items() if number(value) is not None}
+    with_value = {name: value for name, value in signals.items() if number(value) is not None}
     yield f"{_INDENT}signals"
-    width = max((len(_plain(name)) for name in known), default=0)
-    for name, value in known.items():
+    width = max((len(_plain(name)) for name in with_value), default=0)
+    for name, value in with_value.items():
         line = f"{_INDENT * 2}{_plain(name):<{width}}  {_quantity(name, number(value))}"
         if isinstance(value, dict):
             age, source = number(value.get("age_seconds")), value.get("source")
             line += f", {age:.1f} s old" if age is not None else ""
             line += f", from {source}" if source else ""
         yield line
-    if unknown := [_plain(name) for name in told if name not in known]:
+    if unknown := [_plain(name) for name in signals if name not in with_value]:
         yield f"{_INDENT * 2}unknown: {', '.join(unknown)}"
 
 
@@ -183,12 +183,12 @@ def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
         yield f"{_INDENT}expected time to the first token: {_quantity('_seconds', expected)}"
     if isinstance(fallbacks := entry.get("fallbacks"), list) and fallbacks:
         yield f"{_INDENT}for retries: {', '.join(map(str, fallbacks))}"
-    considered = [_in_terms(told) for told in _objects(entry.get("considered"))]
+    considered = [_in_terms(terms) for terms in _objects(entry.get("considered"))]
     yield from _table("compared", considered, chosen, columns)
-    if any(_PRICE in told for told in considered):
+    if any(_PRICE in terms for terms in considered):
         yield f"{_INDENT}the lowest cost wins; {_plain(_PRICE)[2:]}: of cold work, load, session"
     for name, value in entry.items():
-        if name not in _TOLD_OF_PICK and value is not None:
+        if name not in _PICK_FIELDS and value is not None:
             yield from _tree(name, value, 1)
 
 
@@ -196,13 +196,13 @@ def _in_terms(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A compared endpoint with the terms of its cost, which add up, in seconds."""
     cost = number(entry.get("cost"))
     terms = [number(entry.get(name)) for name in _TERMS]
-    known = [term for term in terms if term is not None]
-    if cost is None or len(known) < len(terms):
+    known_terms = [term for term in terms if term is not None]
+    if cost is None or len(known_terms) < len(terms):
         return dict(entry)
-    told = {"address": entry.get("address"), "cost_seconds": cost}
-    told |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(_TERMS)}
-    told[_PRICE] = cost - sum(known)
-    return told | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
+    terms_by_name = {"address": entry.get("address"), "cost_seconds": cost}
+    terms_by_name |= {f"{'+' if at else '='} {name}": entry[name] for at, name in enumerate(_TERMS)}
+    terms_by_name[_PRICE] = cost - sum(known_terms)
+    return terms_by_name | {name: value for name, value in entry.items() if name not in {*_TERMS, "cost"}}
 
 
 def _table(
@@ -245,12 +245,12 @@ def _tree(name: str, value: Any, depth: int) -> Iterator[str]:
         yield f"{indent}{_plain(name)}: ..."
     elif isinstance(value, dict):
         yield f"{indent}{_plain(name)}"
-        for key, held in value.items():
-            yield from _tree(str(key), held, depth + 1)
-    elif isinstance(value, list) and any(isinstance(held, dict | list) for held in value):
+        for key, item in value.items():
+            yield from _tree(str(key), item, depth + 1)
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         yield f"{indent}{_plain(name)}"
-        for at, held in enumerate(value):
-            yield from _tree(str(at + 1), held, depth + 1)
+        for at, item in enumerate(value):
+            yield from _tree(str(at + 1), item, depth + 1)
     elif isinstance(value, list):
         yield f"{indent}{_plain(name)}: {', '.join(map(str, value)) or 'none'}"
     else:

@@ -45,7 +45,7 @@ def decode(data: bytes) -> list[str]:
     keys = []
     while text:
         if text[0] == "\x1b" and len(text) > 1:
-            sequence = next((held for held in _SEQUENCES if text.startswith(held)), None)
+            sequence = next((candidate for candidate in _SEQUENCES if text.startswith(candidate)), None)
             if sequence is not None:
                 keys.append(_SEQUENCES[sequence])
             text = text[len(sequence) if sequence else _length(text) :]

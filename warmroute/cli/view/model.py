@@ -48,24 +48,24 @@ class EndpointRow:
     @property
     def faults(self) -> tuple[str, ...]:
         """What is wrong with it, worst first; empty when nothing is known to be."""
-        found = []
+        faults = []
         if self.signal("stalled"):
-            found.append("stalled")
+            faults.append("stalled")
         if self.signal("reachable") == 0:
-            found.append("unreachable")
+            faults.append("unreachable")
         elif self.not_ready or self.signal("ready") == 0:
-            found.append("not ready")
+            faults.append("not ready")
         if (score := self.signal("gpu_health_score")) is not None and score < 1:
-            found.append(f"gpu={score:.1f}")
+            faults.append(f"gpu={score:.1f}")
         if (trust := self.signal("trust_ratio")) is not None and trust < _POOR_TRUST:
-            found.append(f"trust={trust:.2f}")
-        return tuple(found)
+            faults.append(f"trust={trust:.2f}")
+        return tuple(faults)
 
     @property
     def health(self) -> str | None:
         """Return `ok`, what is wrong, or None where nothing tells."""
-        told = (self.signal(name) for name in ("stalled", "reachable", "gpu_health_score", "trust_ratio"))
-        return ",".join(self.faults) or ("ok" if any(value is not None for value in told) else None)
+        values = (self.signal(name) for name in ("stalled", "reachable", "gpu_health_score", "trust_ratio"))
+        return ",".join(self.faults) or ("ok" if any(value is not None for value in values) else None)
 
     @property
     def serves(self) -> bool:
@@ -92,7 +92,7 @@ def picture(documents: Mapping[str, Any]) -> Picture:
     """Join the documents, by path, into one picture."""
     status = documents.get(STATUS)
     weights = documents.get(WEIGHTS)
-    reasons = {told["address"]: told for told in _entries(weights, "address")}
+    reasons = {entry["address"]: entry for entry in _entries(weights, "address")}
     until = drained_until(weights)
     listed = [*_entries(documents.get(ENDPOINTS), "address")]
     totals: dict[str, float] = {}
@@ -100,8 +100,8 @@ def picture(documents: Mapping[str, Any]) -> Picture:
         pool = str(entry.get("pool") or "")
         totals[pool] = totals.get(pool, 0.0) + (number(entry.get("weight")) or 0.0)
     rows = [_row(entry, reasons.get(entry["address"], {}), totals, until) for entry in listed]
-    told = documents.get(SKEW)
-    active = told.get("active") if isinstance(told, dict) else None
+    skew_document = documents.get(SKEW)
+    active = skew_document.get("active") if isinstance(skew_document, dict) else None
     skew = tuple(dict.fromkeys(_skew_line(entry) for entry in _entries(active, "kind")))
     return Picture(rows, status if isinstance(status, dict) else {}, skew)
 
@@ -169,11 +169,11 @@ def printable(text: str) -> str:
 
 def _row(
     entry: Mapping[str, Any],
-    told: Mapping[str, Any],
+    verdict: Mapping[str, Any],
     totals: Mapping[str, float],
     until: Mapping[str, str],
 ) -> EndpointRow:
-    both = {**told, **{name: value for name, value in entry.items() if value is not None}}
+    both = {**verdict, **{name: value for name, value in entry.items() if value is not None}}
     weight, pool = number(entry.get("weight")), str(entry.get("pool") or "")
     # Of the weights that are shown beside it, where they are known: both are of one moment.
     share = number(both.get("share")) if weight is None or not totals[pool] else weight / totals[pool]
@@ -196,11 +196,11 @@ def _row(
 
 def _skew_line(entry: Mapping[str, Any]) -> str:
     where = entry.get("address") or entry.get("pool") or ""
-    told = f"{entry['kind'].replace('_', ' ')} {where}".strip()
+    event = f"{entry['kind'].replace('_', ' ')} {where}".strip()
     evidence = entry.get("evidence")
     figures = {name: number(value) for name, value in evidence.items()} if isinstance(evidence, dict) else {}
     why = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
-    return printable(f"{told}: {why}" if why else told)
+    return printable(f"{event}: {why}" if why else event)
 
 
 def _entries(document: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:

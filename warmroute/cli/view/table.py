@@ -120,9 +120,9 @@ def table(
 ) -> Table:
     """Draw rows with the columns that have room."""
     several = len({row.pool for row in rows}) > 1
-    wanted = [c for c in COLUMNS if (live_view or not c.live) and (c.key != "pool" or several)]
-    cells = {column.key: [column.cell(row, scene) for row in rows] for column in wanted}
-    widths = [(column, _width(column, cells[column.key])) for column in wanted]
+    columns_shown = [c for c in COLUMNS if (live_view or not c.live) and (c.key != "pool" or several)]
+    cells = {column.key: [column.cell(row, scene) for row in rows] for column in columns_shown}
+    widths = [(column, _width(column, cells[column.key])) for column in columns_shown]
     shown = fitting(widths, columns)
     room = (
         columns + GAP - sum(width + GAP for column, width in widths if column in shown and not column.least)
@@ -161,8 +161,8 @@ def _scene(picture: Picture, moment: Moment) -> Scene:
 
 def _title(moment: Moment, picture: Picture, columns: int) -> Text:
     """Draw one line; the clock, then the URL are left out where they have no room."""
-    known = f"{len(picture.rows)} endpoints" if moment.picture is not None else "nothing known yet"
-    ends = [Text(known, style="bold")]
+    count = f"{len(picture.rows)} endpoints" if moment.picture is not None else "nothing known yet"
+    ends = [Text(count, style="bold")]
     if moment.screen.paused:
         ends.append(Text("PAUSED", style="bold yellow"))
     name, url, clock = Text("Warmroute", style="bold orange1"), Text(moment.url), Text(moment.clock)
@@ -208,9 +208,9 @@ def _picks(picks: Mapping[str, Any]) -> tuple[list[Text], list[Text]]:
     """Draw count and share of each reason with a pick, and of the most frequent ones without."""
     counts = {reason: count for reason, count in picks.items() if isinstance(count, int) and count}
     total = sum(counts.values())
-    told = sorted(counts, key=lambda reason: -counts[reason])
-    none = [reason for reason in told if reason not in PICKED_REASONS]
-    picked = [_reason(reason, counts[reason], total) for reason in told if reason in PICKED_REASONS]
+    reasons = sorted(counts, key=lambda reason: -counts[reason])
+    none = [reason for reason in reasons if reason not in PICKED_REASONS]
+    picked = [_reason(reason, counts[reason], total) for reason in reasons if reason in PICKED_REASONS]
     others = [_reason(reason, counts[reason], total) for reason in none[:_MOST_REASONS]]
     if rest := sum(counts[reason] for reason in none[_MOST_REASONS:]):
         others.append(_reason("others", rest, total))
@@ -228,9 +228,9 @@ def notes_of(status: Mapping[str, Any]) -> list[str]:
         ("serving_last_good", "served from the last good state"),
         ("unknown_pools", "nothing is known of"),
     ):
-        told = status.get(key)
-        if told:
-            names = told if isinstance(told, list | tuple) else [told]
+        value = status.get(key)
+        if value:
+            names = value if isinstance(value, list | tuple) else [value]
             pools = ", ".join(str(n.get("pool", n)) if isinstance(n, dict) else str(n) for n in names)
             notes.append(f"{text}: {pools}")
     if away := envoys_away(status):

@@ -44,8 +44,8 @@ def why_not_reached(error: aiohttp.ClientError, url: str, tls: AdminTls | None) 
 
 def _distrusted(error: ssl.SSLCertVerificationError, cause: str, tls: AdminTls | None) -> str:
     if error.verify_code in _OTHER_NAME:
-        asked = "the host of the address" if tls is None or tls.server_name is None else repr(tls.server_name)
-        return f"its certificate does not carry {asked}: name one of its DNS names by --admin-name"
+        name = "the host of the address" if tls is None or tls.server_name is None else repr(tls.server_name)
+        return f"its certificate does not carry {name}: name one of its DNS names by --admin-name"
     if error.verify_code in _UNKNOWN_AUTHORITY:
         return f"nobody trusted here has signed its certificate ({cause}): name who has by --admin-ca"
     return cause

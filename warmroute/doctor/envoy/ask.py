@@ -54,8 +54,8 @@ def looked_at(facts: Facts, context: Context) -> dict[str, int]:
 def processors(facts: Facts, context: Context) -> Iterator[tuple[Passage, Filter, ExtProc]]:
     """Every external processor that ordinary requests wait for."""
     for passage in bodies(facts, context):
-        for _, held, ext_proc in passage.processors:
-            yield passage, held, ext_proc
+        for _, ext_proc_filter, ext_proc in passage.processors:
+            yield passage, ext_proc_filter, ext_proc
 
 
 def processor_clusters(facts: Facts, context: Context) -> Iterator[Cluster]:
@@ -70,16 +70,16 @@ def p99_seconds(facts: Facts, context: Context, cluster: str) -> float | None:
         return context.p99_seconds
     if facts.stats.of(f"cluster.{stat_name(cluster)}.upstream_rq_total") < _ENOUGH_REQUESTS:
         return None
-    told = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_rq_time")
-    return None if told is None else told / 1000
+    milliseconds = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_rq_time")
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def connect_p99_seconds(facts: Facts, cluster: str) -> float | None:
     """P99 of the time to connect, TLS handshake included, as this Envoy has seen it; None if it has not."""
     if counted(facts, cluster, "upstream_cx_total") < _ENOUGH_REQUESTS:
         return None
-    told = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_cx_connect_ms")
-    return None if told is None else told / 1000
+    milliseconds = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_cx_connect_ms")
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def counted(facts: Facts, cluster: str, *names: str) -> float:
@@ -94,8 +94,8 @@ def stat_name(cluster: str) -> str:
 
 def is_ours(passage: Passage) -> bool:
     """Whether Warmroute has a hand in this way."""
-    told = any(METADATA_NAMESPACE in ext_proc.receives for _, _, ext_proc in passage.processors)
-    return told or bool(passage.route.adds & UPSTREAM_HEADERS.keys())
+    sets_metadata = any(METADATA_NAMESPACE in ext_proc.receives for _, _, ext_proc in passage.processors)
+    return sets_metadata or bool(passage.route.adds & UPSTREAM_HEADERS.keys())
 
 
 def seconds(value: float) -> str:

@@ -59,7 +59,7 @@ def cluster_of(node: Node, weights: tuple[int, ...] | None) -> Cluster:
         idle_seconds=_first(common, "idle_timeout", DEFAULT_UPSTREAM_IDLE_SECONDS),
         max_stream_seconds=_first(common, "max_stream_duration", 0.0),
         breakers=_breakers(node),
-        health_checks=tuple(_health_check(held) for held in node.items("health_checks")),
+        health_checks=tuple(_health_check(check) for check in node.items("health_checks")),
         panic_percent=DEFAULT_PANIC_PERCENT if panic is None else panic,
         policy=_policy(node),
         outlier=node.has("outlier_detection"),
@@ -84,19 +84,19 @@ def _http2(node: Node, options: Node) -> Node | None:
 
 def _tls(node: Node) -> bool:
     matches = node.items("transport_socket_matches")
-    sockets = [node.child("transport_socket"), *(held.child("transport_socket") for held in matches)]
+    sockets = [node.child("transport_socket"), *(match.child("transport_socket") for match in matches)]
     return any(socket.extension().kind.endswith("UpstreamTlsContext") for socket in sockets)
 
 
 def _breakers(node: Node) -> Breakers:
-    for held in node.child("circuit_breakers").items("thresholds"):
-        if held.enum("priority", ("DEFAULT", "HIGH")) == "DEFAULT":
+    for thresholds in node.child("circuit_breakers").items("thresholds"):
+        if thresholds.enum("priority", ("DEFAULT", "HIGH")) == "DEFAULT":
             return Breakers(
-                max_connections=held.whole("max_connections"),
-                max_pending=held.whole("max_pending_requests"),
-                max_requests=held.whole("max_requests"),
-                max_retries=held.whole("max_retries"),
-                retry_budget=held.has("retry_budget"),
+                max_connections=thresholds.whole("max_connections"),
+                max_pending=thresholds.whole("max_pending_requests"),
+                max_requests=thresholds.whole("max_requests"),
+                max_retries=thresholds.whole("max_retries"),
+                retry_budget=thresholds.has("retry_budget"),
             )
     return Breakers()
 
@@ -145,8 +145,8 @@ def _typed_policy(listed: Node, depth: int = 0) -> Policy:
 
 
 def _policy_name(kind: str) -> str:
-    _, found, rest = kind.partition("load_balancing_policies.")
-    return rest.partition(".")[0] if found else ""
+    _, separator, rest = kind.partition("load_balancing_policies.")
+    return rest.partition(".")[0] if separator else ""
 
 
 def _metadata_source(source: Node) -> str:

@@ -115,7 +115,7 @@ class Route:
     grpc: bool = False
     headers: tuple[HeaderMatch, ...] = ()
     timeout_seconds: float = DEFAULT_ROUTE_TIMEOUT_SECONDS
-    timeout_given: bool = False
+    timeout_is_set: bool = False
     idle_seconds: float | None = None
     max_stream_seconds: float | None = None
     buffer_bytes: int | None = None
@@ -146,15 +146,15 @@ class Passage:
 
     def first(self, kind: str) -> Filter | None:
         """The first filter of a kind."""
-        return next((held for held in self.filters if held.kind == kind), None)
+        return next((entry for entry in self.filters if entry.kind == kind), None)
 
     @property
     def processors(self) -> tuple[tuple[int, Filter, ExtProc], ...]:
         """The external processors that Envoy waits for, with their positions."""
         return tuple(
-            (position, held, held.ext_proc)
-            for position, held in enumerate(self.filters)
-            if held.ext_proc is not None and not held.ext_proc.observes
+            (position, entry, entry.ext_proc)
+            for position, entry in enumerate(self.filters)
+            if entry.ext_proc is not None and not entry.ext_proc.observes
         )
 
 

@@ -34,7 +34,7 @@ def filters_in_force(
         discovered: configurations by filter name that came by extension discovery.
     """
     made = (_in_force(node, levels, discovered) for node in chain)
-    return tuple(held for held in made if held is not None)
+    return tuple(entry for entry in made if entry is not None)
 
 
 def _in_force(
@@ -44,34 +44,34 @@ def _in_force(
     config = node.extension()
     if not config.data and name in discovered:
         config = discovered[name]
-    held = filter_of(node, config)
+    entry = filter_of(node, config)
     on = not node.flag("disabled")
     for override in (level[name] for level in levels if name in level):
         inner = override
         if override.kind.endswith(_WRAPPER):
             inner = override.child("config")
         on = not (override.flag("disabled") or inner.flag("disabled"))
-        held = _overridden(held, inner)
-    return held if on else None
+        entry = _overridden(entry, inner)
+    return entry if on else None
 
 
 def filter_of(node: Node, config: Node) -> Filter:
     """Read one filter without overrides."""
     kind = _kind(node, config)
-    held = Filter(node.text("name"), kind, node.where)
+    entry = Filter(node.text("name"), kind, node.where)
     if kind == "ext_proc":
-        return replace(held, ext_proc=_ext_proc(config))
+        return replace(entry, ext_proc=_ext_proc(config))
     if kind == "buffer":
-        return replace(held, buffer_bytes=config.whole("max_request_bytes"))
+        return replace(entry, buffer_bytes=config.whole("max_request_bytes"))
     if kind == "header_mutation":
         mutations = config.child("mutations").items("request_mutations")
-        return replace(held, removes=frozenset(cleared(mutations)))
-    return held
+        return replace(entry, removes=frozenset(cleared(mutations)))
+    return entry
 
 
 def _kind(node: Node, config: Node) -> str:
-    _, found, rest = config.kind.partition("filters.http.")
-    return rest.partition(".")[0] if found else node.text("name").rpartition(".")[2]
+    _, separator, rest = config.kind.partition("filters.http.")
+    return rest.partition(".")[0] if separator else node.text("name").rpartition(".")[2]
 
 
 def cleared(mutations: Iterator[Node]) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _receives(config: Node) -> frozenset[str]:
 
 def _mode(node: Node) -> Mode:
     def headers(name: str) -> str:
-        given = node.enum(name, _HEADER_MODES)
-        return "SEND" if given == "DEFAULT" else given
+        mode = node.enum(name, _HEADER_MODES)
+        return "SEND" if mode == "DEFAULT" else mode
 
     return Mode(
         request_headers=headers("request_header_mode"),
@@ -114,12 +114,12 @@ def _mode(node: Node) -> Mode:
     )
 
 
-def _overridden(held: Filter, inner: Node) -> Filter:
-    if held.kind == "buffer" and inner.child("buffer").has("max_request_bytes"):
-        return replace(held, buffer_bytes=inner.child("buffer").whole("max_request_bytes"))
-    if held.ext_proc is None or not inner.has("overrides"):
-        return held
-    overrides, ext_proc = inner.child("overrides"), held.ext_proc
+def _overridden(entry: Filter, inner: Node) -> Filter:
+    if entry.kind == "buffer" and inner.child("buffer").has("max_request_bytes"):
+        return replace(entry, buffer_bytes=inner.child("buffer").whole("max_request_bytes"))
+    if entry.ext_proc is None or not inner.has("overrides"):
+        return entry
+    overrides, ext_proc = inner.child("overrides"), entry.ext_proc
     if overrides.has("processing_mode"):
         ext_proc = replace(ext_proc, mode=_mode(overrides.child("processing_mode")))
     if cluster := overrides.child("grpc_service", "envoy_grpc").text("cluster_name"):
@@ -128,4 +128,4 @@ def _overridden(held: Filter, inner: Node) -> Filter:
         ext_proc = replace(ext_proc, failure_mode_allow=allow)
     if overrides.has("metadata_options"):
         ext_proc = replace(ext_proc, receives=_receives(overrides))
-    return replace(held, ext_proc=ext_proc)
+    return replace(entry, ext_proc=ext_proc)

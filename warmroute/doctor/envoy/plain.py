@@ -1,7 +1,7 @@
 """Reads Envoy's configuration as plain data, in the JSON form of its messages.
 
-What is missing, unknown or of another type than it should be counts as not given: a doctor must be able to
-read what other versions and other people wrote.
+A field that is missing, unknown or of the wrong type counts as absent: the doctor must be able to read the
+configuration of other versions and other authors.
 """
 
 from __future__ import annotations
@@ -18,78 +18,78 @@ _WHOLE: Final = re.compile(r"\d{1,20}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One message, and where it stands."""
+    """One message and its path."""
 
     data: Mapping[str, Any]
     where: str = ""
 
     def raw(self, name: str) -> Any:
-        """The field as it stands, by either spelling that the JSON form allows; None when it is not given."""
+        """The field's raw value, by either spelling of the JSON form; None when it is absent."""
         if name in self.data:
             return self.data[name]
         return self.data.get(camel(name))
 
     def has(self, name: str) -> bool:
-        """Whether the field is given, even if it is empty."""
+        """Whether the field is present, even if it is empty."""
         return self.raw(name) is not None
 
     def child(self, *names: str) -> Node:
-        """The message in a field, or in a field of that; an empty one when it is not given."""
+        """The message under a path of fields; an empty one when it is absent."""
         node = self
         for name in names:
-            held = node.raw(name)
-            node = Node(held if isinstance(held, Mapping) else {}, _join(node.where, name))
+            value = node.raw(name)
+            node = Node(value if isinstance(value, Mapping) else {}, _join(node.where, name))
         return node
 
     def items(self, name: str) -> Iterator[Node]:
-        """The messages of a repeated field, by their name where they have one, else by their number."""
-        for number, held in enumerate(self.each(name)):
-            if isinstance(held, Mapping):
-                label = held.get("name")
+        """The messages of a repeated field, labelled by name, otherwise by position."""
+        for number, value in enumerate(self.each(name)):
+            if isinstance(value, Mapping):
+                label = value.get("name")
                 shown = label if isinstance(label, str) and label else str(number)
-                yield Node(held, f"{_join(self.where, name)}[{shown}]")
+                yield Node(value, f"{_join(self.where, name)}[{shown}]")
 
     def each(self, name: str) -> Sequence[Any]:
         """The values of a repeated field."""
-        held = self.raw(name)
-        return held if isinstance(held, list | tuple) else ()
+        value = self.raw(name)
+        return value if isinstance(value, list | tuple) else ()
 
     def entries(self, name: str) -> Iterator[tuple[str, Node]]:
         """The messages of a map by their keys."""
-        for key, held in self.child(name).data.items():
-            if isinstance(held, Mapping):
-                yield str(key), Node(held, f"{_join(self.where, name)}[{key}]")
+        for key, value in self.child(name).data.items():
+            if isinstance(value, Mapping):
+                yield str(key), Node(value, f"{_join(self.where, name)}[{key}]")
 
     def text(self, name: str) -> str:
-        """A string or an enum's name; "" when it is not given."""
-        held = self.raw(name)
-        return held if isinstance(held, str) else ""
+        """A string or an enum's name; "" when it is absent."""
+        value = self.raw(name)
+        return value if isinstance(value, str) else ""
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
-        return tuple(held for held in self.each(name) if isinstance(held, str))
+        return tuple(value for value in self.each(name) if isinstance(value, str))
 
     def enum(self, name: str, values: Sequence[str]) -> str:
         """An enum's value by name or number; the first is the default."""
-        held = self.raw(name)
-        if isinstance(held, str) and held in values:
-            return held
-        if isinstance(held, int) and 0 <= held < len(values):
-            return values[held]
+        value = self.raw(name)
+        if isinstance(value, str) and value in values:
+            return value
+        if isinstance(value, int) and 0 <= value < len(values):
+            return values[value]
         return values[0]
 
     def flag(self, name: str) -> bool | None:
         """A boolean, plain or wrapped."""
-        held = self.raw(name)
-        return held if isinstance(held, bool) else None
+        value = self.raw(name)
+        return value if isinstance(value, bool) else None
 
     def whole(self, name: str) -> int | None:
         """A whole number that is not negative; 64-bit ones are strings in JSON."""
-        held = self.raw(name)
-        if isinstance(held, str) and _WHOLE.fullmatch(held):
-            return int(held)
-        if isinstance(held, int) and not isinstance(held, bool) and held >= 0:
-            return held
+        value = self.raw(name)
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
+            return int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
         return None
 
     def percent(self, name: str) -> float | None:
@@ -103,25 +103,25 @@ class Node:
 
     def seconds(self, name: str) -> float | None:
         """A duration, such as "0.25s"."""
-        held = self.raw(name)
-        if isinstance(held, str) and (read := _DURATION.fullmatch(held)):
+        value = self.raw(name)
+        if isinstance(value, str) and (read := _DURATION.fullmatch(value)):
             return float(read[1])
         return None
 
     @property
     def kind(self) -> str:
         """The message's type, as `extensions.filters.http.router.v3.Router`; "" if unknown."""
-        held = self.data.get("@type")
-        full = held.rpartition("/")[2] if isinstance(held, str) else ""
+        type_url = self.data.get("@type")
+        full = type_url.rpartition("/")[2] if isinstance(type_url, str) else ""
         return full.removeprefix("envoy.")
 
     def extension(self) -> Node:
         """The configuration in an extension's `typed_config`, unwrapped from a `TypedStruct`."""
-        held = self.child("typed_config")
-        if held.kind.endswith("TypedStruct"):
-            inner = held.child("value")
-            return Node({"@type": held.text("type_url"), **inner.data}, inner.where)
-        return held
+        config = self.child("typed_config")
+        if config.kind.endswith("TypedStruct"):
+            inner = config.child("value")
+            return Node({"@type": config.text("type_url"), **inner.data}, inner.where)
+        return config
 
 
 @lru_cache(maxsize=1024)

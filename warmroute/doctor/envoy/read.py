@@ -1,4 +1,4 @@
-"""From an Envoy's own words to facts."""
+"""Turns an Envoy's configuration, states and statistics into facts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_PASSAGES: Final = 100_000
 
 @dataclass(slots=True)
 class _Parts:
-    """The messages that a document holds, wherever they came from."""
+    """The messages of a document, wherever they stand in it."""
 
     bootstrap: Node = field(default_factory=lambda: Node({}))
     listeners: list[Node] = field(default_factory=list)
@@ -125,11 +125,11 @@ def _parts(config: Any) -> _Parts:
         parts.bootstrap = node
         static = node.child("static_resources")
         parts.listeners = [
-            Node(held.data, f"listeners[{held.text('name') or n}]")
-            for n, held in enumerate(static.items("listeners"))
+            Node(listener.data, f"listeners[{listener.text('name') or n}]")
+            for n, listener in enumerate(static.items("listeners"))
         ]
         parts.clusters = [
-            Node(held.data, f"clusters[{held.text('name')}]") for held in static.items("clusters")
+            Node(cluster.data, f"clusters[{cluster.text('name')}]") for cluster in static.items("clusters")
         ]
     else:
         raise DoctorError(_NONE, CONFIGURATION)
@@ -137,7 +137,7 @@ def _parts(config: Any) -> _Parts:
 
 
 def _like(document: Any, field_name: str, which: str, *, may_be_empty: bool = False) -> None:
-    """Refuse a document that is another one: what it does not say would count as not given."""
+    """Refuse a document of another kind: everything it lacks would count as absent."""
     if document is None or (may_be_empty and document == {}):
         return
     if not isinstance(document, Mapping) or not Node(document).has(field_name):
@@ -145,26 +145,26 @@ def _like(document: Any, field_name: str, which: str, *, may_be_empty: bool = Fa
 
 
 def _add_section(section: Node, parts: _Parts) -> None:
-    """Take the resources of one part of a config_dump: those in force, and where there are none, the next."""
+    """Take the resources of one section of a config_dump: the active ones, otherwise the warming ones."""
     if section.kind.endswith("BootstrapConfigDump"):
         parts.bootstrap = section.child("bootstrap")
     elif section.kind.endswith("ConfigDump"):
         for name in section.data:
             for entry in section.items(name):
                 state = next((s for s in ("active_state", "warming_state") if entry.has(s)), None)
-                held = entry.child(state) if state else entry
+                in_force = entry.child(state) if state else entry
                 for inner in ("listener", "cluster", "route_config", "endpoint_config", "ecds_filter"):
-                    if held.has(inner) and name != "dynamic_warming_clusters":
-                        parts.add(held.child(inner))
+                    if in_force.has(inner) and name != "dynamic_warming_clusters":
+                        parts.add(in_force.child(inner))
 
 
 def _cluster(node: Node, parts: _Parts, weights: Mapping[str, tuple[int, ...]]) -> Cluster:
     name = node.text("name")
-    told = weights.get(name)
+    own_weights = weights.get(name)
     assignment = parts.assignments.get(node.child("eds_cluster_config").text("service_name") or name)
-    if told is None and assignment is not None:
-        told = weights_of(assignment)
-    return cluster_of(node, told)
+    if own_weights is None and assignment is not None:
+        own_weights = weights_of(assignment)
+    return cluster_of(node, own_weights)
 
 
 def _manager_nodes(listener: Node) -> Iterator[Node]:
@@ -172,10 +172,10 @@ def _manager_nodes(listener: Node) -> Iterator[Node]:
     if listener.has("default_filter_chain"):
         chains.append(listener.child("default_filter_chain"))
     for chain in chains:
-        for held in chain.items("filters"):
-            config = held.extension()
+        for network_filter in chain.items("filters"):
+            config = network_filter.extension()
             if config.kind.endswith("HttpConnectionManager"):
-                yield Node(config.data, held.where.replace("envoy.filters.network.", ""))
+                yield Node(config.data, network_filter.where.replace("envoy.filters.network.", ""))
 
 
 def _manager(listener: Node, node: Node) -> Manager:
@@ -183,8 +183,8 @@ def _manager(listener: Node, node: Node) -> Manager:
     idle = node.seconds("stream_idle_timeout")
     early = (
         name
-        for held in node.items("early_header_mutation_extensions")
-        for name in cleared(held.extension().items("mutations"))
+        for extension in node.items("early_header_mutation_extensions")
+        for name in cleared(extension.extension().items("mutations"))
     )
     return Manager(
         where=node.where,
@@ -208,10 +208,19 @@ def _manager(listener: Node, node: Node) -> Manager:
 def _passages(manager: Manager, node: Node, parts: _Parts) -> Iterator[Passage]:
     chain = list(node.items("http_filters"))
     allowed = [
-        held for held in node.items("upgrade_configs") if held.text("upgrade_type").lower() == _WEBSOCKET
+        upgrade_config
+        for upgrade_config in node.items("upgrade_configs")
+        if upgrade_config.text("upgrade_type").lower() == _WEBSOCKET
     ]
-    default = any(held.flag("enabled") is not False for held in allowed)
-    own_chain = next((list(held.items("filters")) for held in allowed if held.has("filters")), None)
+    default = any(upgrade_config.flag("enabled") is not False for upgrade_config in allowed)
+    own_chain = next(
+        (
+            list(upgrade_config.items("filters"))
+            for upgrade_config in allowed
+            if upgrade_config.has("filters")
+        ),
+        None,
+    )
     for way in ways_of(_route_config(node, parts)):
         if way.ordinary:
             yield _passage(manager, way, chain, parts.discovered)
@@ -221,8 +230,8 @@ def _passages(manager: Manager, node: Node, parts: _Parts) -> Iterator[Passage]:
 
 def _route_config(node: Node, parts: _Parts) -> Node:
     if node.has("route_config"):
-        held = node.child("route_config")
-        return Node(held.data, f"routes[{held.text('name') or node.text('stat_prefix')}]")
+        inline = node.child("route_config")
+        return Node(inline.data, f"routes[{inline.text('name') or node.text('stat_prefix')}]")
     return parts.routes.get(node.child("rds").text("route_config_name"), Node({}))
 
 
@@ -234,16 +243,16 @@ def _passage(
 
 def _grpc_services(node: Node, discovered: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
     """Cluster and place of the gRPC services of a connection manager's filters and access logs."""
-    for held in node.items("http_filters"):
-        config = held.extension()
+    for entry in node.items("http_filters"):
+        config = entry.extension()
         if not config.data:
-            config = discovered.get(held.text("name"), config)
+            config = discovered.get(entry.text("name"), config)
         for inner in (config, config.child("rate_limit_service")):
             if cluster := _grpc_cluster(inner):
-                yield cluster, held.where
-    for held in node.items("access_log"):
-        if cluster := _grpc_cluster(held.extension().child("common_config")):
-            yield cluster, held.where
+                yield cluster, entry.where
+    for entry in node.items("access_log"):
+        if cluster := _grpc_cluster(entry.extension().child("common_config")):
+            yield cluster, entry.where
 
 
 def _grpc_cluster(node: Node) -> str:

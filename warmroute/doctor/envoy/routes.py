@@ -46,13 +46,13 @@ def ways_of(config: Node) -> Iterator[Way]:
             match = node.child("match")
             if match.has("connect_matcher"):
                 continue
-            headers = tuple(_header(held) for held in match.items("headers"))
+            headers = tuple(_header(header) for header in match.items("headers"))
             takes_upgrade = upgrade and not match.has("grpc") and _meets_upgrades(headers)
             takes_ordinary = ordinary and _meets_bodies(headers)
             yield from _to_clusters(
                 config, host, node, headers, takes_ordinary=takes_ordinary, takes_upgrade=takes_upgrade
             )
-            if _every_path(match) and all(_of_upgrade(held) for held in headers):
+            if _every_path(match) and all(_of_upgrade(header) for header in headers):
                 upgrade = False
                 ordinary = ordinary and bool(headers)
 
@@ -71,8 +71,8 @@ def _to_clusters(
         return
     weighted = list(action.child("weighted_clusters").items("clusters"))
     upgrades = {
-        held.text("upgrade_type").lower(): held.flag("enabled") is not False
-        for held in action.items("upgrade_configs")
+        upgrade.text("upgrade_type").lower(): upgrade.flag("enabled") is not False
+        for upgrade in action.items("upgrade_configs")
     }
     general = tuple(_overrides(level) for level in (config, host, node))
     for target in weighted or [action]:
@@ -97,7 +97,7 @@ def _route(config: Node, host: Node, node: Node, headers: tuple[HeaderMatch, ...
         grpc=node.child("match").has("grpc"),
         headers=headers,
         timeout_seconds=DEFAULT_ROUTE_TIMEOUT_SECONDS if timeout is None else timeout,
-        timeout_given=timeout is not None,
+        timeout_is_set=timeout is not None,
         idle_seconds=action.seconds("idle_timeout"),
         max_stream_seconds=action.child("max_stream_duration").seconds("max_stream_duration"),
         buffer_bytes=_buffer_bytes(node) or _buffer_bytes(host),

@@ -31,12 +31,12 @@ def _p99s(histograms: Node) -> Iterator[tuple[str, float]]:
     if _P99 not in quantiles:
         return
     position = quantiles.index(_P99)
-    for held in histograms.items("computed_quantiles"):
-        values = held.each("values")
-        told = values[position] if position < len(values) else None
-        value = _number(told.get("cumulative")) if isinstance(told, Mapping) else None
+    for histogram in histograms.items("computed_quantiles"):
+        values = histogram.each("values")
+        quantile = values[position] if position < len(values) else None
+        value = _number(quantile.get("cumulative")) if isinstance(quantile, Mapping) else None
         if value is not None:
-            yield held.text("name"), value
+            yield histogram.text("name"), value
 
 
 def _number(value: Any) -> float | None:

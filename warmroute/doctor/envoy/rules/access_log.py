@@ -19,8 +19,8 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find connection managers with our picks and without a gRPC access log to the control plane."""
     for passage in bodies(facts, context):
         logs = passage.manager.log_clusters
-        told = facts.ads_cluster in logs if facts.ads_cluster else bool(logs)
-        if passage.processors and is_ours(passage) and not told:
+        logged = facts.ads_cluster in logs if facts.ads_cluster else bool(logs)
+        if passage.processors and is_ours(passage) and not logged:
             yield Finding(
                 Severity.NOTE, f"{passage.manager.where}.access_log", "no http_grpc log to xds_server"
             )

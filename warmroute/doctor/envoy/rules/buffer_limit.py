@@ -27,9 +27,9 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
 
 def _limits(passage: Passage) -> Iterator[tuple[str, int | None]]:
     """The limits on what is held; the buffer filter replaces the listener's by its own."""
-    buffers = [held for held in passage.filters if held.kind == "buffer"]
-    for held in buffers:
-        yield f"{held.where}.max_request_bytes", held.buffer_bytes
+    buffers = [entry for entry in passage.filters if entry.kind == "buffer"]
+    for entry in buffers:
+        yield f"{entry.where}.max_request_bytes", entry.buffer_bytes
     if not buffers and any(ext_proc.mode.request_body == "BUFFERED" for _, _, ext_proc in passage.processors):
         own = passage.route.buffer_bytes
         yield (

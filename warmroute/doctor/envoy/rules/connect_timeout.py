@@ -25,9 +25,9 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
         limit = cluster.connect_seconds
         if not cluster.tls:
             continue
-        seen = connect_p99_seconds(facts, cluster.name)
-        if seen is not None and limit < _SPARE * seen:
-            what = f"{seconds(limit)}, with a P99 of connecting of {seconds(seen)}"
+        measured = connect_p99_seconds(facts, cluster.name)
+        if measured is not None and limit < _SPARE * measured:
+            what = f"{seconds(limit)}, with a P99 of connecting of {seconds(measured)}"
         elif limit < _SHORT_SECONDS:
             what = seconds(limit)
         else:

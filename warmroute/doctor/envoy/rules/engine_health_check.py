@@ -21,18 +21,18 @@ _PATIENT_SECONDS: Final = 10.0
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find checks that a single late or odd answer can fail."""
     for cluster in pools(facts, context):
-        for held in cluster.health_checks:
-            if held.timeout_seconds <= _SHORT_SECONDS and _patience(held) < _PATIENT_SECONDS:
+        for health_check in cluster.health_checks:
+            if health_check.timeout_seconds <= _SHORT_SECONDS and _patience(health_check) < _PATIENT_SECONDS:
                 what = (
-                    f"{seconds(held.timeout_seconds)}, unhealthy after {held.unhealthy_threshold} in a "
-                    f"row, every {seconds(held.interval_seconds)}"
+                    f"{seconds(health_check.timeout_seconds)}, unhealthy after"
+                    f" {health_check.unhealthy_threshold} in a row, every {seconds(health_check.interval_seconds)}"
                 )
-                yield Finding(Severity.WARNING, f"{held.where}.timeout", what)
+                yield Finding(Severity.WARNING, f"{health_check.where}.timeout", what)
 
-            if held.one_answer_is_enough:
+            if health_check.one_answer_is_enough:
                 yield Finding(
                     Severity.NOTE,
-                    f"{held.where}.http_health_check.retriable_statuses",
+                    f"{health_check.where}.http_health_check.retriable_statuses",
                     "none",
                     why="One answer with another status than 200 takes an engine out at once, whatever "
                     "`unhealthy_threshold` says.",
@@ -41,9 +41,11 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
                 )
 
 
-def _patience(held: HealthCheck) -> float:
+def _patience(health_check: HealthCheck) -> float:
     """Seconds of silence after which an engine is out."""
-    return held.timeout_seconds + (held.unhealthy_threshold - 1) * max(held.interval_seconds, 0.0)
+    return health_check.timeout_seconds + (health_check.unhealthy_threshold - 1) * max(
+        health_check.interval_seconds, 0.0
+    )
 
 
 RULE = Rule(

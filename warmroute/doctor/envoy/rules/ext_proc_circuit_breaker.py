@@ -21,11 +21,11 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
         breakers = cluster.breakers
         met = counted(facts, cluster.name, "upstream_rq_pending_overflow", "upstream_rq_active_overflow")
         limits = {"max_requests": breakers.max_requests, "max_pending_requests": breakers.max_pending}
-        for name, given in limits.items():
-            limit = DEFAULT_BREAKER if given is None else given
+        for name, setting in limits.items():
+            limit = DEFAULT_BREAKER if setting is None else setting
             if limit > DEFAULT_BREAKER and not met:
                 continue
-            what = f"{limit:,}" + (" (the default)" if given is None else "")
+            what = f"{limit:,}" + (" (the default)" if setting is None else "")
             if met:
                 what += f", and streams were refused {met:,.0f} times"
             yield Finding(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find processors without `failure_mode_allow`."""
-    for passage, held, ext_proc in processors(facts, context):
-        where = f"{held.where}.failure_mode_allow"
+    for passage, entry, ext_proc in processors(facts, context):
+        where = f"{entry.where}.failure_mode_allow"
         if not ext_proc.failure_mode_allow:
             yield Finding(Severity.ERROR, where, "false, or not set")
         elif ext_proc.mode.request_body == "FULL_DUPLEX_STREAMED":

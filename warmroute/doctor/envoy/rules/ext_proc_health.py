@@ -22,17 +22,19 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     for cluster in processor_clusters(facts, context):
         if not cluster.health_checks:
             yield Finding(Severity.WARNING, f"{cluster.where}.health_checks", "none")
-        for held in cluster.health_checks:
-            if held.no_traffic_seconds > _SLOW_SECONDS:
+        for health_check in cluster.health_checks:
+            if health_check.no_traffic_seconds > _SLOW_SECONDS:
                 yield Finding(
                     Severity.WARNING,
-                    f"{held.where}.no_traffic_interval",
-                    seconds(held.no_traffic_seconds),
+                    f"{health_check.where}.no_traffic_interval",
+                    seconds(health_check.no_traffic_seconds),
                     why="Envoy goes by this interval for the ext_proc cluster whatever its real traffic, "
                     "so a frozen processor is noticed only after so long.",
                 )
-            elif held.interval_seconds > _SLOW_SECONDS:
-                yield Finding(Severity.WARNING, f"{held.where}.interval", seconds(held.interval_seconds))
+            elif health_check.interval_seconds > _SLOW_SECONDS:
+                yield Finding(
+                    Severity.WARNING, f"{health_check.where}.interval", seconds(health_check.interval_seconds)
+                )
 
 
 RULE = Rule(

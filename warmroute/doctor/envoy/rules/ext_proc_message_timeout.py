@@ -23,10 +23,10 @@ _ENOUGH_TIMEOUTS: Final = 10
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Look at the limit, and at how often it has struck."""
-    counters = _struck(facts)
-    for passage, held, ext_proc in processors(facts, context):
+    counters = _timeouts_and_streams(facts)
+    for passage, entry, ext_proc in processors(facts, context):
         limit = ext_proc.message_timeout_seconds
-        where = f"{held.where}.message_timeout"
+        where = f"{entry.where}.message_timeout"
         if limit > _LONG_SECONDS:
             yield Finding(Severity.WARNING, where, seconds(limit))
         elif limit < _SHORT_SECONDS:
@@ -38,27 +38,27 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
                 "chance.",
                 fix="A quarter of a second.",
             )
-        struck, asked = counters.get(passage.manager.stat_prefix, (0.0, 0.0))
-        if struck >= _ENOUGH_TIMEOUTS and struck > asked * _MANY_TIMEOUTS_SHARE:
+        timeouts, streams = counters.get(passage.manager.stat_prefix, (0.0, 0.0))
+        if timeouts >= _ENOUGH_TIMEOUTS and timeouts > streams * _MANY_TIMEOUTS_SHARE:
             yield Finding(
                 Severity.WARNING,
                 where,
-                f"{seconds(limit)}, and it has struck {struck:,.0f} times in {asked:,.0f} streams",
+                f"{seconds(limit)}, and it has struck {timeouts:,.0f} times in {streams:,.0f} streams",
                 why="The processor is too slow or was frozen: each time a request waited for nothing.",
                 fix="Look at the processor's CPU and at the sizes of bodies that it gets; a health check "
                 "on its cluster takes a frozen one out.",
             )
 
 
-def _struck(facts: Facts) -> dict[str, tuple[float, float]]:
+def _timeouts_and_streams(facts: Facts) -> dict[str, tuple[float, float]]:
     """Timeouts and streams of the external processors of each connection manager, by its prefix."""
-    found: dict[str, list[float]] = {}
+    by_prefix: dict[str, list[float]] = {}
     for name, value in facts.stats.values.items():
-        prefix, known, rest = name.removeprefix("http.").partition(".ext_proc.")
+        prefix, separator, rest = name.removeprefix("http.").partition(".ext_proc.")
         for position, counter in enumerate(("message_timeouts", "streams_started")):
-            if known and rest.rpartition(".")[2] == counter:
-                found.setdefault(prefix, [0.0, 0.0])[position] += value
-    return {prefix: (struck, asked) for prefix, (struck, asked) in found.items()}
+            if separator and rest.rpartition(".")[2] == counter:
+                by_prefix.setdefault(prefix, [0.0, 0.0])[position] += value
+    return {prefix: (timeouts, streams) for prefix, (timeouts, streams) in by_prefix.items()}
 
 
 RULE = Rule(

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from warmroute.doctor.context import Context
     from warmroute.doctor.envoy.facts import Facts
 
-_HELD: Final = frozenset({"BUFFERED", "BUFFERED_PARTIAL"})
+_BUFFERED: Final = frozenset({"BUFFERED", "BUFFERED_PARTIAL"})
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find response bodies that are held back, or that cost a message a piece."""
-    for passage, held, ext_proc in processors(facts, context):
+    for passage, entry, ext_proc in processors(facts, context):
         mode = ext_proc.mode.response_body
-        what = f"response_body_mode {mode} of {held.name}"
-        if mode in _HELD:
+        what = f"response_body_mode {mode} of {entry.name}"
+        if mode in _BUFFERED:
             yield Finding(Severity.ERROR, passage.route.where, what)
         elif mode != "NONE":
             yield Finding(

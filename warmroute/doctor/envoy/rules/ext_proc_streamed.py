@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find STREAMED request bodies."""
-    for passage, held, ext_proc in processors(facts, context):
+    for passage, entry, ext_proc in processors(facts, context):
         if ext_proc.mode.request_body == "STREAMED":
-            yield Finding(Severity.WARNING, passage.route.where, f"request_body_mode STREAMED of {held.name}")
+            yield Finding(
+                Severity.WARNING, passage.route.where, f"request_body_mode STREAMED of {entry.name}"
+            )
 
 
 RULE = Rule(

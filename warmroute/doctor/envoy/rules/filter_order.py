@@ -36,13 +36,13 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find gates and decompressors behind the first external processor."""
     for passage in bodies(facts, context):
         first = next((position for position, _, _ in passage.processors), None)
-        for held in passage.filters[first + 1 :] if first is not None else ():
-            if held.kind in _GATES:
-                yield Finding(Severity.WARNING, held.where, f"{held.kind} stands behind ext_proc")
-            elif held.kind == "decompressor":
+        for entry in passage.filters[first + 1 :] if first is not None else ():
+            if entry.kind in _GATES:
+                yield Finding(Severity.WARNING, entry.where, f"{entry.kind} stands behind ext_proc")
+            elif entry.kind == "decompressor":
                 yield Finding(
                     Severity.NOTE,
-                    held.where,
+                    entry.where,
                     "decompressor stands behind ext_proc",
                     why="The processor gets compressed bodies and cannot read their prompts.",
                     fix="Put it before ext_proc.",

@@ -20,12 +20,12 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find headers that steer, or that engines believe, and that a client can send."""
     for passage in ways(facts, context):
         early = _cleared_early(passage)
-        told = early | passage.route.removes
+        removed = early | passage.route.removes
         where = passage.manager.where
-        steering = sorted((_matched(passage) - early) | (_choosing(facts, passage) - told))
+        steering = sorted((_matched(passage) - early) | (_choosing(facts, passage) - removed))
         if steering:
             yield Finding(Severity.WARNING, where, f"clients can send {', '.join(steering)}, and it steers")
-        open_ = [name for name in REMOVED_REQUEST_HEADERS if name not in told and name not in steering]
+        open_ = [name for name in REMOVED_REQUEST_HEADERS if name not in removed and name not in steering]
         if open_ and is_ours(passage):
             yield Finding(
                 Severity.WARNING,
@@ -38,20 +38,20 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
 
 def _cleared_early(passage: Passage) -> frozenset[str]:
     """Headers of which nothing that a client sent reaches the first processor, or the router."""
-    told = passage.manager.removes
-    for held in passage.filters:
-        if held.ext_proc is not None:
+    removed = passage.manager.removes
+    for entry in passage.filters:
+        if entry.ext_proc is not None:
             break
-        told |= held.removes
-    return told
+        removed |= entry.removes
+    return removed
 
 
 def _choosing(facts: Facts, passage: Passage) -> set[str]:
     """Headers that choose the endpoint, after the route has removed what it removes."""
-    found = set[str]()
+    names = set[str]()
     if cluster := facts.clusters.get(passage.route.cluster):
-        found |= {*cluster.policy.header_sources, cluster.destination_header} - {""}
-    return found
+        names |= {*cluster.policy.header_sources, cluster.destination_header} - {""}
+    return names
 
 
 def _matched(passage: Passage) -> set[str]:

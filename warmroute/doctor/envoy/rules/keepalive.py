@@ -32,8 +32,8 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
         interval, permitted = cluster.keepalive_seconds, permits.get(name, GRPC_PERMITS_SECONDS)
         where = f"{cluster.where}.http2_protocol_options.connection_keepalive"
         if interval is not None and interval < permitted:
-            told = "as far as is known, " if name not in permits else ""
-            what = f"a ping every {seconds(interval)}; {told}the server permits one in {seconds(permitted)}"
+            caveat = "as far as is known, " if name not in permits else ""
+            what = f"a ping every {seconds(interval)}; {caveat}the server permits one in {seconds(permitted)}"
             yield Finding(Severity.WARNING, where, what)
         elif interval is None and name == facts.ads_cluster:
             yield Finding(

@@ -19,7 +19,7 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find the buffer filter behind a processor that gets the leading part."""
     for passage in bodies(facts, context):
         for position, _, ext_proc in passage.processors:
-            behind = [held for held in passage.filters[position + 1 :] if held.kind == "buffer"]
+            behind = [entry for entry in passage.filters[position + 1 :] if entry.kind == "buffer"]
             if ext_proc.mode.request_body == "BUFFERED_PARTIAL" and behind:
                 yield Finding(
                     Severity.ERROR,

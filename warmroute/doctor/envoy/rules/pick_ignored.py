@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Compare what a processor may set with what the cluster behind it goes by."""
     for passage, cluster in to_clusters(facts, context):
-        for _, held, ext_proc in passage.processors:
-            yield from _compare(held.where, passage.route, ext_proc, cluster)
+        for _, entry, ext_proc in passage.processors:
+            yield from _compare(entry.where, passage.route, ext_proc, cluster)
 
 
 def _compare(where: str, route: Route, ext_proc: ExtProc, cluster: Cluster) -> Iterator[Finding]:

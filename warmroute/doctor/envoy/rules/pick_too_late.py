@@ -24,9 +24,9 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
             mode = ext_proc.mode
             if mode.request_headers != "SKIP" or mode.request_body not in _WHOLE:
                 continue
-            if any(held.kind == "buffer" for held in passage.filters[position + 1 :]):
+            if any(entry.kind == "buffer" for entry in passage.filters[position + 1 :]):
                 continue
-            early = any(held.kind == "buffer" for held in passage.filters[:position])
+            early = any(entry.kind == "buffer" for entry in passage.filters[:position])
             what = f"request_header_mode SKIP with request_body_mode {mode.request_body}, "
             what += (
                 "and the buffer filter stands before ext_proc" if early else "and no buffer filter behind it"

@@ -25,7 +25,7 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
             "upstream_rq_pending_overflow",
             "upstream_rq_active_overflow",
         )
-        missing = [name for name, given in _limits(cluster).items() if given is None]
+        missing = [name for name, limit in _limits(cluster).items() if limit is None]
         if met:
             yield Finding(Severity.ERROR, where, f"requests were refused {met:,.0f} times")
         elif missing:
@@ -35,10 +35,10 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 def _limits(cluster: Cluster) -> dict[str, int | None]:
-    held = cluster.breakers
-    limits = {"max_pending_requests": held.max_pending, "max_requests": held.max_requests}
+    breakers = cluster.breakers
+    limits = {"max_pending_requests": breakers.max_pending, "max_requests": breakers.max_requests}
     # An HTTP/1.1 connection carries one request at a time.
-    return {"max_connections": held.max_connections, **limits} if cluster.http1 else limits
+    return {"max_connections": breakers.max_connections, **limits} if cluster.http1 else limits
 
 
 RULE = Rule(

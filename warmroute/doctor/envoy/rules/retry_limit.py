@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
     """Find pools with retries and without a choice of how many at once."""
     for passage, cluster in to_clusters(facts, context):
-        retry, held = passage.route.retry, cluster.breakers
-        if retry is None or not retry.times or held.max_retries is not None or held.retry_budget:
+        retry, breakers = passage.route.retry, cluster.breakers
+        if retry is None or not retry.times or breakers.max_retries is not None or breakers.retry_budget:
             continue
         what = f"{DEFAULT_RETRIES_AT_ONCE} at once in the whole pool (the default)"
         if refused := counted(facts, cluster.name, "upstream_rq_retry_overflow"):

@@ -27,10 +27,10 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
         if not limit:
             continue
         p99 = p99_seconds(facts, context, route.cluster)
-        shown = seconds(limit) if route.timeout_given else f"none is set, so {seconds(limit)}"
+        shown = seconds(limit) if route.timeout_is_set else f"none is set, so {seconds(limit)}"
         if p99 is not None and limit <= p99:
             severity, what = Severity.ERROR, f"{shown}, under the P99 of {seconds(p99)}"
-        elif not route.timeout_given:
+        elif not route.timeout_is_set:
             severity, what = Severity.ERROR, shown
         elif p99 is None and limit < _SHORT_SECONDS:
             severity, what = Severity.WARNING, shown

@@ -34,10 +34,10 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 def _unsafe(retry: Retry) -> set[str]:
-    found = set(retry.on & _UNSAFE)
+    conditions = set(retry.on & _UNSAFE)
     if _BY_STATUS in retry.on and (codes := retry.status_codes - _REFUSALS):
-        found.add(f"{_BY_STATUS} ({', '.join(str(code) for code in sorted(codes))})")
-    return found
+        conditions.add(f"{_BY_STATUS} ({', '.join(str(code) for code in sorted(codes))})")
+    return conditions
 
 
 RULE = Rule(

@@ -20,15 +20,15 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     for passage in ways(facts, context):
         if not passage.upgrade:
             continue
-        for held in passage.filters:
-            if held.kind == "buffer":
-                yield Finding(Severity.ERROR, passage.route.where, f"{held.name} is on for upgrades")
-            elif held.ext_proc and held.ext_proc.mode.request_body != "NONE":
-                mode = held.ext_proc.mode.request_body
+        for entry in passage.filters:
+            if entry.kind == "buffer":
+                yield Finding(Severity.ERROR, passage.route.where, f"{entry.name} is on for upgrades")
+            elif entry.ext_proc and entry.ext_proc.mode.request_body != "NONE":
+                mode = entry.ext_proc.mode.request_body
                 yield Finding(
                     Severity.ERROR,
                     passage.route.where,
-                    f"{held.name} with request_body_mode {mode} for upgrades",
+                    f"{entry.name} with request_body_mode {mode} for upgrades",
                 )
 
 
