@@ -135,7 +135,7 @@ def test_each_target_can_be_missed(changed: dict[str, float | None], name: str) 
     assert missed(replace(GOOD, **changed)) == [name]  # type: ignore[arg-type]
 
 
-def test_noise_of_one_round_is_forgiven_and_failures_and_memory_are_not() -> None:
+def test_one_noisy_round_is_forgiven_but_no_failure_or_memory() -> None:
     assert missed(replace(GOOD, own_seconds=0.5, without_pick=20), GOOD) == []
     # A noisy quiet time hides no stall: the smallest counts.
     assert missed(replace(GOOD, own_seconds=0.5, quiet_own_seconds=0.5), replace(GOOD, own_seconds=0.2)) == [

@@ -22,7 +22,7 @@ def turn(at: float, text: str) -> Turn:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_same_seed_gives_the_same_requests_in_order_and_another_seed_others(name: WorkloadName) -> None:
+def test_a_seed_fixes_the_requests_and_their_order(name: WorkloadName) -> None:
     first = prompts(name, seed=1, seconds=5.0, rate=20.0)
     assert first == prompts(name, seed=1, seconds=5.0, rate=20.0)
     assert first != prompts(name, seed=2, seconds=5.0, rate=20.0)
@@ -33,7 +33,7 @@ def test_the_same_seed_gives_the_same_requests_in_order_and_another_seed_others(
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_requests_arrive_at_about_the_rate_asked_for(name: WorkloadName) -> None:
+def test_requests_arrive_at_about_the_set_rate(name: WorkloadName) -> None:
     count = len(prompts(name, seed=3, seconds=60.0, rate=20.0))
     assert 900 < count < 1500
 
@@ -52,7 +52,7 @@ def test_conversations_repeat_their_own_past_and_nobody_elses() -> None:
     assert all(text[:64] == texts[0][:64] for texts in by_session.values() for text in texts)
 
 
-def test_the_ideal_is_none_without_reuse_and_nearly_all_with_one_system_prompt() -> None:
+def test_the_ideal_without_reuse_and_with_one_system_prompt() -> None:
     assert ideal(prompts("no_reuse", seed=1, seconds=10.0, rate=20.0), BLOCK_TOKENS).cached_tokens == 0
     assert (
         ideal(prompts("shared_system_prompt", seed=1, seconds=10.0, rate=20.0), BLOCK_TOKENS).hit_ratio > 0.95
@@ -69,7 +69,7 @@ def test_the_ideal_counts_whole_leading_blocks_that_came_before() -> None:
     assert share.prompt_tokens > 3 * 250
 
 
-def test_the_ideal_computes_at_least_the_last_token_of_a_prompt_seen_before() -> None:
+def test_the_ideal_computes_the_last_token_of_a_repeated_prompt() -> None:
     whole = turn(0, "x" * (640 - len("<|user|>\n") - len("\n<|assistant|>\n")))
     share = ideal([whole, whole], BLOCK_TOKENS)
     assert (share.prompt_tokens, share.cached_tokens) == (320, 144)
@@ -87,7 +87,7 @@ def run(workload: WorkloadName = "multi_turn", workers: int | None = 1) -> Figur
     return figures(Plan(workload, workers), [Run([turn(0, "x" * 256)], outcomes, engine_counts, 0.5)])
 
 
-def test_hits_are_what_the_engines_counted_and_failures_what_the_client_saw() -> None:
+def test_engines_count_hits_and_the_client_counts_failures() -> None:
     result = run()
     assert (result.hit_ratio, result.busiest_over_mean) == (0.25, 1.5)
     assert (result.requests, result.failures, result.ttft_p90_seconds, result.e2e_p90_seconds) == (
@@ -108,7 +108,7 @@ def test_runs_of_a_plan_count_together() -> None:
     assert together.ideal_hit_ratio == pytest.approx(64 / (3 * 70), abs=0.02)
 
 
-def test_several_workers_are_held_against_one_and_no_reuse_against_least_request() -> None:
+def test_targets_compare_workers_to_one_and_to_least_request() -> None:
     one = replace(run(), failures=0)
     four = replace(one, workers=4, hit_ratio=0.19)
     hot = replace(one, workload="shared_system_prompt", busiest_over_mean=1.6)
@@ -136,7 +136,7 @@ def test_a_run_without_workers_is_envoy_alone() -> None:
     assert deployment(Plan("no_reuse", 2), 4).overrides["ext_proc"]["workers"] == 2
 
 
-def test_a_hot_prompt_at_another_rate_is_told_and_held_against_nothing() -> None:
+def test_a_hot_prompt_at_another_rate_has_no_target() -> None:
     one = replace(run("shared_system_prompt"), failures=0, busiest_over_mean=1.2)
     idle = replace(one, rate=10.0, busiest_over_mean=4.0)
     assert [entry.met for entry in targets_of([one, idle])] == [True, True]

@@ -40,7 +40,7 @@ def test_a_body_is_the_same_whenever_it_is_made() -> None:
     assert len({make(5, number).body for number in range(50)}) > 45
 
 
-def test_a_reader_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: object, **__: object) -> None:
         raise RecursionError
 
@@ -50,13 +50,13 @@ def test_a_reader_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("RecursionError" in entry["error"] for entry in broken)
 
 
-def test_a_reply_of_a_wrong_kind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Exchange, "receive", lambda *_: [])
+def test_a_reply_of_a_wrong_kind_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_fuzz.Exchange, "receive", lambda *_: [])
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert len(broken) == 20
 
 
-def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_body_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     real = body_fuzz.Driven.answer
 
     def shorter(self: body_fuzz.Driven, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
@@ -75,7 +75,7 @@ def test_a_body_that_goes_on_changed_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_fills_the_size_that_is_asked_for(name: str) -> None:
+def test_a_family_fills_the_requested_size(name: str) -> None:
     assert 0.5 * 50_000 < len(FAMILIES[name](50_000)) < 1.5 * 50_000
 
 

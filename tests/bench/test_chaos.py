@@ -49,7 +49,7 @@ def test_only_what_the_killed_engine_was_answering_is_excused(outcome: Outcome, 
     assert excused(outcome, [ROLL, KILL]) is is_excused
 
 
-def test_failures_are_told_beside_their_events() -> None:
+def test_failures_are_listed_with_their_events() -> None:
     events = [KILL, ROLL]
     assert nearest(11.0, events) == "during engine_killed"
     assert nearest(14.0, events) == "1.00 s after engine_killed"
@@ -61,7 +61,7 @@ def test_failures_are_told_beside_their_events() -> None:
     ]
 
 
-def test_the_longest_wait_beyond_the_usual_is_found() -> None:
+def test_added_seconds_is_the_longest_wait_beyond_the_usual() -> None:
     outcomes = [*(answered(at / 10, 0.1, 0.05) for at in range(50)), answered(21.0, 0.1, 0.8)]
     result = result_of(outcomes, [KILL, ROLL], 30.0)
     assert result["worst_added_seconds"] == pytest.approx(0.75)
@@ -130,7 +130,7 @@ async def test_traffic_to_a_good_engine_fails_nowhere() -> None:
     assert {outcome.served for outcome in outcomes} == {address}
 
 
-async def test_a_reset_breaks_what_is_open_and_is_seen() -> None:
+async def test_a_reset_breaks_open_requests_and_counts() -> None:
     """Now and then, until a request of every kind was open just then; each that was is lost."""
     engine = ServerConfig(EngineConfig(timing=timing().faster(2)), model="m")
     broken = 0

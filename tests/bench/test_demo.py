@@ -56,7 +56,7 @@ class Recorder:
 
 
 @needs_envoy
-async def test_both_runs_serve_the_same_requests_and_warmroute_is_warmer() -> None:
+async def test_runs_serve_the_same_requests_and_warmroute_is_warmer() -> None:
     show = Recorder()
     chosen = scenario("simulator", seconds=3, engines=2, seed=5, rate=12)
     result, targets = await demo.compare(chosen, show)
@@ -125,8 +125,8 @@ async def test_a_signal_stops_everything_and_leaves_no_file(number: signal.Signa
 
 @needs_envoy
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_on_a_terminal_it_draws_both_halves_and_the_comparison_and_leaves_nothing(tmp_path: Path) -> None:
-    """Keys are pressed, and the terminal changes its size while it runs."""
+def test_a_terminal_shows_both_halves_and_the_comparison(tmp_path: Path) -> None:
+    """Key presses and a resize during the run are handled, and no file is left behind."""
     command = verb_of("demo", "--seconds", "3", "--engines", "2", "--rate", "12")
     with Terminal(command, 80, 40, TMPDIR=str(tmp_path)) as terminal:
         terminal.until("1 of 2", "Requests", "127.0.0.1:", "failed 0")

@@ -26,7 +26,7 @@ def struck(moved: Sent, healed: Sent, **more: Any) -> Strike:
     return Strike(CASES[0], STRUCK, **fields, moved=moved, healed=healed, least_trust=None, marked=False)
 
 
-def test_shares_are_of_what_was_sent_between_three_seconds_and_the_recovery() -> None:
+def test_shares_count_requests_from_three_seconds_to_recovery() -> None:
     moved, healed = Sent((50, 10, 10, 10), (5, 5, 5, 5), None), Sent((60, 40, 40, 40), (5, 15, 15, 15), None)
     result = figures(struck(moved, healed), [], [])
     assert result["share_after_3s"] == 0.1
@@ -48,12 +48,12 @@ def test_failures_are_counted_by_cause_and_time() -> None:
     assert result["failures_after_recovery"] == {"status 503": 1}
 
 
-def test_the_healthy_rate_leaves_out_the_struck_engine_and_failures() -> None:
+def test_the_healthy_rate_excludes_struck_engine_and_failures() -> None:
     outcomes = [answered(1, SOUND), answered(2, STRUCK), Outcome(3, 4, failure="timeout", served=SOUND)]
     assert healthy_rate(outcomes, STRUCK, 0, 10) == 1 / 3
 
 
-def test_the_healthy_rate_is_for_what_was_due_and_what_was_answered_in_that_time() -> None:
+def test_the_healthy_rate_counts_requests_planned_and_answered() -> None:
     """Twice the requests and twice the answers are no better; answers that come late are not there."""
     outcomes = [answered(number / 10, SOUND) for number in range(1, 41)]
     assert healthy_rate(outcomes, STRUCK, 0, 2) == pytest.approx(
@@ -110,7 +110,7 @@ def result_of(name: str, **more: Any) -> dict[str, Any]:
         (result_of("status_503", marked_unhealthy=True), set()),
     ],
 )
-def test_each_target_is_held_against_its_figure(result: dict[str, Any], unmet: set[str]) -> None:
+def test_each_target_judges_its_figure(result: dict[str, Any], unmet: set[str]) -> None:
     assert {entry.name for entry in targets_of([result]) if not entry.met} == unmet
 
 

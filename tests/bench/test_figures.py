@@ -50,7 +50,7 @@ def test_idle_endpoints_count_in_the_mean() -> None:
     assert summary.served == {ENGINES[0]: 6, ENGINES[1]: 0}
 
 
-def test_without_answers_everything_is_unknown_and_nothing_is_zero() -> None:
+def test_without_answers_figures_are_none_not_zero() -> None:
     summary = summarise([], ENGINES)
     assert summary.ttft_p99_seconds is None
     assert summary.prefix_hit_ratio is None
@@ -72,7 +72,7 @@ def test_without_answers_everything_is_unknown_and_nothing_is_zero() -> None:
         (report.at_most("a", float("nan"), 1.0), False),
     ],
 )
-def test_targets_include_their_border_and_the_unknown_is_never_met(target: report.Target, met: bool) -> None:
+def test_targets_include_their_border_and_none_is_never_met(target: report.Target, met: bool) -> None:
     assert target.met is met
     assert report.exit_code([target]) == (0 if met else 1)
 
@@ -137,7 +137,7 @@ def test_printed_result_is_one_json_object_on_the_last_line(capsys: pytest.Captu
     assert {"name", "value", "wanted", "met"} == set(printed["wanted"][0])
 
 
-def test_the_summary_reads_a_benchs_object_from_all_or_the_last_line_of_its_output() -> None:
+def test_the_summary_reads_whole_output_or_its_last_line() -> None:
     assert printed_object('progress\n{"a": 1}\n') == {"a": 1}
     assert printed_object('{\n  "a": 1\n}\n') == {"a": 1}
     assert printed_object("progress\n") is None

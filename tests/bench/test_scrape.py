@@ -41,7 +41,7 @@ def test_each_target_can_be_missed(result: dict[str, Any], key: str, value: floa
     assert [entry.name for entry in targets_of(good) if not entry.met] == [unmet]
 
 
-def test_the_pages_grow_and_tell_every_signal() -> None:
+def test_pages_grow_and_carry_every_signal() -> None:
     """Else the product would have less to do than with a working engine."""
     reader = ARMS["warmroute"]("vllm", "127.0.0.1:1", SignalSettings())
     for second, page in enumerate(pages()[:3]):

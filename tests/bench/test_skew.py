@@ -10,7 +10,7 @@ from xds_server.skew.detectors import DETECTORS
 
 @pytest.mark.parametrize("whole_pool", [False, True])
 @pytest.mark.parametrize("kind", DETECTORS)
-def test_what_is_planted_is_told_once_in_time_and_ends(kind: str, whole_pool: bool) -> None:
+def test_planted_skew_is_reported_once_in_time_and_ends(kind: str, whole_pool: bool) -> None:
     planted = skew.plant(kind, whole_pool=whole_pool, seed=7)
     assert planted.detected_periods is not None
     assert planted.detected_periods <= 4
@@ -18,7 +18,7 @@ def test_what_is_planted_is_told_once_in_time_and_ends(kind: str, whole_pool: bo
     assert (planted.events, planted.elsewhere) == (1, 0)
 
 
-def test_a_calm_fleet_makes_no_alarm_and_one_that_is_not_makes_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_uneven_fleet_raises_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert skew.false_alarms((2, 3), 300, 7) == 0
     monkeypatch.setattr(skew, "HEALTHY", {**skew.HEALTHY, "latency_p99_seconds": 2.0})
     assert skew.false_alarms((2, 3), 300, 7) == 7  # five endpoints and two pools

@@ -68,7 +68,7 @@ def test_each_target_can_be_missed(case: str, bad: dict[str, Any], unmet: str) -
 
 
 @pytest.mark.slow
-def test_a_quick_look_at_engines_that_tell_zeros() -> None:
+def test_a_short_run_with_engines_that_report_zeros() -> None:
     figures = processes.run(measure("zeros_one", "weights", 0.2, 7))
     assert figures["requests"] > 60
     assert figures["failures"] == 0

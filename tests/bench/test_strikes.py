@@ -32,7 +32,7 @@ def test_the_first_second_is_forgiven_and_no_more() -> None:
     assert result.slowest_seconds == pytest.approx(0.4)
 
 
-def test_failures_on_another_engine_than_the_killed_one_are_told_apart() -> None:
+def test_failures_on_a_healthy_engine_count_apart() -> None:
     fault = Fault("engine-0", "kill", 10, 15, 20, 0.5, address="a:1")
     outcomes = [
         Outcome(9.9, 10.1, failure="broken stream", served="a:1"),

@@ -26,7 +26,7 @@ def test_only_a_429_of_a_low_priority_is_no_failure() -> None:
     assert (figures.low, figures.low_refused, figures.low_failures) == (3, 1, 1)
 
 
-def test_a_slow_engine_is_held_against_least_request() -> None:
+def test_a_slow_engine_is_compared_to_least_request() -> None:
     alone = slow_of("least_request", [GOOD], [{"requests": 1}, {"requests": 9}])
     glued = replace(alone, slow_share=0.3, e2e_p90_seconds=9.0)
     full = refused_of([GOOD], [GOOD])

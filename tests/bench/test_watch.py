@@ -120,7 +120,7 @@ WIDE_ROW = Row("127.0.0.1:65535", 12_345, 1.0, 120, 10.25, 120, 1.0, 12_345)
 
 
 @pytest.mark.parametrize("columns", [40, 66, 79, 80, 97, 98, 100, 111, 112, 140, 200])
-def test_nothing_is_cut_off_at_any_usual_width_and_all_frames_are_equally_wide(columns: int) -> None:
+def test_frames_are_whole_and_equally_wide_at_usual_widths(columns: int) -> None:
     status = {"weight_updates": 20, "acks": 23, "nacks": 0, "picks": {"warm": 561, "cold": 25}}
     lines = drawn(View([WIDE_ROW], 5, 50, 7, 1, status), columns).splitlines()
     result = {
@@ -143,7 +143,7 @@ def test_nothing_is_cut_off_at_any_usual_width_and_all_frames_are_equally_wide(c
     assert any("127.0.0.1:65535" in line and line.count("12,345") == 2 * (columns >= 66) for line in lines)
 
 
-def test_the_comparison_marks_the_better_figure_and_says_how_far_they_are_apart() -> None:
+def test_the_comparison_marks_the_better_figure_and_its_lead() -> None:
     result = {
         "round_robin": one_run(0.12, 0.40, 0.3, failures=2),
         "warmroute": {**one_run(0.02, 0.41, 0.9), "max_over_mean": 1.3},
@@ -174,7 +174,7 @@ def test_a_run_says_how_far_it_is() -> None:
     assert stage(View([], 22.0, 9, 0, 0), 20) == "done"
 
 
-def test_the_sentence_at_the_end_tells_what_changed_be_it_better_or_worse() -> None:
+def test_the_last_sentence_names_changes_for_better_or_worse() -> None:
     better = won(one_run(0.12, 0.40, 0.389), one_run(0.02, 0.20, 0.911))
     assert "6.0 times sooner at the median and 2.0 times sooner at P99" in better
     assert "91% of the prompts' tokens were in the engine's cache instead of 39%" in better

@@ -37,9 +37,7 @@ def test_signal_to_ack_may_take_a_tick_and_fifty_milliseconds() -> None:
         (Quiet(60, [0, 0, 0, 0], 90, 0, 0, 30, 0, 0), {"pushes_of_changes"}),
     ],
 )
-def test_quiet_needs_silence_equal_versions_and_a_server_that_can_push(
-    quiet_run: Quiet, unmet: set[str]
-) -> None:
+def test_quiet_needs_silence_equal_versions_and_some_pushes(quiet_run: Quiet, unmet: set[str]) -> None:
     assert {name for name, good in met(quiet_result(quiet_run)[1]).items() if not good} == unmet
 
 
@@ -47,7 +45,7 @@ def stock(tasks: int, watches: int, clients: int, resident: int) -> dict[str, in
     return {"tasks": tasks, "watches": watches, "clients": clients, "resident_bytes": resident}
 
 
-def test_churn_counts_what_is_left_from_idle_and_memory_from_the_warm_up() -> None:
+def test_churn_counts_from_idle_and_memory_from_the_warm_up() -> None:
     warm = stock(6, 0, 0, 50_000_000)
     result = {"cycles": 1000, "stock": {"idle": stock(6, 0, 0, 1), "warm": warm, "end": warm}}
     assert all(met(churn_targets(result)).values())

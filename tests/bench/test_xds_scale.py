@@ -18,13 +18,13 @@ def test_each_change_moves_one_weight_and_only_endpoints() -> None:
         assert len({by_type[type_url] for by_type in versions}) == 1
 
 
-def test_a_client_names_endpoints_and_routes_and_takes_all_clusters_and_listeners() -> None:
+def test_a_client_names_endpoints_and_routes_only() -> None:
     names = names_by_type(Fleet(2).snapshot(0))
     assert names == {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
     assert next(iter(names)) == TYPE_CLUSTER
 
 
-def test_receipts_belong_to_the_push_before_them_and_the_last_one_counts() -> None:
+def test_receipts_belong_to_the_last_push_before_them() -> None:
     measured = Measured()
     pushes = [{"set_at": at, "cpu_seconds": 1.0, "build_cpu_seconds": 0.5} for at in (10.0, 20.0)]
     measured.take(pushes, [[10.1, 5], [10.4, 5], [20.2, 5], [20.3, 5]])

@@ -188,7 +188,7 @@ def test_a_directory_of_another_user_names_setting_and_path(
     assert ("another user's socket" if there == "socket" else f"{run}: permission denied") in output
 
 
-def test_a_name_that_is_not_known_here_is_no_address_that_is_taken(tmp_path: Path) -> None:
+def test_an_unresolvable_name_is_not_a_taken_address(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         binding.check("xds.address", "nowhere.invalid:18000")
     assert str(caught.value) == (

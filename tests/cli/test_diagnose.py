@@ -134,7 +134,7 @@ def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
     assert "1 down" in rows["chat"]
 
 
-def test_whoever_is_drained_asleep_or_leaving_is_listed_and_is_no_fault(
+def test_drained_asleep_or_leaving_endpoints_count_as_healthy(
     admin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM})
@@ -173,7 +173,7 @@ def test_whoever_is_drained_asleep_or_leaving_is_listed_and_is_no_fault(
         "an older server",
     ],
 )
-def test_that_no_envoy_is_connected_is_told_by_words_and_status(
+def test_a_missing_envoy_shows_in_text_and_status(
     admin: Any, capsys: pytest.CaptureFixture[str], status: dict[str, Any], code: int
 ) -> None:
     admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM})
@@ -192,7 +192,7 @@ def test_that_no_envoy_is_connected_is_told_by_words_and_status(
     assert main(["diagnose", "chat", "--admin", admin.url]) == 0, "that pool is well"
 
 
-def test_a_named_cause_ends_with_1_and_stands_in_the_table_with_evidence_and_advice(
+def test_a_named_cause_ends_with_1_and_shows_evidence_and_advice(
     mixed: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diagnose", "--admin", mixed.url]) == 1
@@ -212,7 +212,7 @@ def test_a_named_cause_ends_with_1_and_stands_in_the_table_with_evidence_and_adv
         ("10.0.0.2:80", ["10.0.0.2:80"], 1),
     ],
 )
-def test_a_pool_or_an_endpoint_is_chosen_and_the_status_is_theirs(
+def test_a_pool_or_an_endpoint_can_be_chosen_with_its_status(
     mixed: Any, capsys: pytest.CaptureFixture[str], what: str, shown: list[str], status: int
 ) -> None:
     assert main(["diagnose", what, "--admin", mixed.url, "--json"]) == status

@@ -52,7 +52,7 @@ WEIGHT = {
 }
 
 
-def test_an_address_is_told_from_a_request() -> None:
+def test_an_address_is_distinguished_from_a_request() -> None:
     assert query_of("10.0.0.1:8000") == {"endpoint": "10.0.0.1:8000"}
     assert query_of("[fd00::1]:8000") == {"endpoint": "[fd00::1]:8000"}
     assert query_of(str(PICK["request"])) == {"request": PICK["request"]}
@@ -126,7 +126,7 @@ def test_why_this_weight() -> None:
 @pytest.mark.parametrize(
     "document", [None, [], {}, {"picks": [], "weights": []}, {"picks": None, "limit": 20}]
 )
-def test_nothing_known_says_nothing(document: Any) -> None:
+def test_an_empty_document_yields_no_lines(document: Any) -> None:
     assert explained(document) == []
 
 
@@ -165,7 +165,7 @@ def test_no_document_breaks_it(document: Any) -> None:
     assert all(line.isprintable() for line in explained(document))
 
 
-def test_both_services_are_asked(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_queries_both_services(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Apart, xds_server knows of weights and ext_proc of picks."""
     admin.documents = {"/api/v1/decisions": {"verdict": WEIGHT, "picks": [PICK]}}
     where = ["--admin", admin.url, "--ext-proc-admin", f"{admin.url}/"]
@@ -185,9 +185,7 @@ def test_json_tells_it_by_server(admin: Any, capsys: pytest.CaptureFixture[str])
     assert admin.requests[0][1] == {"request": [PICK["request"]]}
 
 
-def test_with_serve_no_other_server_is_asked_or_missed(
-    admin: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_serve_one_server_is_enough(admin: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """One server knows of weights and picks; the default of `--ext-proc-admin` is for the other forms."""
     admin.documents = {"/api/v1/decisions": {"weights": [], "verdict": None, "picks": []}}
     assert main(["explain", "no-such-request", "--admin", admin.url]) == 1
@@ -196,7 +194,7 @@ def test_with_serve_no_other_server_is_asked_or_missed(
     assert errors.count("\n") == 1
 
 
-def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
+def test_an_unreachable_server_is_reported_with_the_os_error(
     admin: Any,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -210,7 +208,7 @@ def test_a_server_that_cannot_be_reached_is_told_in_the_systems_words(
     assert "ssl" not in errors
 
 
-def test_a_weight_stands_beside_its_peers_and_an_override_has_its_end(
+def test_a_weight_shows_its_peers_and_an_override_its_end(
     admin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     load = {"memory_used_ratio": 0.97, "queue_depth": 12.0, "latency_p99_seconds": None}
@@ -272,7 +270,7 @@ UNTIL = "2026-11-30T08:00:00.000+00:00"
         ("probing", "not ready: not asked yet", "not ready: not asked yet"),
     ],
 )
-def test_whoever_gets_no_new_requests_is_explained_first_and_beside_its_peers(
+def test_a_kept_out_endpoint_is_explained_first_with_its_peers(
     admin: Any, capsys: pytest.CaptureFixture[str], state: str, why: str, in_short: str
 ) -> None:
     load = {"memory_used_ratio": 0.5, "queue_depth": 3.0, "latency_p99_seconds": None}
@@ -303,7 +301,7 @@ def test_whoever_gets_no_new_requests_is_explained_first_and_beside_its_peers(
 
 
 @pytest.mark.parametrize("document", [404, {"picks": []}])
-def test_nothing_known_is_status_1(admin: Any, document: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_status_1(admin: Any, document: Any, capsys: pytest.CaptureFixture[str]) -> None:
     admin.documents = {"/api/v1/decisions": document}
     where = ["--admin", admin.url, "--ext-proc-admin", "127.0.0.1:1"]
     assert main(["explain", "no-such-request", *where]) == 1
@@ -334,7 +332,7 @@ def test_tables_stand_in_parts_that_have_room() -> None:
     assert sorted(" ".join(parts).replace("compared", "").split()) == sorted(wide[at].split()[1:])
 
 
-def test_that_picks_are_missing_is_told(
+def test_missing_picks_are_reported(
     admin: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
     monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", f"127.0.0.1:{unused_tcp_port}")

@@ -94,7 +94,7 @@ def test_bootstrap_for_grpc_is_json_that_names_the_server(
     assert (document["node"]["id"], document["node"]["locality"]["zone"]) == ("me", "z")
 
 
-def test_unknown_options_are_told_with_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_options_are_reported_with_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     """`doctor` asks Envoy's admin server, which has other options than ours."""
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "--admin-ca", "ca.crt"])

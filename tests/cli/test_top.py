@@ -113,7 +113,7 @@ def test_it_lives_obeys_keys_and_leaves_no_trace(view: Terminal, fake_admin: Any
     assert view.restored()
 
 
-def test_an_answer_that_stays_away_is_told_and_awaited(view: Terminal, fake_admin: Any) -> None:
+def test_a_missing_answer_is_reported_and_awaited(view: Terminal, fake_admin: Any) -> None:
     view.until("10.0.0.1:8000")
     documents = fake_admin.documents
     fake_admin.documents = {"/api/v1/endpoints": 503}

@@ -14,7 +14,7 @@ VERDICT = {"reason": "queue 41", "share": 0.6}
 NAMES = ("address", "pool", "weight", "load", "endpoints", "kind", "share", "value", "picks")
 
 
-def test_known_fields_are_read(endpoints: dict[str, Any], status: dict[str, Any]) -> None:
+def test_documented_fields_are_read(endpoints: dict[str, Any], status: dict[str, Any]) -> None:
     now = picture({ENDPOINTS: endpoints, STATUS: status})
     first, second, third = now.rows
     assert (first.address, first.pool, first.weight, first.in_flight) == ("10.0.0.1:8000", "chat", 300, 7)
@@ -31,7 +31,7 @@ def test_known_fields_are_read(endpoints: dict[str, Any], status: dict[str, Any]
     assert now.status["nacks"] == 1
 
 
-def test_whoever_is_unreachable_not_ready_or_marked_does_not_serve(endpoints: dict[str, Any]) -> None:
+def test_unreachable_not_ready_or_unhealthy_rows_do_not_serve(endpoints: dict[str, Any]) -> None:
     listed = endpoints["endpoints"]
     weights = {"weights": {listed[0]["address"]: {"unhealthy": False}}}
 
@@ -68,14 +68,14 @@ def test_a_reasons_cause_comes_first_where_there_is_little_room(reason: str, cau
     assert brief(reason) == cause
 
 
-def test_a_signal_of_zero_is_known_and_null_is_not(endpoints: dict[str, Any]) -> None:
+def test_a_signal_of_zero_is_a_value_and_null_is_none(endpoints: dict[str, Any]) -> None:
     first, second, _ = picture({ENDPOINTS: endpoints}).rows
     assert first.signal("queue_depth") == 0
     assert second.signal("running") is None
     assert second.signal("first_byte_p99_seconds", "latency_p99_seconds") == 3.4
 
 
-def test_signals_may_be_told_with_their_ages() -> None:
+def test_signals_may_carry_their_ages() -> None:
     load = {"queue_depth": {"value": 3, "age_seconds": 1.5, "source": "scrape"}, "running": {"value": None}}
     (row,) = picture({ENDPOINTS: {"endpoints": [{"address": "a:1", "load": load}]}}).rows
     assert row.signal("queue_depth") == 3
@@ -90,7 +90,7 @@ def test_signals_may_be_told_with_their_ages() -> None:
         {"weights": {"10.0.0.1:8000": VERDICT}},
     ],
 )  # fmt: skip
-def test_reason_and_share_come_from_the_weights_where_endpoints_do_not_tell_them(weights: Any) -> None:
+def test_weights_fill_in_a_missing_reason_and_share(weights: Any) -> None:
     document = {"endpoints": [{"address": "10.0.0.1:8000", "pool": "chat"}]}
     (row,) = picture({ENDPOINTS: document, WEIGHTS: weights}).rows
     assert (row.reason, row.share) == ("queue 41", 0.6)
@@ -103,7 +103,7 @@ def test_a_share_is_that_of_the_weights_beside_it() -> None:
     assert [row.share for row in picture(documents).rows] == [0.25, 0.75]
 
 
-def test_skew_is_told_in_lines() -> None:
+def test_skew_is_shown_in_lines() -> None:
     """Those that last; for people, without the ones that are over."""
     event = {
         "kind": "long_tail",

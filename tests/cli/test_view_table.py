@@ -121,13 +121,13 @@ def test_the_pool_is_shown_only_where_there_are_several(now: Picture) -> None:
     assert "Pool" not in drawn(once(one, 200, Screen()), 200)
 
 
-def test_the_last_picture_stays_under_a_banner_that_says_since_when(now: Picture) -> None:
+def test_the_last_picture_stays_under_a_banner_with_its_age(now: Picture) -> None:
     text = screenful(now, 120, trouble="http://x cannot be reached", age_seconds=12.4)
     assert "NO ANSWER: http://x cannot be reached; what you see is 12 s old; trying again" in text
     assert "10.0.0.1:8000" in text
 
 
-def test_a_banner_alone_where_nothing_was_ever_told() -> None:
+def test_a_banner_stands_alone_before_the_first_answer() -> None:
     text = screenful(None, 80, trouble="no route")
     assert "NO ANSWER: no route; trying again" in text
     assert "nothing known yet" in text
@@ -191,14 +191,14 @@ def test_help_names_every_key(now: Picture, columns: int, rows: int) -> None:
         assert key in text_shown, key
 
 
-def test_the_sorted_column_is_marked_and_a_filter_is_told(now: Picture) -> None:
+def test_the_sorted_column_is_marked_and_a_filter_is_shown(now: Picture) -> None:
     text = screenful(now, 210, screen=Screen(sort="kv", reverse=True, filter="chat"))
     assert "KV▼" in text
     assert "filter: chat (2 of 3)" in text
     assert "10.0.0.3:8000" not in text
 
 
-def test_a_filter_being_typed_is_seen(now: Picture) -> None:
+def test_a_filter_being_typed_is_shown(now: Picture) -> None:
     assert "filter: 10.0█" in screenful(now, 120, screen=Screen(editing="10.0"))
 
 

@@ -135,7 +135,7 @@ def test_whoever_is_not_meant_gets_and_gives_nothing(
         ),
     ],
 )
-def test_what_keeps_a_verb_from_a_server_is_told_with_the_option(
+def test_a_tls_failure_names_the_option_that_mends_it(
     admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str, words: str, step: str
 ) -> None:
     strange = Authority(tmp_path, "stranger").issue("strange")
@@ -156,7 +156,7 @@ def test_the_name_is_that_of_the_recipe(admin: Admin, capsys: pytest.CaptureFixt
     assert main(["diagnose", "--admin", admin.address, *words]) == 0
 
 
-def test_the_default_address_is_asked_by_tls_where_an_option_says_so(
+def test_the_default_address_uses_tls_with_a_tls_option(
     admin: Admin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of both servers that `explain` asks."""
@@ -173,7 +173,7 @@ def test_the_default_address_is_asked_by_tls_where_an_option_says_so(
 
 
 @pytest.mark.parametrize("what", ["half", "absent", "no ca", "password", "not pem"])
-def test_files_that_cannot_be_used_are_told_in_a_line(
+def test_unusable_files_are_reported_in_one_line(
     tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     issued = Authority(tmp_path).issue("client")
@@ -199,7 +199,7 @@ def test_files_that_cannot_be_used_are_told_in_a_line(
     assert what == "half" or str(tmp_path) in errors
 
 
-def test_a_key_of_another_certificate_is_told_by_its_option(
+def test_a_key_of_another_certificate_names_its_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     authority = Authority(tmp_path)

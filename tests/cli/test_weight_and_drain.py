@@ -142,7 +142,7 @@ def test_the_last_one_of_a_pool_is_not_drained(running: Running, said: Callable[
     assert {A, B} <= running.view.membership.by_address.keys(), "as if nobody was drained"
 
 
-def test_a_drain_that_is_over_at_once_is_told(running: Running, said: Callable[[], str]) -> None:
+def test_a_drain_that_ends_at_once_is_reported(running: Running, said: Callable[[], str]) -> None:
     assert running.run("drain", A, "--for", "0.000001s") == 1
     assert f"{A} gets requests again: its time was over at once; take a longer --for" in said()
 
@@ -195,7 +195,7 @@ def test_times_have_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "0s", "-1m", "25h", "2d", "1w", "m", "1e3s", "٣m"])
-def test_what_is_no_time_is_told(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_time_is_reported(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["drain", A, "--for", text])
     errors = capsys.readouterr().err

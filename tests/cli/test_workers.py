@@ -39,7 +39,7 @@ def test_a_worker_that_fails_at_its_start_waits_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize(("lived", "in_order"), [(SETTLED_SECONDS, False), (0.5, True)])
-def test_a_worker_that_had_settled_or_was_told_to_end_starts_at_once(lived: float, in_order: bool) -> None:
+def test_a_settled_or_stopped_worker_restarts_at_once(lived: float, in_order: bool) -> None:
     backoff = Backoff()
     for _ in range(5):
         backoff.ended(0.5, in_order=False)
@@ -123,7 +123,7 @@ async def two() -> AsyncIterator[list[Admin]]:
         await runner.cleanup()
 
 
-async def test_any_ready_worker_is_enough_and_picks_are_joined_newest_first(two: list[Admin]) -> None:
+async def test_one_ready_worker_is_enough_and_picks_are_joined(two: list[Admin]) -> None:
     two[0].picks = [
         {"at": "2026-01-01T00:00:03", "request": "c"},
         {"at": "2026-01-01T00:00:01", "request": "a"},
@@ -144,7 +144,7 @@ async def test_any_ready_worker_is_enough_and_picks_are_joined_newest_first(two:
     assert two[0].requests == [({"limit": "2", "endpoint": "10.0.0.1:80"}, "")]
 
 
-async def test_a_worker_that_has_ended_is_not_ready_until_it_is_asked_again() -> None:
+async def test_an_ended_worker_is_not_ready_until_the_next_probe() -> None:
     admins = WorkerAdmins(["127.0.0.1:1", "127.0.0.1:2"], None, CollectorRegistry())
     admins.ready = [True, True]
     admins.forget(1)
@@ -170,7 +170,7 @@ def parent(tmp_path: Path, workers: int, port: int) -> Child:
     return Child("parent", argv, tmp_path)
 
 
-async def test_a_parent_passes_hangups_on_and_ends_with_all_its_workers(tmp_path: Path) -> None:
+async def test_a_parent_forwards_hangups_and_ends_with_its_workers(tmp_path: Path) -> None:
     child = parent(tmp_path, 2, free_ports(3))
     try:
         await eventually(lambda: child.log.read_text().count("fleet.service.admin: admin listens") == 3)
@@ -201,7 +201,7 @@ async def test_a_parent_whose_workers_all_fail_at_their_start_gives_up(tmp_path:
         child.kill()
 
 
-async def test_a_worker_whose_loop_hangs_leaves_when_its_parent_has_ended(tmp_path: Path) -> None:
+async def test_a_hanging_worker_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
         "from warmroute.cli.tie import end_with_parent\n"

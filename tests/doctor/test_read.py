@@ -93,7 +93,7 @@ def test_both_spellings_of_fields_are_read(patient: Patient) -> None:
     "path",
     sorted(path for path in (ROOT / "deploy").rglob("*.yaml") if "bootstrap" in path.read_text()[:200]),
 )
-def test_nothing_is_found_in_the_bootstraps_that_we_ship(path: Path) -> None:
+def test_shipped_bootstraps_have_no_findings(path: Path) -> None:
     assert examine(yaml.safe_load(path.read_text())) == []
 
 
@@ -209,7 +209,7 @@ def test_where_nothing_can_be_looked_at_nothing_is_called_good(empty: Any) -> No
         read(empty)
 
 
-def test_a_settings_file_of_ours_is_told_from_an_envoys() -> None:
+def test_warmroute_settings_are_rejected_as_envoy_configuration() -> None:
     ours = {"pools": [{"name": "a"}], "listeners": [{"name": "l"}], "admin": {"address": "127.0.0.1:1"}}
     with pytest.raises(DoctorError, match=r"--settings"):
         read(ours)
@@ -225,7 +225,7 @@ def test_a_settings_file_of_ours_is_told_from_an_envoys() -> None:
         (None, "x", "stats"),
     ],
 )
-def test_states_and_statistics_are_told_from_each_other(
+def test_states_and_statistics_are_not_interchangeable(
     patient: Patient, states: Any, stats: Any, document: str
 ) -> None:
     with pytest.raises(DoctorError, match="format=json") as caught:

@@ -489,20 +489,20 @@ def no_access_log(p: Patient) -> None:
     del p.manager["access_log"]
 
 
-def test_nothing_is_found_in_ours(patient: Patient) -> None:
+def test_our_configuration_has_no_findings(patient: Patient) -> None:
     assert patient.findings() == []
 
 
 @pytest.mark.parametrize("longest", [1, 262_144, 1 << 40])
 @pytest.mark.parametrize("p99", [None, 0.1, 3599.0])
-def test_nothing_is_found_in_ours_whatever_the_traffic(
+def test_our_configuration_has_no_findings_for_any_traffic(
     patient: Patient, longest: int, p99: float | None
 ) -> None:
     assert patient.findings(longest_prompt_bytes=longest, p99_seconds=p99) == []
 
 
 @pytest.mark.parametrize("planted", TRAPS, ids=str)
-def test_a_planted_trap_is_found_by_its_rule_alone(patient: Patient, planted: Trap) -> None:
+def test_a_planted_trap_triggers_its_rule_alone(patient: Patient, planted: Trap) -> None:
     planted.plant(patient)
     findings = patient.findings(**planted.context)
     assert {finding.rule for finding in findings} == {planted.rule}

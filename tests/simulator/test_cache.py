@@ -57,7 +57,7 @@ def test_the_oldest_sequence_is_evicted_first() -> None:
     assert cache.match([11, 12], 2) == 0
 
 
-def test_shared_blocks_count_once_and_live_until_the_last_user_goes() -> None:
+def test_shared_blocks_count_once_and_live_as_long_as_a_user() -> None:
     """Reference counts."""
     cache = BlockCache(3)
     fill(cache, [1, 2])

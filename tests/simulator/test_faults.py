@@ -120,7 +120,7 @@ def gauge(page: str, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-async def test_memory_and_zeros_change_what_the_page_tells_and_nothing_else(
+async def test_memory_and_zeros_change_only_the_metrics_page(
     run_engine: Callable[..., Any],
 ) -> None:
     async with run_engine(speed_up=1.0) as engine:

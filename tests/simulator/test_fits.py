@@ -38,7 +38,7 @@ def test_chunks_do_the_same_attention_as_one_piece() -> None:
     assert pairs(0, 100) + pairs(100, 50) == pairs(0, 150)
 
 
-def test_an_unknown_fit_names_the_known_ones() -> None:
+def test_an_unknown_fit_lists_the_allowed_ones() -> None:
     """The error helps."""
     with pytest.raises(UnknownFitError, match="h100_sxm/tp4"):
         timing("abacus")

@@ -50,7 +50,7 @@ async def test_a_chat_stream_is_openai_shaped(engine: Any) -> None:
     assert len(said) == 40 * 4
 
 
-async def test_no_usage_chunk_unless_asked_for(engine: Any) -> None:
+async def test_no_usage_chunk_unless_requested(engine: Any) -> None:
     """As OpenAI: without include_usage every chunk has choices."""
     async with engine.post(CHAT, chat_body(stream=True)) as reply:
         chunks = parse_sse(await reply.text())
@@ -154,7 +154,7 @@ async def test_models_and_health(engine: Any) -> None:
     assert (await engine.get("/health"))[0] == 200
 
 
-async def test_seen_tells_routed_and_honoured_apart(engine: Any) -> None:
+async def test_routed_and_honoured_count_apart(engine: Any) -> None:
     """A pick that names this engine is honoured; one that names another arrived in spite of it."""
     for picked in (engine.address, "10.0.0.9:8000", None):
         headers = {} if picked is None else {HEADER_ENDPOINT.replace("-", "_"): picked}

@@ -109,7 +109,7 @@ def test_one_late_call_reports_what_many_calls_do() -> None:
     assert outcome(None)[1] == 100
 
 
-def test_the_batch_is_limited_and_the_queue_is_first_come_first_served() -> None:
+def test_the_batch_is_limited_and_the_queue_is_fifo() -> None:
     """No more than max_num_seqs run, and those who wait start in order."""
     model = EngineModel(EngineConfig(max_num_seqs=2))
     handles = [model.submit(prompt(index, 64, output=10), 0.0) for index in range(6)]

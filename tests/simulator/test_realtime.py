@@ -57,8 +57,8 @@ async def test_what_asks_for_no_tokens_comes_back_as_it_is(engine: Any) -> None:
         )
 
 
-async def test_no_handshake_is_told_to_upgrade(engine: Any) -> None:
-    """And the connection goes on."""
+async def test_a_request_without_a_handshake_gets_426(engine: Any) -> None:
+    """The connection stays open."""
     async with engine.client.get(url(engine)) as reply:
         assert (reply.status, reply.headers["x-engine-address"]) == (426, engine.address)
     assert (await engine.get("/health"))[0] == 200

@@ -23,9 +23,10 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
     for cluster in pools(facts, context):
         for health_check in cluster.health_checks:
             if health_check.timeout_seconds <= _SHORT_SECONDS and _patience(health_check) < _PATIENT_SECONDS:
+                threshold = health_check.unhealthy_threshold
                 what = (
-                    f"{seconds(health_check.timeout_seconds)}, unhealthy after"
-                    f" {health_check.unhealthy_threshold} in a row, every {seconds(health_check.interval_seconds)}"
+                    f"{seconds(health_check.timeout_seconds)}, unhealthy after {threshold} in a row, every"
+                    f" {seconds(health_check.interval_seconds)}"
                 )
                 yield Finding(Severity.WARNING, f"{health_check.where}.timeout", what)
 
