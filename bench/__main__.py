@@ -19,7 +19,7 @@ BENCHES: Final = {
     "chaos": "what fails while all parts are killed, rolled, drained, rotated, reloaded",
     "stability": "how weights move under noise, a load step, a load in step with the scrapes, zeros",
     "faults": "how much still goes to an engine that hangs, crawls or fails, and how soon it is back",
-    "xds_scale": "what a weight change to many Envoys costs and takes, beside a bare gRPC server",
+    "xds_scale": "what a weight change to many Envoys costs and takes, next to a bare gRPC server",
     "signal_to_ack": "from a changed signal to the real Envoy's ACK",
     "weights_honoured": "shares that engines see against pushed weights, by load balancing policy",
     "xds_churn": "what many thousand connections, subscriptions and cancellations leave behind",
@@ -28,7 +28,7 @@ BENCHES: Final = {
     "quiet": "pushes while signals stand still, and whether two servers tell the same versions",
     "reuse": "how often connections are used again, to engines and to ext_proc, and Envoy's CPU",
     "handshake": "CPU and time of full and resumed TLS handshakes at the real Envoy",
-    "scrape": "what reading an engine's metrics page costs, beside prometheus_client's parser",
+    "scrape": "what reading an engine's metrics page costs, compared with prometheus_client's parser",
     "tick": "CPU of one tick over 1,000 endpoints, in parts, from numbers read to what workers are sent",
     "dashboards": "every query of dashboards and rules on a real Prometheus (docs/dashboards.md)",
     "trace": "a weight update's trace up to the real Envoy's ACK, read back from Phoenix",
@@ -37,8 +37,8 @@ BENCHES: Final = {
     "abuse": "what attacks on each door cost honest requests: stalls, memory, failures, lost picks",
     "bodies": "the longest that one request body holds the loop, by families of hostile bodies",
     "pick": "what one pick costs, in parts, by endpoints and length of the prompt",
-    "request_cpu": "CPU of a request in ext_proc behind the real Envoy, beside a bare gRPC server",
-    "index": "bytes a block and look-ups a second of a full prefix index, beside a plain dict of sets",
+    "request_cpu": "CPU of a request in ext_proc behind the real Envoy, next to a bare gRPC server",
+    "index": "bytes a block and look-ups a second of a full prefix index, compared with a plain dict of sets",
     "index_cost": "what the prefix index costs for each request, and how much memory it takes",
 }
 BY_NAME: Final = frozenset({"abuse", "dashboards", "trace"})

@@ -3,7 +3,7 @@
 Three workloads through the real Envoy onto simulated engines: agents' conversations of many turns, one hot
 system prompt, and nothing in common. For each number of workers it tells
 
-- the hit ratio: prompt tokens that the engines themselves found cached, of all (their /admin/seen), beside
+- the hit ratio: prompt tokens that the engines themselves counted as cached (/admin/seen), next to
   the ideal of one engine with an endless cache;
 - the busiest engine's requests over the mean of all;
 - times to first token and to the end.
@@ -13,7 +13,7 @@ Valkey or Redis server is found, several workers also run with what they add to 
 
 The hot system prompt also meets fast engines at several rates, from idle to busy, with one worker. It is to
 spread to as many engines as its load needs: as long as no request meets another, one engine is enough, and
-nothing waits there. So these are figures without a target: balance beside the times, and least_request's.
+nothing waits there. So these figures have no target: balance, times, and least_request's.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.affinity", description=__doc__)
     arguments(parser)
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""A GPU agent's page and reports, made by the agent's own code from a reading of GPUs that nobody has."""
+"""A GPU agent's page and reports, made by the agent's own code from a reading of imaginary GPUs."""
 
 from __future__ import annotations
 

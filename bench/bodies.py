@@ -131,7 +131,7 @@ def _worst_of(reader: Reader, name: str, sizes: Sequence[int]) -> dict[str, Any]
 
 
 def ordinary() -> dict[str, float]:
-    """Return microseconds for an ordinary conversation, from its body to its pick, beside json.loads."""
+    """Return microseconds of an ordinary conversation, from body to pick, compared with json.loads."""
     figures, reader = {}, Reader()
     for kib in ORDINARY:
         body = chat(kib * KIB)

@@ -1,4 +1,4 @@
-"""Bodies of which one value is dense: a lead, a salt, an adapter, or a prompt that is an object.
+"""Bodies with one dense value: a lead, a salt, an adapter, or a prompt that is an object.
 
 They are legal, but for those that hold a byte that is no UTF-8, in a value that is spelled on as it is.
 """

@@ -164,7 +164,7 @@ FAMILIES: Final[dict[str, Callable[[int], bytes]]] = {
 
 
 def _empty_blocks(size: int) -> bytes:
-    """Return deflate blocks that each build their tables anew and hold nothing, in gzip."""
+    """Return deflate blocks that each rebuild their tables and carry no data, in gzip."""
     block = 0
     width = 0
 

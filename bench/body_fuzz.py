@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MODES: Final = (NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, UNDECLARED)
 BODY_LIMITS: Final = (64, 500, 4096, 524_288)
 SHOWN: Final = 20
-"""Broken rules that are told."""
+"""Broken rules to report, at most."""
 BATCH: Final = 2000
 _LIMITS: Final = (
     (outline, "MAX_VALUES"),

@@ -37,7 +37,7 @@ _SHOWN_SLOWEST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed request, for people: what, when, and beside which event."""
+    """A failed request in readable form: kind, time, and nearest event."""
 
     kind: str
     at_seconds: float
@@ -227,7 +227,7 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=120.0, help="at least; each event happens once (default 120)"

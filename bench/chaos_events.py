@@ -67,7 +67,7 @@ class Chaos:
         self._turn = 0
 
     async def happen(self, name: str) -> None:
-        """Let one event happen, and keep what is to be told of it.
+        """Let one event happen, and keep its details for the report.
 
         Raises:
             BenchError: it does not take effect.

@@ -40,7 +40,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 class Site:
-    """What runs, and who signs for it."""
+    """The running processes and their certificate authority."""
 
     def __init__(self, cluster: Cluster, sections: dict[str, Any]) -> None:
         self.cluster = cluster
@@ -63,7 +63,7 @@ class Site:
         return f"https://{self.cluster.address}"
 
     def issue(self) -> Issued:
-        """Sign every certificate anew; returns the listener's."""
+        """Sign every certificate again; return the listener's."""
         for name in ("warmroute", "envoy", "worker"):
             self.authority.issue(name, name)
         self.front = self.authority.issue("front", HOST)
@@ -94,7 +94,7 @@ class Site:
             (at / f"{name}.yaml").write_text(yaml.safe_dump(sds_file(tls, name)))
 
     async def start_again(self, name: str) -> None:
-        """Start a service or an engine anew, and wait until it is ready."""
+        """Restart a service or an engine, and wait until it is ready."""
         cluster = self.cluster
         if name.startswith("engine-"):
             address = cluster.engines[int(name.removeprefix("engine-"))]

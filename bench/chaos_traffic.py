@@ -54,7 +54,7 @@ class Outcome:
     ended_seconds: float
     failure: str | None
     served: str | None
-    """The engine that answered, or that was asked."""
+    """The engine that answered, or that Envoy chose."""
     first_seconds: float | None
     """From the planned start to the JSON answer, a stream's first bytes, or the end of a handshake."""
     silence_seconds: float | None
@@ -77,16 +77,16 @@ class _Request:
         self._late = self._last - planned_at
 
     def began(self, headers: Mapping[str, str]) -> None:
-        """Take who serves, by its own word or Envoy's."""
+        """Take the serving engine from its own header or Envoy's."""
         named = headers.get(ENGINE_HEADER) or headers.get(HEADER_SERVED)
         self.served = None if named in (None, "", "-") else named
 
     def mark(self) -> None:
-        """Something that waits for nothing before it starts now."""
+        """Restart the timer: a new wait starts now."""
         self._last = self._clock()
 
     def progressed(self) -> None:
-        """Something came."""
+        """Note the arrival of data."""
         now = self._clock()
         if self.first is None:
             self.first = now - self.planned_at
@@ -163,7 +163,7 @@ class Traffic:
             asyncio.TaskGroup() as group,
         ):
             for session in (keeping, closing):
-                # aiohttp would send a handshake whose connection broke once more, and nobody would know.
+                # aiohttp would repeat a handshake after a broken connection, unnoticed by the bench.
                 session._retry_connection = False
             number = 0
             while not self._stopped:

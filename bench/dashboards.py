@@ -194,7 +194,7 @@ def result_of(ran: Sequence[Ran]) -> tuple[dict[str, Any], list[Target]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.dashboards", description=__doc__)
     parser.add_argument("--prometheus", type=Path, metavar="FOLDER", help="where prometheus and promtool are")
     parser.add_argument("--seconds", type=float, default=30.0, help="of load (default 30)")

@@ -39,14 +39,14 @@ class Case:
     seconds: float | None = None
     """How long it lasts; None: as the bench says."""
     steady_seconds: float = 10.0
-    """The fault-free time before it that it is held against."""
+    """The fault-free time before it, for comparison."""
 
 
 CASES: Final = (
     Case("frozen", {"kind": "frozen"}),
     Case("slow_x10", {"kind": "slow", "factor": 10}),
     Case("status_503", {"kind": "status", "code": 503}),
-    # Nobody is to gain or lose by it, so chance has to be small: over so many requests it is 1.6 %.
+    # The case must not shift load, so chance has to be small: over these requests it is 1.6 %.
     Case("status_429", {"kind": "status", "code": 429}, seconds=20.0, steady_seconds=20.0),
     Case("killed", None, seconds=4.0),
     Case("memory_097", {"kind": "memory", "ratio": 0.97}),
@@ -80,9 +80,9 @@ class Strike:
     healed: Sent
     """When the fault ended."""
     least_trust: float | None
-    """The lowest `trust_ratio` that xds_server told of the engine in that time; None: it told none."""
+    """The lowest `trust_ratio` that xds_server reported for the engine in that time; None: none."""
     marked: bool
-    """Whether Envoy was ever told that the engine is unhealthy."""
+    """Whether xds_server ever pushed the engine as unhealthy."""
 
 
 def turns(seed: int, rate: float, seconds: float) -> list[Turn]:
@@ -127,7 +127,7 @@ async def strike(cluster: Cluster, load: LoadRun, case: Case, fault_seconds: flo
 
 
 class Sentry:
-    """Watches what Warmroute thinks of the engine, and what Envoy has been told of its health."""
+    """Watches the engine's trust in Warmroute, and its health as pushed to Envoy."""
 
     def __init__(self) -> None:
         self.least_trust: float | None = None

@@ -165,7 +165,7 @@ def targets_of(results: Sequence[dict[str, Any]]) -> list[Target]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="FAULT", help=f"of {', '.join(names)}; default: all")

@@ -106,7 +106,7 @@ class Site:
 
 
 async def measure(handshakes: int) -> dict[str, Cost]:
-    """Run it all; at least so many handshakes of each kind. Keys are `KEY.VERSION.KIND`.
+    """Run all kinds, each with at least `handshakes` connections. Keys are `KEY.VERSION.KIND`.
 
     Raises:
         BenchError: a part did not start, or a handshake was not of the kind it was to be.
@@ -226,7 +226,7 @@ def targets_of(costs: dict[str, Cost]) -> list[Target]:
 
 
 def result_of(costs: dict[str, Cost]) -> dict[str, Any]:
-    """Return what `--json` prints beside the targets."""
+    """Return the figures that `--json` prints next to the targets."""
     return {
         "kinds": {
             name: {

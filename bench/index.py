@@ -1,4 +1,4 @@
-"""What the prefix index takes and how fast it answers, full, beside a plain dict of Python sets.
+"""What the prefix index takes and how fast it answers, full, compared with a plain dict of Python sets.
 
 Run as `python -m bench.index --blocks 10000000 --json`. Conversations of two turns go to endpoints at random,
 a tenth of them to a second one as well; all begin with one system prompt, so that every endpoint holds it.
@@ -86,19 +86,19 @@ class Sets:
 
 
 class Questions:
-    """Prompts of a few shapes over what is held already; more blocks of their own are recorded first."""
+    """Prompts of a few shapes over the recorded blocks; their own blocks are recorded first."""
 
     def __init__(self, record: Callable[[str, list[int]], object], endpoints: int) -> None:
         draw = random.Random(2)
         self._draw = draw
         self.few = [self._fresh(512) for _ in range(50)]
-        """512 blocks, of which three endpoints hold 512, 400 and 100."""
+        """512 blocks; three endpoints hold the first 512, 400 and 100."""
         self.hot = self._fresh(512)
         """512 blocks, whose first 64 every endpoint holds and one holds all."""
         self.steps = self._fresh(512)
-        """512 blocks, of which every endpoint holds another number: the worst case, told less exactly."""
+        """512 blocks; every endpoint holds a different number: the worst case, answered less exactly."""
         self.small = [self._fresh(8) for _ in range(50)]
-        """8 blocks, of which two endpoints hold 8 and 4."""
+        """8 blocks; two endpoints hold the first 8 and 4."""
         self.unknown = [self._fresh(512) for _ in range(50)]
         for prompt in self.few:
             for depth in (512, 400, 100):
@@ -170,7 +170,7 @@ def ours(blocks: int, endpoints: int) -> dict[str, Any]:
 
 
 def one_block_prompts(blocks: int, endpoints: int) -> float:
-    """Return array bytes a block where every prompt is one block that nobody else sends: the worst case."""
+    """Return array bytes a block where every prompt is one unique block: the worst case."""
     index = PrefixIndex(blocks)
     few = max(1, endpoints // 10)
     for number, block in enumerate(np.random.default_rng(3).integers(2, 2**64 - 1, blocks, dtype=np.uint64)):

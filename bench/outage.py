@@ -114,7 +114,7 @@ def result_of(outcomes: Sequence[Outcome], faults: Sequence[Fault]) -> tuple[dic
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.outage", description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each fault (default 5)")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second (default 50)")

@@ -253,7 +253,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.pick", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

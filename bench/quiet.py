@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NAMES: Final = {TYPE_CLUSTER: [], TYPE_ENDPOINT: ["engines"], TYPE_LISTENER: [], TYPE_ROUTE: ["front"]}
 _MEMORY: Final = (0.2, 0.5, 0.8)
 _SETTLE_SECONDS: Final = 25.0
-"""The latencies' window gets its first pages, smoothing (3 s) comes to rest, and where it rests is told."""
+"""The latencies' window gets its first pages, smoothing (3 s) settles, and the settled weights are pushed."""
 _LOST_SECONDS: Final = 5.0
 _AFTER_CHANGE_SECONDS: Final = 0.3
 """Several ticks and scrapes: a second version for one change would come within it."""
@@ -173,7 +173,7 @@ async def _change(
     draw: random.Random,
     result: Quiet,
 ) -> None:
-    """Change one signal after another, each when both servers have told the one before."""
+    """Change one signal after another, each after both servers pushed the one before."""
     before = await pair[0].pushes()
     for watch in pair:
         del watch.versions[:-1]
@@ -217,7 +217,7 @@ def result_of(quiet_run: Quiet) -> tuple[dict[str, Any], list[Target]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.quiet", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of constant signals (default 60)")
     parser.add_argument("--changes", type=int, default=30, help="of signals, afterwards (default 30)")

@@ -47,7 +47,7 @@ def request() -> pb.ProcessingRequest:
 
 
 async def streams(stub: Any, count: int, *, reset: bool = True) -> None:
-    """Open so many streams, some at once; each gets its reply and is reset, or else half-closed."""
+    """Open streams, some at once; each gets its reply and is then reset or half-closed."""
     message = request()
 
     async def one() -> None:
@@ -74,7 +74,7 @@ def resident_bytes(pid: int) -> int:
 
 
 async def resets(requests: int, *, reset: bool = True) -> dict[str, Any]:
-    """Send so many requests beyond the warm-up; return the server's memory on the way.
+    """Send `requests` after the warm-up; return the server's memory on the way.
 
     Raises:
         BenchError: the server did not start.
@@ -130,7 +130,7 @@ def targets_of(result: dict[str, Any]) -> list[Target]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether the target is met."""
+    """Run the bench; the exit status shows whether the target is met."""
     parser = argparse.ArgumentParser(prog="python -m bench.resets", description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000, help="beyond the warm-up (default 100000)")
     parser.add_argument("--half-close", action="store_true", help="end streams so, to compare")

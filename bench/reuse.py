@@ -196,7 +196,7 @@ def result_of(run: Run) -> tuple[dict[str, Any], list[Target]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.reuse", description=__doc__)
     parser.add_argument("--requests", type=int, default=200, help="of a round (default 200)")
     parser.add_argument("--rounds", type=int, default=15, help="of each kind (default 15)")

@@ -182,7 +182,7 @@ def targets_of(result: dict[str, Any]) -> list[Target]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.scrape", description=__doc__)
     parser.add_argument("--targets", type=int, default=100, help="engines (default 100)")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round (default 4)")

@@ -63,10 +63,10 @@ def settings_text(
 
 
 async def signal_to_ack(changes: int, tick: float, scrape: float, seed: int) -> list[float]:
-    """Change a signal so many times, at moments that bear no relation to scrapes and ticks; return the times.
+    """Change a signal `changes` times, at moments independent of scrapes and ticks; return the times.
 
     Raises:
-        BenchError: a change was not acknowledged, or something was that nobody changed.
+        BenchError: a change was not acknowledged, or an unchanged resource was.
     """
     directory = Path(tempfile.mkdtemp(prefix="warmroute-"))
     draw = random.Random(seed)
@@ -132,7 +132,7 @@ def result_of(times: Sequence[float], tick: float, scrape: float) -> tuple[dict[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.signal_to_ack", description=__doc__)
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--tick", type=float, default=0.05, help="seconds (default 0.05)")

@@ -1,4 +1,4 @@
-"""Skew in a synthetic fleet, in virtual time: how soon each kind is told, and false alarms of noise.
+"""Skew in a synthetic fleet, in virtual time: the delay of each kind's report, and false alarms of noise.
 
 Three pools of endpoints tell signals that vary by 20 % (uniformly, each at every scrape), as every engine's
 do. First nothing is wrong for an hour: every event is a false alarm. Then each kind is planted, now on one
@@ -99,7 +99,7 @@ class Planted:
 
 
 class Replay:
-    """A watch on a fleet in virtual time, told at every tick."""
+    """A watch on a fleet in virtual time, updated at every tick."""
 
     def __init__(self, sizes: Sequence[int], seed: int, tick_seconds: float = 1.0) -> None:
         self.pools = tuple(
@@ -248,7 +248,7 @@ def _summary(runs: Sequence[Planted]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and tell."""
+    """Measure and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.skew", description=__doc__)
     parser.add_argument("--hours", type=float, default=1.0, help="of noise; default: 1")
     parser.add_argument("--trials", type=int, default=20, help="of each kind at each place; default: 20")

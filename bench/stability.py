@@ -1,4 +1,4 @@
-"""Weights in closed loops: noise, a load step, a load in step with the scrapes, engines that tell zeros.
+"""Weights in closed loops: noise, a load step, a load in step with the scrapes, engines that report zeros.
 
 Each case has a deployment of its own: simulated engines behind Envoy and `warmroute serve`, under requests
 that nobody is warm for. By default weights alone steer (the requests' content type keeps them from ext_proc);
@@ -81,7 +81,7 @@ class Watched:
         """How often weights were published up to now.
 
         Raises:
-            BenchError: the service does not tell.
+            BenchError: the service does not report it.
         """
         count = (await warmroute_status(self.cluster)).get("weight_updates")
         if count is None:
@@ -89,7 +89,7 @@ class Watched:
         return int(count)
 
     async def received(self) -> Counter[str]:
-        """Count what each engine has seen arrive."""
+        """Return the number of requests that reached each engine."""
         pages = {
             address: await self.cluster.get_json(address, "/admin/seen") for address in self.cluster.engines
         }
@@ -242,7 +242,7 @@ def targets_of(results: Mapping[str, Mapping[str, Any]]) -> list[Target]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.stability", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

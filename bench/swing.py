@@ -1,4 +1,4 @@
-"""Weights over time, as Warmroute's admin API tells them, and what of their swing there is to say."""
+"""Weights over time, as Warmroute's admin API reports them, and figures of their swing."""
 
 from __future__ import annotations
 

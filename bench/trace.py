@@ -92,7 +92,7 @@ class _Deployment:
 
 
 async def measure(backend: Backend, changes: int, tick: float, scrape: float, seed: int = 7) -> Measured:
-    """Change a signal so many times, then read the spans back.
+    """Change a signal `changes` times, then read the spans back.
 
     Raises:
         BenchError: a part did not start, or a change was not acknowledged.
@@ -166,7 +166,7 @@ async def _with_phoenix(executable: Path, changes: int, tick: float, scrape: flo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met, 2 without Phoenix."""
+    """Run the bench; the exit status shows whether all targets are met, 2 without Phoenix."""
     parser = argparse.ArgumentParser(prog="python -m bench.trace", description=__doc__)
     parser.add_argument(
         "--phoenix", type=Path, help="the executable `phoenix` (default: the one on the path)"

@@ -31,7 +31,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was done, and what the backend then held."""
+    """The changes made, and the spans that the backend stored."""
 
     changes: tuple[Change, ...]
     spans: tuple[Span, ...]
@@ -95,7 +95,7 @@ def result_of(measured: Measured, tick: float, scrape: float) -> tuple[dict[str,
 
 
 def _trace_of(change: Change, traces: Sequence[Sequence[Span]]) -> Sequence[Span] | None:
-    """Return the first trace whose root tells the changed signal; None if there is none."""
+    """Return the first trace whose root has the changed signal; None without one."""
     telling = [
         trace
         for trace in traces
@@ -129,7 +129,7 @@ def _misplaced(trace: Sequence[Span]) -> int:
 
 
 def _has_weights(trace: Sequence[Span]) -> bool:
-    """Whether the root tells each changed endpoint's new weight and reason; newcomers have no old one."""
+    """Whether the root has each changed endpoint's new weight and reason; new ones have no old weight."""
     events = [attributes for name, attributes in _root(trace).events if name == "weight_change"]
     needed = {"warmroute.endpoint", "warmroute.weight", "warmroute.reason"}
     return bool(events) and all(needed <= attributes.keys() for attributes in events)

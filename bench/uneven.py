@@ -1,4 +1,4 @@
-"""A fleet that is not alike, one that is full, and one that is alike: who is picked, and whom that costs.
+"""A heterogeneous fleet, a full one and a homogeneous one: the picks, and their cost for others.
 
 Through the real Envoy onto simulated engines:
 
@@ -226,7 +226,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.uneven",
         description=__doc__,

@@ -91,7 +91,7 @@ class Phase:
     failures: int = 0
 
     def figures(self) -> dict[str, Any]:
-        """Return what is told of the phase."""
+        """Return the phase's figures."""
         done = self.exchanges
         judged = [entry for entry in done if entry.header_ratio is not None]
         off = [
@@ -129,7 +129,7 @@ def conversations(tenants: int, turns: int, draw: random.Random) -> list[Convers
 
 
 class Watcher:
-    """The product's own view of the replicas' events, beside the one under test."""
+    """The product's own view of the replicas' events, next to the one under test."""
 
     def __init__(self, text: str) -> None:
         settings = parse_settings(text)
@@ -151,7 +151,7 @@ class Watcher:
                 await asyncio.sleep(0.05)
 
     def predicted(self, body: bytes) -> dict[str, int]:
-        """Return by address how many of a request's tokens are held."""
+        """Return the number of a request's cached tokens, by address."""
         parsed = self._bodies.read(body, complete=True)
         if not isinstance(parsed.prompt, Prompt):
             return {}
@@ -220,7 +220,7 @@ async def one_phase(
     async with AsyncExitStack() as stack:
         stack.callback(cluster.kill)
         stack.push_async_callback(watcher.events.stop)
-        # Its news come with the first block that is filled anew, so one is filled.
+        # Events start with the first newly filled block, so one is filled.
         for replica in replicas:
             await _warm_up(replica)
         await watcher.start()
@@ -284,7 +284,7 @@ def result_of(phases: dict[str, Phase]) -> tuple[dict[str, Any], list[Target]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.vllm", description=__doc__)
     parser.add_argument("--python", required=True, help="a Python that has vLLM")
     parser.add_argument("--model", required=True, help="folder of a model in Hugging Face's format")

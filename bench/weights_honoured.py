@@ -254,7 +254,7 @@ def result_of(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.weights_honoured", description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0, help="default 120")
     parser.add_argument(

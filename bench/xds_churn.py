@@ -117,7 +117,7 @@ def targets_of(result: dict[str, Any]) -> list[Target]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.xds_churn", description=__doc__)
     parser.add_argument("--cycles", type=int, default=20_000, help="beyond the warm-up (default 20000)")
     parser.add_argument("--variant", choices=tuple(METHODS), default="sotw")

@@ -62,11 +62,11 @@ class ChurnServer:
         self._pushing: asyncio.Task[None] | None = None
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
-        """Return what can be asked for."""
+        """Return the commands by name."""
         return {"start": self.start, "stock": self.stock, "push": self.push, "rest": self.rest}
 
     async def start(self) -> dict[str, Any]:
-        """Serve; tell what a client subscribes to."""
+        """Serve; return the resource names of a client's subscriptions."""
         await self._grpc.start()
         return {"names": names_by_type(self._fleet.snapshot(0))}
 
@@ -85,7 +85,7 @@ class ChurnServer:
         return {}
 
     async def stock(self) -> dict[str, Any]:
-        """Return what is held now, garbage not counted."""
+        """Return the memory in use, garbage not counted."""
         gc.collect()
         return {
             "tasks": len(asyncio.all_tasks()),

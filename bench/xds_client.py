@@ -28,7 +28,7 @@ _AIO: Any = grpc.aio
 
 
 class XdsClient:
-    """One Envoy, as far as the server can tell. `received` hears of each response of endpoints at once."""
+    """A client that looks like one Envoy. `received` is called with each endpoint response at once."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Fleet:
-    """`endpoints` engines in one pool behind one listener, none of which need exist."""
+    """`endpoints` engines in one pool behind one listener; none needs to exist."""
 
     def __init__(self, endpoints: int) -> None:
         self.settings = _settings(endpoints)

@@ -1,4 +1,4 @@
-"""One weight change to many Envoys: CPU, bytes and time of a push, beside a bare grpc.aio server's.
+"""One weight change to many Envoys: CPU, bytes and time of a push, next to a bare grpc.aio server's.
 
 Both servers run in processes of their own, with as many clients on Unix sockets, each on a connection of
 its own. They push in turn, so that both meet the same noise. A push counts from the snapshot to the last
@@ -140,7 +140,7 @@ async def _turn(
 
 
 def paired(ours: Sequence[float], bare: Sequence[float]) -> list[float]:
-    """The ratio of each turn to the turn beside it: what else the host does comes and goes for both."""
+    """The ratio of each turn to its neighbour: other load on the host affects both."""
     starts = range(0, len(ours), _PUSHES_A_TURN)
     return [sum(ours[at : at + _PUSHES_A_TURN]) / sum(bare[at : at + _PUSHES_A_TURN]) for at in starts]
 
@@ -158,7 +158,7 @@ def result_of(measured: dict[str, Measured], clients: int) -> tuple[dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.xds_scale", description=__doc__)
     parser.add_argument("--endpoints", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=100)

@@ -1,4 +1,4 @@
-"""Many clients in one process: a child of `bench.xds_scale`, told what to do by lines on its input."""
+"""Many clients in one process: a child of `bench.xds_scale`, controlled by lines on its input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clients:
         self._groups: dict[str, Group] = {}
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
-        """Return what can be asked for."""
+        """Return the commands by name."""
         return {"connect": self.connect, "receipts": self.receipts, "stop": self.stop}
 
     async def connect(

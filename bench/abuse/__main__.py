@@ -1,4 +1,4 @@
-"""Attacks on each door of a running `warmroute serve`, and what they cost honest requests beside them.
+"""Attacks on each door of a running `warmroute serve`, and what they cost honest requests meanwhile.
 
 Envoy stands in front, 20 honest requests a second run through all the time, and attackers and hostile servers
 are processes of their own. A round is a quiet time, the attack, and a time to become well again. The stall is
@@ -74,7 +74,7 @@ def _form(name: str) -> tuple[bool, bool]:
 
 
 async def _attack(site: Site, name: str, seconds: float, rounds: int, quiet: float | None) -> Cost:
-    """Run rounds until one meets every target, at most so many."""
+    """Run rounds until one meets every target, at most `rounds`."""
     done: list[Round] = []
     async with site.attacker(name) as attacker:
         for _ in range(rounds):
@@ -133,7 +133,7 @@ def _chosen(patterns: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench; the exit status tells whether all targets are met."""
+    """Run the bench; the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.abuse", description=__doc__)
     parser.add_argument(
         "--only",

@@ -17,7 +17,7 @@ _BROKEN: Final = b"\xff"
 
 
 def _logs(entry: bytes, size: int) -> bytes:
-    """Return a batch of about so many bytes that is full of an entry."""
+    """Return a batch of about `size` bytes, full of one entry."""
     written = field(_ENTRY, entry)
     return field(_HTTP_LOGS, written * (size // len(written)))
 
@@ -33,9 +33,9 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
     "plain": lambda size: _logs(field(_COMMON, field(15, b"chat")), size),
     "tcp": lambda size: field(_TCP_LOGS, field(_ENTRY, field(_COMMON, b"")) * (size // 4)),
 }
-"""A message of about so many bytes."""
+"""A message by its approximate size in bytes."""
 
 
 async def attack(address: str, kind: str, size: int = 2_000_000, *, streams: int = 12, **bounds: Any) -> int:
-    """Send one of `KINDS` again and again, on so many streams."""
+    """Send one of `KINDS` repeatedly, on several streams."""
     return await discovery.send(address, METHOD, KINDS[kind](size), streams=streams, **bounds)

@@ -43,7 +43,7 @@ async def attack(
     seconds: float = 10.0,
     pause_seconds: float = 0.05,
 ) -> int:
-    """Keep so many connections of one of `KINDS` open, or as many as are let in."""
+    """Keep connections of one of `KINDS` open, as many as the server accepts."""
     host, port = split_host_port(address)
     first, follow = KINDS[kind]
     sent = 0
@@ -51,7 +51,7 @@ async def attack(
     async def one() -> None:
         nonlocal sent
         number = 0
-        # Whoever is not let in, or is let go, has failed: that is no fault of the attack's.
+        # A refused or closed connection fails: that is no fault of the attack.
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection(host, port, limit=1024)
             try:

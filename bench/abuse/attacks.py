@@ -64,7 +64,7 @@ class Doors:
     page: str
     """Where an engine is to answer scrapes and probes."""
     nameserver: str
-    """Where DNS is asked for a pool's endpoints."""
+    """The address of the DNS server for a pool's endpoints."""
     shared: str
     """The URL of the shared index's server."""
     stream: str

@@ -167,7 +167,7 @@ async def attack(
     most_bytes: int = 1 << 30,
     seconds: float = 10.0,
 ) -> int:
-    """Open so many calls of one of `KINDS` and leave them as they are; returns the bytes sent."""
+    """Open calls of one of `KINDS` and leave them open; return the bytes sent."""
     how, sent = KINDS[kind], 0
     payload = how.payload()
 

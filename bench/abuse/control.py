@@ -1,4 +1,4 @@
-"""Hostile workers and GPU agents: counts beyond belief, reports of endpoints that nobody has, silence."""
+"""Hostile workers and GPU agents: absurd counts, reports of unknown endpoints, silence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hello(worker: str) -> bytes:
 
 
 def report(addresses: Sequence[str], in_flight: int) -> bytes:
-    """Return a report of so many requests in flight at each endpoint."""
+    """Return a report with one number of requests in flight for each endpoint."""
     request = control_pb2.FollowRequest()
     request.report.SetInParent()
     for address in addresses:
@@ -36,14 +36,14 @@ def report(addresses: Sequence[str], in_flight: int) -> bytes:
 
 
 def _counts(addresses: Sequence[str], _: int) -> Iterator[bytes]:
-    """All endpoints are told to be as busy as a number can say."""
+    """Every endpoint is reported with the largest possible number."""
     yield hello("abuse")
     while True:
         yield report(addresses, MOST)
 
 
 def _strangers(_: Sequence[str], size: int) -> Iterator[bytes]:
-    """Endpoints that nobody has."""
+    """Endpoints outside the fleet."""
     yield hello("abuse")
     message = report([f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}:80" for n in range(size // 30)], 1)
     while True:
@@ -77,7 +77,7 @@ def _gpus(_: Sequence[str], size: int) -> Iterator[bytes]:
 
 
 def _hosts(_: Sequence[str], __: int) -> Iterator[bytes]:
-    """A host that nobody knows, with as many GPUs and parts, each another one, as are taken."""
+    """An unknown host with the largest accepted number of distinct GPUs and parts."""
     message = gpu_pb2.GpuReport(node=f"abuse-{uuid.uuid4().hex}")
     for number in range(32):
         gpu = message.gpus.add(uuid=f"GPU-{number}")
@@ -100,9 +100,9 @@ KINDS: Final[dict[str, tuple[str, Callable[[Sequence[str], int], Iterator[bytes]
     "hosts": (REPORT, _hosts),
 }
 _LEAVES: Final = frozenset({"hosts"})
-"""Kinds whose streams end with what they say, and come again as another one."""
+"""Kinds whose streams end after one message and start again."""
 LARGE: Final = {"strangers": 900_000, "empty_entries": 900_000, "gpus": 125_000}
-"""Those that are as large as is asked for, and bytes that are just taken."""
+"""Kinds of a requested size, and the largest accepted number of bytes."""
 
 
 async def attack(
@@ -115,7 +115,7 @@ async def attack(
     most_bytes: int = 256 << 20,
     seconds: float = 10.0,
 ) -> int:
-    """Speak one of `KINDS` on so many streams; `addresses` are endpoints that the fleet has."""
+    """Speak one of `KINDS` on several streams; `addresses` are endpoints of the fleet."""
     method, messages = KINDS[kind]
     sent = 0
     options = [("grpc.max_send_message_length", _MOST_BYTES)]

@@ -1,4 +1,4 @@
-"""As many clients of discovery as there may be, each with a name of its own, while all are asked about."""
+"""The largest allowed number of discovery clients, each with its own name, under status queries."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KINDS: Final[dict[str, Callable[[str, str, Callable[[int], None]], Coroutine[Any
 async def attack(
     xds: str, admin: str, kind: str, *, clients: int = CLIENTS, most_bytes: int, seconds: float
 ) -> int:
-    """Connect so many clients, then ask for so long in one of `KINDS`; returns bytes of answers."""
+    """Connect clients and send one of `KINDS` for a time; return the bytes of the answers."""
     del most_bytes  # They are those of answers, as many as come.
     read = 0
 

@@ -64,7 +64,7 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
     "clusters": lambda _: ask(type_url=TYPE_CLUSTER),
     "nothing": lambda _: b"",
 }
-"""What a stream says first, of about so many bytes; `nothing` is never sent."""
+"""A stream's first message by its approximate size in bytes; `nothing` is never sent."""
 
 
 async def attack(
@@ -77,7 +77,7 @@ async def attack(
     seconds: float = 10.0,
     method: str = METHOD,
 ) -> int:
-    """Open so many streams that say one of `KINDS`, read nothing and stay; one that is ended comes again."""
+    """Open streams that send one of `KINDS` and read nothing; reopen each that ends."""
     message, sent = KINDS[kind](size), 0
     if len(message) > _MOST_BYTES:
         raise ValueError(f"{len(message)} bytes; allowed: {_MOST_BYTES}")
@@ -111,7 +111,7 @@ async def send(
     most_bytes: int = 512 << 20,
     seconds: float = 10.0,
 ) -> int:
-    """Send one message again and again on so many streams; returns the bytes sent."""
+    """Send one message repeatedly on several streams; return the bytes sent."""
     sent = 0
 
     async def one(channel: grpc.aio.Channel) -> None:

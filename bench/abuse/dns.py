@@ -18,7 +18,7 @@ _CUT: Final = 0x0200
 _ANSWER: Final = 0x8580
 _NO_NAME: Final = 0x8583
 _NOBODY: Final = 0x7F090000
-"""127.9.0.0: the host itself, where nobody listens; `serve` sends probes to all that it is told."""
+"""127.9.0.0: the host itself, without a listener; `serve` probes every resolved address."""
 
 
 def record(owner: bytes, kind: int, data: bytes) -> bytes:
@@ -145,7 +145,7 @@ async def attack(
     seconds: float = 10.0,
     listening: asyncio.Event | None = None,
 ) -> int:
-    """Answer questions at an address with one of `KINDS`, over UDP so many times, and over TCP.
+    """Answer queries at an address with one of `KINDS`, several times over UDP, and over TCP.
 
     `listening` is set once it does.
     """
@@ -167,7 +167,7 @@ async def attack(
                     await asyncio.sleep(0.01)
             await reader.read(1)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # Whoever asked has enough, or the attack is over.
+            pass  # The client has hung up, or the attack is over.
         finally:
             writer.transport.abort()
 

@@ -1,6 +1,6 @@
 """Messages to ext_proc that are large in what costs most: headers, allowed endpoints, attributes.
 
-Through an Envoy with its default limits no client can cause them; whoever reaches `ext_proc.address` can.
+Through an Envoy with its default limits no client can cause them; a peer that reaches `ext_proc.address` can.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def allowed(count: int) -> bytes:
 
 
 def attributes(count: int) -> bytes:
-    """Return attributes of filters that nobody has."""
+    """Return attributes of filters that do not exist."""
     return _field(2, b"") + b"".join(_field(9, _field(1, b"%x" % number)) for number in range(count))
 
 
@@ -81,7 +81,7 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
 async def attack(
     address: str, kind: str, count: int, *, most_bytes: int = 256 << 20, seconds: float = 10.0
 ) -> int:
-    """Send a message of one of `KINDS` in stream after stream, until so many bytes or the time is over."""
+    """Send a message of one of `KINDS` on one stream after another, until bytes or time run out."""
     message, sent = KINDS[kind](count), 0
     if len(message) > _MOST_BYTES:
         raise ValueError(f"{len(message)} bytes; allowed: {_MOST_BYTES}")

@@ -1,4 +1,4 @@
-"""From samples to figures: what an attack cost those who did not take part in it."""
+"""From samples to figures: the cost of an attack for other clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warmroute.demo.stats import Outcome
 
 Answer = tuple[float, float, float]
-"""To a question for health: when asked, how long it took, CPU that the server used meanwhile."""
+"""Of a health check: its start, its duration, the server's CPU time meanwhile."""
 MEBI: Final = 1 << 20
 MOST_STALL_SECONDS: Final = 0.05
 MOST_MEMORY_MIB: Final = 64.0

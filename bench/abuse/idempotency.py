@@ -42,7 +42,7 @@ async def attack(address: str, kind: str, *, most_bytes: int = 256 << 20, second
         assert task is not None
         serving.add(task)
         task.add_done_callback(serving.discard)
-        # Whoever asked and has enough hangs up.
+        # The client hangs up after enough bytes.
         with contextlib.suppress(OSError):
             try:
                 while (received := await reader.read(_PART)) and passed < most_bytes:

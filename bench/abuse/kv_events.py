@@ -87,7 +87,7 @@ KINDS: Final = {
 
 
 async def attack(address: str, kind: str, *, most_bytes: int = 256 * _MEBI, seconds: float = 10.0) -> int:
-    """Serve whoever connects one of `KINDS`, until so many bytes are sent or the time is over."""
+    """Serve one of `KINDS` to each client, until `most_bytes` are sent or the time is over."""
     sent = 0
     over, serving = asyncio.Event(), set[asyncio.Task[None]]()
 
@@ -112,7 +112,7 @@ async def attack(address: str, kind: str, *, most_bytes: int = 256 * _MEBI, seco
                     over.set()
                     break
         except OSError:
-            pass  # Whoever connected has enough; it may come again.
+            pass  # The client has hung up; it may connect again.
         finally:
             writer.transport.abort()
 

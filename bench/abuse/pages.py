@@ -87,9 +87,9 @@ async def attack(
     seconds: float = 10.0,
     listening: asyncio.Event | None = None,
 ) -> int:
-    """Answer with one of `KINDS` until so many bytes are sent or the time is over.
+    """Answer with one of `KINDS` until `most_bytes` are sent or the time is over.
 
-    `listening` is set once somebody may connect.
+    `listening` is set once the port accepts connections.
     """
     sent = 0
     over, serving = asyncio.Event(), set[asyncio.Task[None]]()
@@ -115,7 +115,7 @@ async def attack(
                         over.set()
                         return
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            pass  # Whoever asked has enough, or the attack is over.
+            pass  # The client has hung up, or the attack is over.
         finally:
             writer.transport.abort()
 

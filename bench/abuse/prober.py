@@ -1,4 +1,4 @@
-"""The process that asks for health again and again: of `serve`, and of a bare gRPC server beside it.
+"""The process that polls the health of `serve` and of a bare gRPC server next to it.
 
 Both are asked by the same loop on connections of their own, so what the host costs shows in both.
 """
@@ -43,7 +43,7 @@ class Prober:
         self._task = asyncio.create_task(self._run())
 
     def take(self) -> list[tuple[float, float, float]]:
-        """Return the answers since the last call: when asked, how long it took, CPU of the server meanwhile.
+        """Return the answers since the last call: start, duration, CPU time of the server meanwhile.
 
         A question without an answer so far comes last, with the time until now.
         """

@@ -1,4 +1,4 @@
-"""Whoever may write to the server of a shared index: entries that are huge, of the highest id, or very many.
+"""Writers of the shared index's server: entries that are huge, have the highest id, or are very many.
 
 `attack` takes the URL of `ext_proc.shared` and the stream's name.
 """
@@ -65,7 +65,7 @@ KINDS: Final[dict[str, Callable[[Any, str], Awaitable[int]]]] = {
 async def attack(
     address: str, stream: str, kind: str, *, most_bytes: int = 256 * _MEBI, seconds: float = 10.0
 ) -> int:
-    """Add entries of one of `KINDS`, until so many bytes are sent or the time is over."""
+    """Add entries of one of `KINDS`, until `most_bytes` are sent or the time is over."""
     import redis.asyncio as redis  # noqa: PLC0415 - an extra
 
     client: Any = redis.Redis.from_url(address, protocol=2)

@@ -76,11 +76,11 @@ class Site:
 
     @property
     def attacked(self) -> Child:
-        """The process whose doors are attacked."""
+        """The process under attack."""
         return self.cluster.children["xds" if self._apart else "serve"]
 
     def configure(self) -> None:
-        """Write settings and certificates. Hostile engines have pools of their own, which nobody asks for."""
+        """Write settings and certificates. Hostile engines have pools of their own, without requests."""
         published, scraped = self.cluster.engines.pop(), self.cluster.engines.pop()
         sections: dict[str, Any] = {
             "pools": [
@@ -187,13 +187,13 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def attacker(self, name: str) -> AsyncIterator[Peer]:
-        """Run the process that attacks; it waits to be asked."""
+        """Run the attacking process; it waits for commands."""
         async with Peer(f"attacker-{name}", "bench.abuse.attacks", (), self.cluster.directory) as peer:
             await peer.ask(do="ready")
             yield peer
 
     async def _read_memory(self, serve: Child) -> None:
-        # Where it has ended, requests and health tell.
+        # If it has ended, requests and health checks fail.
         with contextlib.suppress(OSError, IndexError):
             while True:
                 self._memory.append((time.monotonic(), resident_bytes(serve.pid)))

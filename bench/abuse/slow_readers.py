@@ -33,7 +33,7 @@ _PAUSE_SECONDS: Final = 0.01
 
 
 def _bodies(piece_bytes: int) -> Callable[[], Iterator[bytes]]:
-    """Return what asks for a body to be echoed, in pieces of so many bytes without an end."""
+    """Return a request for an echoed body in endless pieces of `piece_bytes`."""
 
     def messages() -> Iterator[bytes]:
         first = pb.ProcessingRequest()
@@ -65,7 +65,7 @@ def _clusters() -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What each of so many streams sends."""
+    """The bytes that each stream sends."""
 
     path: str
     messages: Callable[[], Iterator[bytes]]
@@ -87,7 +87,7 @@ class _Stream:
     rest: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def next_piece(self, most: int) -> memoryview:
-        """Return the next bytes, at most so many."""
+        """Return the next bytes, at most `most`."""
         if not self.rest:
             message = next(self.messages)
             self.rest = memoryview(struct.pack("!BI", 0, len(message)) + message)
@@ -106,7 +106,7 @@ class _Client:
         self.sent = 0
 
     async def run(self, address: str, most_bytes: int) -> None:
-        """Connect, and send until so many bytes have been sent or the server ends it."""
+        """Connect, and send until `most_bytes` are sent or the server closes the connection."""
         host, port = split_host_port(address)
         self._h2, self._streams = h2.connection.H2Connection(), {}
         self._h2.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = 0
@@ -164,7 +164,7 @@ async def attack(address: str, kind: str, *, most_bytes: int = 256 << 20, second
 
     async def one(client: _Client) -> None:
         while sum(each.sent for each in clients) < most_bytes:
-            # Whoever is let go comes again, with streams of its own.
+            # A closed connection is opened again, with new streams.
             with contextlib.suppress(OSError, h2.exceptions.ProtocolError):
                 await client.run(address, most_bytes)
             await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Against doors with TLS: handshakes that never come to an end, and sessions of clients whose time is over.
+"""Against doors with TLS: handshakes that never end, and sessions of clients with expired certificates.
 
 None of the first shows a certificate. The doors are `xds.address`, `ext_proc.address`, `control.address` and
 the admin addresses.
@@ -54,13 +54,13 @@ async def attack(
     seconds: float = 10.0,
     pause_seconds: float = 0.05,
 ) -> int:
-    """Keep so many connections of one of `KINDS` open, or as many as are let in."""
+    """Keep connections of one of `KINDS` open, as many as the server accepts."""
     host, port = split_host_port(address)
     pieces, sent = KINDS[kind](_hello()), 0
 
     async def one() -> None:
         nonlocal sent
-        # Whoever is not let in, or is let go, has failed: that is no fault of the attack's.
+        # A refused or closed connection fails: that is no fault of the attack.
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection(host, port, limit=1024)
             try:

@@ -1,4 +1,4 @@
-"""The workloads of bench.affinity are what their names say, and its figures are worked out as told."""
+"""The workloads of bench.affinity are what their names say, and its figures follow their definitions."""
 
 from __future__ import annotations
 

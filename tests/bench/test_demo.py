@@ -35,7 +35,7 @@ needs_envoy = pytest.mark.skipif(not have_envoy(), reason="the Envoy binary is n
 
 
 class Recorder:
-    """A show that keeps what it is told."""
+    """A show that keeps its input."""
 
     interval_seconds = 0.2
     settle_seconds = 0.0

@@ -120,7 +120,7 @@ def test_the_engine_understands_every_fault(case: Case) -> None:
 
 
 def test_no_request_shares_its_first_block_with_another() -> None:
-    """Else who is warm for it would decide, and a fair share would mean nothing."""
+    """Otherwise a warm cache would decide, and a fair share would mean nothing."""
     made = turns(1, 50.0, 20.0)
     assert 800 < len(made) < 1200
     assert [turn.at_seconds for turn in made] == sorted(turn.at_seconds for turn in made)

@@ -8,7 +8,7 @@ from bench.handshake import BARE, CHEAPER, KINDS, Cost, cheaper, measure, result
 
 
 async def test_a_short_run_has_every_kind() -> None:
-    """With fewer connections than would tell anything of costs; the bench itself counts them at Envoy."""
+    """With too few connections to measure costs; the bench itself counts them at Envoy."""
     costs = await measure(3)
     assert set(costs) == {BARE, *(f"{name}.{kind}" for name in CHEAPER for kind in KINDS)}
     assert all(cost.connections >= 3 for cost in costs.values())

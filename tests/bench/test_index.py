@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_a_short_run_measures_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
-    """Small as it is, fixed costs weigh more than blocks; so only what was held is judged here."""
+    """Small as it is, fixed costs weigh more than blocks; so only block counts are judged here."""
     assert index.main(["--blocks", "20000", "--endpoints", "10", "--json"]) in {0, 1}
     result = json.loads(capsys.readouterr().out)
     assert 18_000 <= result["ours"]["blocks_held"] <= 20_000

@@ -1,4 +1,4 @@
-"""The load client must tell whole answers from broken ones, and measure both from the planned start."""
+"""The load client distinguishes whole answers from broken ones, and measures both from the planned start."""
 
 from __future__ import annotations
 

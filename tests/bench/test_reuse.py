@@ -48,7 +48,7 @@ def test_failures_and_many_connections_to_ext_proc_are_not_met() -> None:
 
 
 def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Small: whoever gives each request a connection has as many as requests, and who reuses has few."""
+    """Small: without reuse there are as many connections as requests, with reuse few."""
     assert reuse.main(
         ["--requests", "60", "--rounds", "1", "--concurrency", "4", "--engines", "2", "--json"]
     ) in {

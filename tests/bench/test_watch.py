@@ -64,7 +64,7 @@ def test_endpoints_without_a_load_stay_unknown() -> None:
 
 
 def test_a_load_overwrites_nothing_of_its_entry() -> None:
-    """Every number of a load is a float and may bear the name of a count beside it."""
+    """Every number of a load is a float and may share its name with a count of the entry."""
     load = dict.fromkeys(SIGNALS, 6.0) | {"weight": 0.5, "address": 1.0}
     entries = by_address({"endpoints": [{"address": "a:1", "weight": 5, "in_flight": 2, "load": load}]})
     made = row("a:1", entries["a:1"], [])

@@ -74,7 +74,7 @@ def admin() -> Iterator[FakeAdmin]:
 
 @pytest.fixture
 def endpoints() -> dict[str, Any]:
-    """What /api/v1/endpoints tells of three endpoints in two pools."""
+    """The document of /api/v1/endpoints for three endpoints in two pools."""
     return {
         "endpoints": [
             {

@@ -30,7 +30,7 @@ FULL |= {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 100.0}
 
 
 def diagnosis_of(*pools: Mapping[str, Mapping[str, float]]) -> Any:
-    """What an xds_server tells of these pools: address to signals."""
+    """The diagnosis of an xds_server for these pools: address to signals."""
     names = ("chat", "code")
     made = tuple(
         Pool(name, tuple(Endpoint(address, name) for address in pool))
@@ -65,7 +65,7 @@ def test_a_healthy_fleet_ends_with_0(admin: Any, capsys: pytest.CaptureFixture[s
 def test_an_endpoint_that_is_not_let_in_is_named_with_the_reason(
     admin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is observed of it; and where nobody of its pool is in, it is served, but that is unknown."""
+    """It has no observations; a pool without ready endpoints serves it, but the cause is unknown."""
     why = "GET http://10.0.0.3:80/v1/models: connection refused; start the engine, or mend its address"
     admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": CALM}, {"10.0.1.1:80": {}})
     admin.documents["/api/v1/endpoints"] = {
@@ -116,7 +116,7 @@ def test_every_cause_is_drawn_for_pools_and_endpoints(rule: Rule, evidence: str,
 def test_an_endpoint_that_was_in_and_goes_down_is_drawn(
     admin: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pool that this leaves with nobody ready has figures and no probe of its own."""
+    """A pool without ready endpoints has figures and no probe of its own."""
     gone = {**CALM, "ready": 0.0, "reachable": 0.0}
     admin.documents[PATH] = diagnosis_of({"10.0.0.1:80": gone}, {"10.0.1.1:80": {**CALM, "ready": 0.0}})
     why = "GET http://10.0.1.1:80/v1/models was answered 200, and lists other-model"

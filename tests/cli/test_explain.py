@@ -1,4 +1,4 @@
-"""`warmroute explain`: what servers know is told in words, and that nothing is known is told by status 1."""
+"""`warmroute explain`: prints the servers' answers in words, and ends with status 1 without any."""
 
 from __future__ import annotations
 

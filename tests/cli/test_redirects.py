@@ -1,4 +1,4 @@
-"""Nobody is asked but who was named: admin pages, of ours and of Envoy's, send no questions on."""
+"""Clients of admin pages, Warmroute's and Envoy's, follow no redirects."""
 
 from __future__ import annotations
 

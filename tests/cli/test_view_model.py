@@ -141,7 +141,7 @@ json_values = some.recursive(
 
 @given(json_values, json_values, json_values)
 def test_no_answer_breaks_the_picture(one: Any, other: Any, third: Any) -> None:
-    """A newer or an older server may tell anything."""
+    """A newer or an older server may send anything."""
     made = picture({ENDPOINTS: one, STATUS: other, WEIGHTS: third, SKEW: third})
     for row in made.rows:
         assert row.share is None or row.share == row.share

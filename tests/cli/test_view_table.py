@@ -69,7 +69,7 @@ def test_unknown_is_a_dash_and_never_a_zero(now: Picture) -> None:
 
 @pytest.mark.parametrize("columns", [200, 160, 120, 100, 80, 60])
 def test_why_an_endpoint_has_no_traffic_is_shown_at_any_width(columns: int) -> None:
-    """Neither a long reason nor a long health pushes out the state, nor what tells two endpoints apart."""
+    """Neither a long reason nor a long health pushes out the state or the distinct part of an address."""
     end = "2026-11-30T08:00:00.000+00:00"
     addresses = [f"127.0.0.1:{port}" for port in (9101, 9102, 9100)]
     why = "GET http://127.0.0.1:9100/v1/models: connection refused; start the engine, or mend its address"

@@ -114,13 +114,13 @@ def test_whoever_is_not_meant_gets_and_gives_nothing(
 @pytest.mark.parametrize(
     ("url", "words", "step"),
     [
-        ("https://{}", "", "nobody trusted here has signed its certificate (TLS: "),
+        ("https://{}", "", "no authority trusted here has signed its certificate (TLS: "),
         (
             "https://{}",
             "--admin-ca {ca} {own} --admin-name zzz",
             "does not carry 'zzz': name one of its DNS names by",
         ),
-        ("https://{}", "{own}", "name who has by --admin-ca"),
+        ("https://{}", "{own}", "name its own by --admin-ca"),
         ("{}", "", "It may speak TLS: add --admin-ca, and --admin-certificate with --admin-key where it"),
         ("http://{}", "--admin-ca {ca} {own}", "It may speak TLS: write https:// in the address"),
         (

@@ -82,7 +82,7 @@ class Running:
             actions=server.actions(),
             access=access,
         )
-        # The engines: whoever drains one must see another that serves.
+        # The engines: a drain needs another one that serves.
         engines = web.AppRunner(web.Application())
         await engines.setup()
         for address in (A, B, ALONE):
@@ -139,7 +139,7 @@ def test_the_last_one_of_a_pool_is_not_drained(running: Running, said: Callable[
     assert f"{ALONE} still gets requests: nobody else of its pool is left" in said()
     assert ALONE in running.view.membership.by_address
     assert [running.run("drain", address, "--for", "10m") for address in (A, B)] == [0, 1]
-    assert {A, B} <= running.view.membership.by_address.keys(), "as if nobody was drained"
+    assert {A, B} <= running.view.membership.by_address.keys(), "as without a drain"
 
 
 def test_a_drain_that_ends_at_once_is_reported(running: Running, said: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""A parent of workers: when it starts again, who it tells, and what it leaves behind."""
+"""A parent of workers: its restarts, its signals, and its leftovers."""
 
 from __future__ import annotations
 

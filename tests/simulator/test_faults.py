@@ -174,7 +174,7 @@ async def test_restart_drops_requests_and_forgets_everything(run_engine: Callabl
 
 
 async def test_reset_cache_makes_prompts_cold(engine: Any) -> None:
-    """The same prompt is computed anew; counters stay."""
+    """The same prompt is computed again; counters stay."""
     await engine.chat("hello " * 100)
     async with engine.post("/admin/reset_cache", {}) as reply:
         assert reply.status == 200

@@ -77,7 +77,7 @@ async def test_coalescing_keeps_every_token(run_engine: Callable[..., Any], spee
 
 
 async def test_a_repeated_prompt_is_cached(engine: Any) -> None:
-    """The usage tells how much of the prompt was warm, in whole blocks."""
+    """The usage shows how much of the prompt was warm, in whole blocks."""
     cold, warm = await engine.chat(TEXT), await engine.chat(TEXT)
     tokens = cold["usage"]["prompt_tokens"]
     assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

@@ -42,7 +42,7 @@ def ttft(handle: Handle) -> float:
 
 
 def test_a_cold_prompt_alone_takes_what_the_fit_says() -> None:
-    """Chunked prefill with nobody else: the fit's own sum, at 20k tokens in three chunks."""
+    """Chunked prefill of a single request: the fit's own sum, at 20k tokens in three chunks."""
     model = EngineModel(EngineConfig())
     handle = model.submit(prompt(1, 20_000), 5.0)
     drain(model)
@@ -110,7 +110,7 @@ def test_one_late_call_reports_what_many_calls_do() -> None:
 
 
 def test_the_batch_is_limited_and_the_queue_is_fifo() -> None:
-    """No more than max_num_seqs run, and those who wait start in order."""
+    """At most max_num_seqs requests run, and waiting ones start in order."""
     model = EngineModel(EngineConfig(max_num_seqs=2))
     handles = [model.submit(prompt(index, 64, output=10), 0.0) for index in range(6)]
     assert (model.running, model.waiting) == (1, 5)  # the first step began with the first request
@@ -186,7 +186,7 @@ def test_an_aborted_request_frees_its_blocks_at_once() -> None:
 
 
 def test_memory_out_stalls_and_heals() -> None:
-    """While allocations fail nobody new starts and the use reads 0.97; afterwards all end."""
+    """While allocations fail, no request starts and the use reads 0.97; afterwards all end."""
     model = EngineModel(EngineConfig())
     before = model.submit(prompt(1, 100, output=100), 0.0)
     model.advance(0.1)

@@ -20,7 +20,7 @@ class Backoff:
         """In a row."""
 
     def ended(self, lived_seconds: float, *, in_order: bool) -> float:
-        """Note an end and return the seconds to wait; `in_order`: it drained because it was asked to."""
+        """Note an end and return the seconds to wait; `in_order`: it drained on request."""
         if in_order or lived_seconds >= SETTLED_SECONDS:
             self.failed_starts = 0
             return 0.0

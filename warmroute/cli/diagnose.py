@@ -1,4 +1,4 @@
-"""`warmroute diagnose`: what is the matter with each pool and endpoint, with its evidence."""
+"""`warmroute diagnose`: the cause and the evidence of each unhealthy pool and endpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/v1/diagnosis"
 _ADVICE: Final = {"not_ready": "Its probe does not pass, so it is not let in."}
-"""By cause of those that get no new requests; the other causes are somebody's will."""
+"""By cause of a kept-out endpoint; the other causes are an operator's choice."""
 _START_ONE: Final = "start one with what `warmroute bootstrap` prints, or see its log"
 _FIGURES: Final = 4
-"""Shown beside a cause; `--json` has all."""
+"""The most figures shown next to a cause; `--json` has all."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +35,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask once and print; returns 0 when all that was asked for is healthy, else 1.
+    """Ask once and print; return 0 when every chosen pool and endpoint is healthy, otherwise 1.
 
     Raises:
-        AdminError: there is no answer, or nothing of what was asked for; the command ends with 2.
+        AdminError: there is no answer, or no such pool or endpoint; the command ends with 2.
     """
     return run_loop(_diagnose(args))
 
@@ -73,7 +73,7 @@ async def _ask(client: AdminClient) -> dict[str, Any]:
 def with_kept_out(
     diagnosis: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], until: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Add those that get no new requests: nothing is observed of them, or they serve as nobody else is in.
+    """Add the endpoints that get no new requests, or that serve only because their pool has no other.
 
     `until` has the ends of drains by address.
     """
@@ -109,7 +109,7 @@ def with_kept_out(
 def _chosen(
     diagnosis: Mapping[str, Any], what: str | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the pools and endpoints asked for: all, a pool with its endpoints, or one endpoint."""
+    """Return the chosen pools and endpoints: all, a pool with its endpoints, or one endpoint."""
     pools, endpoints = list(diagnosis["pools"]), list(diagnosis["endpoints"])
     if what is None:
         return pools, endpoints
@@ -143,7 +143,7 @@ def lines(pools: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, A
 
 
 def _pool_evidence(entry: Mapping[str, Any]) -> str:
-    """Say how many endpoints have which cause before the pool's own figures."""
+    """Return the number of endpoints by cause, then the pool's own figures."""
     counts = entry.get("endpoints") or {}
     most = sorted(counts.items(), key=lambda item: -item[1])
     causes = ", ".join(f"{count} {cause}" for cause, count in most if count)
@@ -151,7 +151,7 @@ def _pool_evidence(entry: Mapping[str, Any]) -> str:
 
 
 def _evidence(entry: Mapping[str, Any]) -> str:
-    """Say why in words where the entry has them, otherwise what is missing, or the first figures."""
+    """Return the entry's reason, otherwise the missing signals, or the first figures."""
     if "why" in entry:
         return str(entry["why"])
     if entry["cause"] == "unknown":

@@ -116,7 +116,7 @@ def _print(findings: Sequence[Finding], looked_at: Mapping[str, int], *, as_json
 async def _documents(args: argparse.Namespace) -> dict[str, Any]:
     """Read configuration, states and statistics: from files where these are named, else from Envoy.
 
-    Next to a configuration from a file, nobody is asked for the others unless `--admin` says whom.
+    Next to a configuration from a file, the others are queried only with `--admin`.
     """
     files = _files(args)
     documents: dict[str, Any] = {

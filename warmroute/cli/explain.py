@@ -91,7 +91,7 @@ def query_of(what: str) -> dict[str, str]:
 def ask_all(
     urls: Sequence[str], query: dict[str, str], token: str, tls: AdminTls | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Ask every server; return what each tells and why others tell nothing."""
+    """Query every server; return each answer by URL and the reasons of missing ones."""
     documents: dict[str, Any] = {}
     troubles: list[str] = []
 

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message(error: WarmrouteError | OSError, args: argparse.Namespace) -> str:
-    """Say where in the settings file a problem is that came up when they were put to use."""
+    """Return the error's text, with the place in the settings file of a problem found on use."""
     # Imported late, as the verbs are.
     if isinstance(error, OSError):
         from fleet.cause import cause_of  # noqa: PLC0415

@@ -19,8 +19,8 @@ _NEGATIVE: Final = re.compile(r"-\d")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whose weight it is and who is asked."""
-    # Otherwise `-5m` is taken for an option, and only its lack is told.
+    """Declare the endpoint and the admin server."""
+    # Otherwise `-5m` is taken for an option, and the error names only the missing value.
     parser._negative_number_matcher = _NEGATIVE
     parser.add_argument("endpoint", metavar="ENDPOINT", help="host:port, as `warmroute top` shows it")
     parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
@@ -39,7 +39,7 @@ def duration(text: str) -> float:
 
 
 def override(args: argparse.Namespace, weight: int | None, seconds: float | None) -> dict[str, Any]:
-    """Set a weight, drain (0) or clear (None); return all weights, as the server tells them then.
+    """Set a weight, drain (0) or clear (None); return all weights as the server then reports them.
 
     Raises:
         AdminError: the server refuses or does not answer.

@@ -117,7 +117,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
 
 def _log_findings(settings: Settings) -> None:
     for finding in (*findings(settings), *host_findings(settings)):
-        # A service that does not start serves nobody, so it is told and not refused, whatever it is.
+        # A service that does not start serves no request, so findings are logged and never fatal.
         logger.log(logging.ERROR if finding.grave else logging.WARNING, "%s", finding.text)
 
 

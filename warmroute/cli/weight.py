@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "weight",
         nargs="?",
         metavar="N",
-        help="a whole number from 1 to 10000; beside it, computed weights average 1000",
+        help="a whole number from 1 to 10000; computed weights average 1000",
     )
     parser.add_argument(
         "--for",

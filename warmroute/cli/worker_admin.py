@@ -1,4 +1,4 @@
-"""What a parent asks its workers' admin servers: who is ready, and which picks they remember."""
+"""A parent's queries to its workers' admin servers: readiness and remembered picks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _TROUBLES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeEr
 
 
 class Pins:
-    """Workers' certificate is our own, whatever name they are reached by and whoever signed it.
+    """Pins the workers' certificate to our own, regardless of its names and its authority.
 
-    Parent and workers see new files at moments of their own, so for a while the one before is good too.
+    Parent and workers reload files at different moments, so the previous one stays valid for a while.
     """
 
     def __init__(self, certificate: CertificateProvider, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +61,7 @@ def _fingerprint(material: Material) -> aiohttp.Fingerprint:
 
 
 class WorkerAdmins:
-    """`ready` tells of each worker whether it answers that it is. Without admin addresses nobody is."""
+    """`ready` has each worker's readiness; without admin addresses no worker is ready."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class WorkerAdmins:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     def forget(self, number: int) -> None:
-        """Take a worker for not ready until it is asked again: its process has ended."""
+        """Count a worker as not ready until the next probe: its process has ended."""
         self.ready[number] = False
 
     async def decisions(self, query: Query) -> Mapping[str, Any]:
-        """Join the picks that the workers remember, newest first; who does not answer tells nothing."""
+        """Join the picks that the workers remember, newest first; a worker without an answer adds none."""
         by_worker = await asyncio.gather(
             *(self._picks(number, query) for number in range(len(self._addresses)))
         )
@@ -109,8 +109,8 @@ class WorkerAdmins:
         """Return status and body.
 
         Raises:
-            aiohttp.ClientError: there is no answer, or it is from somebody else.
-            TimeoutError: nor is there one in time.
+            aiohttp.ClientError: there is no answer, or its certificate is another one.
+            TimeoutError: the answer is not in time.
         """
         assert self._session is not None
         *others, last = (True,) if self._pins is None else self._pins.now()

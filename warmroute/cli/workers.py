@@ -1,4 +1,4 @@
-"""The parent of several ext_proc workers: starts them, restarts who ends, passes signals on, ends them all.
+"""The parent of several ext_proc workers: starts and restarts them, forwards signals, ends them all.
 
 It touches no request: Envoy finds the workers by their addresses and their health by its own checks.
 """
@@ -127,7 +127,7 @@ class Workers:
         self.workers = [Worker(number, path, settings, clock) for number in range(count)]
         self._drain_seconds = settings.limits.drain_seconds
         self.on_ended: Callable[[int], None] = lambda _: None
-        """Told the number of each worker whose process has ended."""
+        """Called with the number of each worker that has ended."""
         self._stopping = asyncio.Event()
         running = Gauge("warmroute_worker_processes", "ext_proc workers that run", registry=registry)
         running.set_function(lambda: sum(worker.pid is not None for worker in self.workers))
@@ -164,7 +164,7 @@ class Workers:
             pause = await worker.live()
             self.on_ended(worker.number)
             if all(other.backoff.hopeless for other in self.workers):
-                # Whoever runs us must see it.
+                # The supervisor of this process must see it.
                 self._stopping.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)

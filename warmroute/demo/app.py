@@ -43,7 +43,7 @@ class RunResult:
     status: Mapping[str, Any]
     engine_counts: Mapping[str, int]
     """What the engines counted, summed: requests, routed, honoured, ...; of real engines, which do not
-    count, what Envoy's response headers tell."""
+    count, from Envoy's response headers."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -51,7 +51,7 @@ class RunResult:
 
 
 async def compare(chosen: Scenario, show: Show) -> tuple[dict[str, Any], list[Target]]:
-    """Run both and return the figures and what was wanted of them.
+    """Run both and return the figures and their targets.
 
     Raises:
         BenchError: a part did not start.
@@ -82,7 +82,7 @@ async def one_run(chosen: Scenario, router: Router, show: Show, title: str, note
 
 
 async def count_requests(cluster: Cluster, outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Sum what the engines counted, or count what the response headers tell."""
+    """Sum the engines' counters, or count by the response headers."""
     if cluster.settings.engine.kind != "simulator":
         picked = [outcome for outcome in outcomes if outcome.picked is not None]
         return {"routed": len(picked), "honoured": sum(o.picked == o.served for o in picked)}
@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Any], list[Target]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo as a bench: the exit status tells whether all targets are met."""
+    """Run the demo as a bench: the exit status shows whether all targets are met."""
     parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__)
     arguments(parser)
     _, targets = run(parser.parse_args(argv))

@@ -123,7 +123,7 @@ class Cluster:
         new.replace(self.settings_path)
 
     async def start_services(self) -> None:
-        """Start Warmroute in the form asked for, and wait until it is ready."""
+        """Start Warmroute in the chosen form, and wait until it is ready."""
         file = str(self.settings_path)
         if self.settings.router == "serve":
             self.start("serve", warmroute("serve", file))
@@ -149,7 +149,7 @@ class Cluster:
         return loaded
 
     def start(self, name: str, argv: list[str]) -> Child:
-        """Start a child, or start it anew."""
+        """Start or restart a child."""
         child = Child(name, argv, self.directory)
         self.children[name] = child
         return child

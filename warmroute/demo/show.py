@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS: Final = 0.5
 _LINE_SECONDS: Final = 2.0
 _SETTLE_SECONDS: Final = 1.0
-"""By then the engines' pages, which are read at most a second apart, tell of the last answer too."""
+"""By then the engines' pages, which are read at most a second apart, include the last answer too."""
 
 
 class Show(Protocol):
-    """What a run tells people while it lasts."""
+    """The progress display of a run."""
 
     interval_seconds: float
     settle_seconds: float

@@ -30,7 +30,7 @@ class Outcome:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     picked: str | None = None
-    """The endpoint that ext_proc named first, as the response header tells."""
+    """The endpoint that ext_proc named first, from the response header."""
     served: str | None = None
     """The endpoint that answered."""
 

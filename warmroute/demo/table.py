@@ -72,7 +72,7 @@ def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
 
 
 def live(title: str, note: str, view: View, total_seconds: float, columns: int = 120) -> RenderableType:
-    """Draw one moment of a run on a terminal of so many columns."""
+    """Draw one moment of a run on a terminal of `columns` columns."""
     cells = _BAR_CELLS if columns >= _WIDE_COLUMNS else 0
     gap = 0 if columns < _TWO_LINE_COLUMNS else 1
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, gap), pad_edge=False, header_style="bold")
@@ -93,7 +93,7 @@ def live(title: str, note: str, view: View, total_seconds: float, columns: int =
 
 
 def _shown(columns: int) -> Sequence[int]:
-    """Return the positions of the headings that a terminal of so many columns has room for."""
+    """Return the positions of the headings that fit on a terminal of `columns` columns."""
     every = range(len(_HEADINGS))
     if columns < _TINY_COLUMNS:
         return [n for n in every if n in _WHEN_TINY]

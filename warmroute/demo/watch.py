@@ -55,7 +55,7 @@ class View:
 
 
 def stage(view: View, total_seconds: float) -> str:
-    """How far a run of so many seconds is, in words."""
+    """Progress of a run of `total_seconds`, in words."""
     if view.elapsed_seconds < total_seconds:
         return f"{view.elapsed_seconds:.1f} of {total_seconds:g} s"
     return "waiting for the last answers" if view.in_flight else "done"

@@ -1,4 +1,4 @@
-"""What rules know of the traffic, beside the configuration."""
+"""Facts about the traffic that a configuration does not contain."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DEFAULT_LONGEST_PROMPT_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the traffic is like, as far as anybody said."""
+    """Traffic as the operator described it."""
 
     longest_prompt_bytes: int = DEFAULT_LONGEST_PROMPT_BYTES
     """The longest request body that must pass."""
     p99_seconds: float | None = None
-    """P99 of a whole answer's time; None: what the proxy's own statistics tell, if they do."""
+    """P99 of a whole answer's time; None: taken from the proxy's own statistics, if present."""
     pools: frozenset[str] | None = None
     """The clusters of engines; None: every cluster that a route of requests leads to."""
     ping_permits: Mapping[str, float] = field(default_factory=dict)

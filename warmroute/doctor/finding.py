@@ -10,7 +10,7 @@ class Severity(IntEnum):
     """How bad it is; the higher, the worse."""
 
     NOTE = 1
-    """Worth knowing: something is missed, or it hurts only in cases that the configuration cannot tell."""
+    """Worth knowing: a missed gain, or harm only in cases that the configuration does not show."""
     WARNING = 2
     """Requests get slow, go to the wrong engine, or fail under load or when a part is away."""
     ERROR = 3
@@ -44,7 +44,7 @@ class Finding:
     what: str
     """What stands there, with its figures."""
     rule: str = ""
-    """Name of the rule; filled in by who asks the rules."""
+    """Name of the rule; `Proxy.examine` fills it in."""
     why: str = ""
     """What it does to LLM traffic; empty: the rule's own reason."""
     fix: str = ""

@@ -1,4 +1,4 @@
-"""Every proxy that the doctor knows. A new one is a folder beside `envoy` and a line here."""
+"""The supported proxies. A new one is a folder next to `envoy` and a line here."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FaultKind = Literal["none", "slow", "frozen", "status", "reset", "out_of_memory"
 
 
 class FaultError(WarmrouteError):
-    """The wanted fault cannot be understood."""
+    """The requested fault is invalid."""
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,11 +29,11 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: FaultKind
     factor: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 10.0
-    """For `slow`: steps take so many times as long."""
+    """For `slow`: the factor on the time of a step."""
     code: Annotated[int, msgspec.Meta(ge=400, le=599)] = 503
     """For `status`: the answer to every inference request."""
     ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.97
-    """For `memory`: the KV cache use that the page tells. For `jitter`: how far its gauges are off."""
+    """For `memory`: the KV cache use on the metrics page. For `jitter`: how far its gauges are off."""
 
 
 NO_FAULT = Fault(kind="none")
@@ -78,7 +78,7 @@ class RequestCounts:
     routed: int = 0
     """Those that carried the name of a picked endpoint."""
     honoured: int = 0
-    """Those whose picked endpoint is this engine."""
+    """Requests with this engine as their picked endpoint."""
     finished: int = 0
     aborted: int = 0
     """Cut short by the client, a restart or a reset."""

@@ -1,6 +1,6 @@
 """The prefix cache: a fixed number of KV blocks, named by hash, counted while in use, evicted by age.
 
-A block is in use (some running request refers to it), idle (complete, in nobody's use, still found by
+A block is in use (some running request refers to it), idle (complete, without a user, still found by
 its name, the first to go when room is needed) or free. As in vLLM, idle blocks count as room. Unlike vLLM,
 two requests that compute the same block at the same time end up with one copy of it, not two.
 """
@@ -34,7 +34,7 @@ class BlockCache:
 
     @property
     def idle(self) -> int:
-        """Blocks that are warm and in nobody's use."""
+        """Warm blocks without a user."""
         return len(self._idle)
 
     def match(self, chain: Sequence[int], limit: int) -> int:
@@ -75,7 +75,7 @@ class BlockCache:
         self._use(name)
 
     def release(self, names: Sequence[int], unnamed: int) -> None:
-        """A request lets go of its blocks. The tail goes first, so prefixes outlive what followed them."""
+        """Release a request's blocks. The tail goes first, so prefixes outlive their continuations."""
         self._unnamed -= unnamed
         users = self._users
         for name in reversed(names):
@@ -87,7 +87,7 @@ class BlockCache:
                 self._idle[name] = None
 
     def drop_idle(self) -> None:
-        """Forget every warm block that nobody uses."""
+        """Forget every warm block without a user."""
         self._idle.clear()
 
     def _use(self, name: int) -> None:

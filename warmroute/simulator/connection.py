@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HEADER_ENGINE: Final = "x-engine-address"
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 KEEPALIVE_SECONDS: Final = 3600.0
-"""Longer than any proxy keeps an idle connection, so that it is never the engine who closes first."""
+"""Longer than any proxy keeps an idle connection, so that the engine never closes first."""
 SHUTDOWN_SECONDS: Final = 1.0
 BACKLOG_CONNECTIONS: Final = 1024
 
@@ -55,9 +55,9 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 async def until_gone() -> NoReturn:
-    """Wait for a peer whose connection is closing: the handler's task is cancelled when it is closed."""
+    """Wait for a closing connection: the handler's task is cancelled when it is closed."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody sets this future")
+    raise AssertionError("nothing sets this future")
 
 
 def make_server(

@@ -70,7 +70,7 @@ class EngineDriver:
         self._pumped_at = 0.0
         self._streams: dict[Handle, Stream] = {}
         self.distort: Callable[[Gauges], Gauges] | None = None
-        """Makes of the gauges what the page tells instead."""
+        """Turns the gauges into the ones that the page shows."""
         self._start()
 
     def _start(self) -> None:
@@ -142,7 +142,7 @@ class EngineDriver:
         self._arm()
 
     def restart(self) -> None:
-        """Lose everything, as a process that starts anew: requests, cache, counters."""
+        """Lose requests, cache and counters, like a restarted process."""
         self._disarm()
         self._start()
         lost, self._streams = list(self._streams.values()), {}

@@ -122,7 +122,7 @@ class EngineModel:
         return None if self._step is None else self._step.ends_at
 
     def next_milestone_at(self) -> float | None:
-        """When the next first token or end is due, as steps go now; before it there are only more tokens."""
+        """Time of the next first token or end at the current step times; before it only more tokens come."""
         step = self._step
         if step is None or step.milestone or self._waiting or not self._running:
             return self.next_event_at()
@@ -167,7 +167,7 @@ class EngineModel:
             self._step = self._timed(work, at)
 
     def _schedule_running(self, work: list[tuple[Handle, int]]) -> int:
-        """Return the budget left, or -1 when someone was preempted: then nobody new is admitted."""
+        """Return the budget left, or -1 after a preemption: then no new request is admitted."""
         budget = self.config.max_batched_tokens
         preempted, index, running = False, 0, self._running
         while index < len(running) and budget > 0:

@@ -151,7 +151,7 @@ class Writer:
         return f'{self._chunk_head},"choices":[{{"index":0,{said},"finish_reason":null}}]}}\n\n'
 
     def last(self, usage: str | None) -> str:
-        """The chunk that says why it ended, the usage if wanted, and the end mark."""
+        """The chunk with the finish reason, the usage if requested, and the end mark."""
         said = '"delta":{}' if self._chat else '"text":""'
         end = f'{self._chunk_head},"choices":[{{"index":0,{said},"finish_reason":"length"}}]}}\n\n'
         counted = f'{self._chunk_head},"choices":[],"usage":{usage}}}\n\n' if usage else ""

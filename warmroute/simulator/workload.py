@@ -89,7 +89,7 @@ class WorkloadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request: who sends what, when."""
+    """One request: its session, its prompt, its time."""
 
     at_seconds: float
     """From the start of the run."""

@@ -1,4 +1,4 @@
-"""Asks the admin API. No answer is an error with a reason in words, never an empty view."""
+"""Client of the admin API. A missing answer is an error with its reason, never an empty view."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AdminClient:
     """Keep-alive requests to one admin server; a context manager."""
 
     def __init__(self, url: str, token: str = "", tls: AdminTls | None = None) -> None:
-        """With `tls`, a `host:port` without a scheme is asked by HTTPS."""
+        """With `tls`, a `host:port` without a scheme is requested by HTTPS."""
         self.url = _base(url, "http" if tls is None else "https")
         self._tls = tls
         self._ssl = True if tls is None else tls.context
@@ -51,7 +51,7 @@ class AdminClient:
 
         Raises:
             NotThereError: the server answers 404.
-            AdminError: it does not answer in time, or with something else.
+            AdminError: there is no answer in time, or an unexpected one.
         """
         return await self._ask("GET", path, params=query)
 
@@ -60,7 +60,7 @@ class AdminClient:
 
         Raises:
             NotThereError: the server answers 404.
-            AdminError: it refuses, does not answer in time, or answers with something else.
+            AdminError: it refuses, or there is no answer in time, or an unexpected one.
         """
         return await self._ask("POST", path, json=document)
 
@@ -104,7 +104,7 @@ class AdminClient:
             raise AdminError(f"{self.url}{path} answers with no JSON: is this Warmroute?") from error
 
     async def documents(self, needed: str, wished_for: tuple[str, ...]) -> dict[str, Any]:
-        """Get the needed path and those of the others that the server has.
+        """Get the needed path, and the optional ones that the server has.
 
         Raises:
             AdminError: one of them gave no answer.
@@ -141,7 +141,7 @@ def read_token(path: Path | None) -> str:
 
 
 def _refusal(body: bytes) -> str:
-    """Return the words of an answer that refuses."""
+    """Return the reason in a refusal's body."""
     try:
         document = msgspec.json.decode(body, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -67,7 +67,7 @@ def unknown() -> Text:
 
 
 def bar(share: float | None, style: str, cells: int = _BAR_CELLS) -> Text:
-    """Draw `share` (0 to 1) on so many cells, in eighths of a cell."""
+    """Draw `share` (0 to 1) on `cells` cells, in eighths of a cell."""
     if share is None:
         return Text(" " * cells)
     whole, rest = divmod(round(max(0.0, min(share, 1.0)) * cells * 8), 8)

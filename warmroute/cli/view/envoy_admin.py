@@ -69,7 +69,7 @@ def document(path: Path) -> Any:
     """Read a file of JSON, or of YAML.
 
     Raises:
-        DoctorError: it is neither, or larger than anybody's configuration.
+        DoctorError: it is neither, or too large for a configuration.
     """
     try:
         size = path.stat().st_size

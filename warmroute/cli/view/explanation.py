@@ -1,7 +1,7 @@
 """Says in words why an endpoint has its weight, or why a request went where it went.
 
 The documents are those of `/api/v1/decisions`. A few fields make the sentences; all others follow by their
-names, so that nothing that a newer server tells is lost. Null is told as unknown.
+names, so that no field of a newer server is lost. Null is shown as unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WEIGHT_FIELDS: Final = frozenset(
 _CHANGE_FIELDS: Final = _WEIGHT_FIELDS | {"at", "before"}
 _MOST_PEERS: Final = 8
 _INPUTS: Final = ("memory_used_ratio", "queue_depth", "latency_p99_seconds")
-"""What the strategies of weights go by."""
+"""Inputs of the weight strategies."""
 _TERMS: Final = ("wait_seconds", "cold_seconds", "penalty_seconds")
 _PRICE: Final = "+ price and weights_seconds"
 _CALLED: Final = {"pick_seconds": "decided in"}
@@ -40,7 +40,7 @@ _NOTHING_IF_NULL: Final = frozenset({"override", "overridden_until"})
 
 
 def explained(document: Any, columns: int | None = None) -> list[str]:
-    """Return lines; none when the document says nothing about what was asked.
+    """Return lines; none when the document does not cover the endpoint or request.
 
     Tables wider than `columns` stand below each other in parts; None: as wide as they are.
     """
@@ -76,10 +76,10 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the endpoints and weights, by path, tell of an endpoint beside the decisions.
+    """Return an endpoint's details from the endpoints' and weights' documents, by path.
 
-    Its pool's endpoints with what the formulas go by, itself first and then the heaviest; until when an
-    operator's override lasts; why it gets no new requests.
+    The inputs of the formulas for its pool's endpoints, itself first and then the heaviest; the end of an
+    operator's override; the reason for no new requests.
     """
     listed = _objects(documents.get(ENDPOINTS, {}).get("endpoints"))
     own = next((entry for entry in listed if entry.get("address") == address), None)
@@ -103,7 +103,7 @@ def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
 def _peer(
     entry: Mapping[str, Any], verdict: Mapping[str, Any], out: tuple[str, str] | None
 ) -> dict[str, Any]:
-    """Return its row; one that is not weighed has no weight, which is known."""
+    """Return its row; a kept-out endpoint has the weight "none", which is not unknown."""
     load = entry.get("load") or {}
     none = None if out is None or verdict else "none"
     return {
@@ -136,7 +136,7 @@ def _weight(entry: Mapping[str, Any], overridden_until: Any = None) -> Iterator[
 
 
 def _change(entry: Mapping[str, Any], *, newest: bool) -> Iterator[str]:
-    """One change of a weight; with all that it came from only for the newest."""
+    """One change of a weight; only the newest shows all its inputs."""
     before, weight = number(entry.get("before")), number(entry.get("weight"))
     moved = " -> ".join("none" if value is None else f"{value:,.0f}" for value in (before, weight))
     at = f"{entry['at']}  " if entry.get("at") else ""
@@ -267,7 +267,7 @@ def _plain(name: str) -> str:
 
 
 def _quantity(name: str, value: Any) -> str:
-    """A value with the unit that its name tells."""
+    """A value with the unit of its name's suffix."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):

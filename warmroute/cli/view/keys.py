@@ -56,7 +56,7 @@ def decode(data: bytes) -> list[str]:
 
 
 def _length(text: str) -> int:
-    """Length of an escape sequence that nobody knows: to its final letter."""
+    """Length of an unknown escape sequence: up to its final letter."""
     if text[1] not in "[O":
         return 2
     return next((at + 1 for at, char in enumerate(text) if at > 1 and "@" <= char <= "~"), len(text))

@@ -1,4 +1,4 @@
-"""The admin API's answers as frozen values. Unknown is None; fields that a server leaves out are too."""
+"""The admin API's answers as frozen values. Unknown or missing fields are None."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKEW: Final = "/api/v1/skew"
 _DEEPEST: Final = 4
 _POOR_TRUST: Final = 0.95
 _BESIDE_THE_CAUSE: Final = re.compile(r"GET \S+ (was (answered (200, and )?)?)?|by an operator ")
-"""In front of a reason's cause: what was asked, and what the state says too."""
+"""The part of a reason before its cause: the request, and what the state repeats."""
 _NOT_SERVING: Final = frozenset(("stalled", "unreachable", "not ready"))
 
 
@@ -37,7 +37,7 @@ class EndpointRow:
     not_ready: bool = False
     """Whether its probe keeps it out."""
     unhealthy: bool = False
-    """Whether Envoys are told not to use it."""
+    """Whether it is pushed to Envoys as unhealthy."""
     load: Mapping[str, float | None] = field(default_factory=dict)
     """By the names of `fleet.signals.SIGNALS`."""
 
@@ -47,7 +47,7 @@ class EndpointRow:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is wrong with it, worst first; empty when nothing is known to be."""
+        """Its faults, worst first; empty without a known one."""
         faults = []
         if self.signal("stalled"):
             faults.append("stalled")
@@ -63,7 +63,7 @@ class EndpointRow:
 
     @property
     def health(self) -> str | None:
-        """Return `ok`, what is wrong, or None where nothing tells."""
+        """Return `ok`, the faults, or None without any signal."""
         values = (self.signal(name) for name in ("stalled", "reachable", "gpu_health_score", "trust_ratio"))
         return ",".join(self.faults) or ("ok" if any(value is not None for value in values) else None)
 
@@ -75,12 +75,12 @@ class EndpointRow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that one round of questions told."""
+    """The answers of one round of requests."""
 
     rows: Sequence[EndpointRow] = ()
     status: Mapping[str, Any] = field(default_factory=dict)
     skew: Sequence[str] = ()
-    """One line each of what is skewed now."""
+    """One line for each active skew event."""
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def picture(documents: Mapping[str, Any]) -> Picture:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number, or that of a signal told with its age; None for anything else."""
+    """Return a finite number, or the value of a signal with its age; None for anything else."""
     if isinstance(value, dict):
         value = value.get("value")
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
@@ -116,9 +116,9 @@ def number(value: Any) -> float | None:
 
 
 def envoys_away(status: Mapping[str, Any]) -> str:
-    """Return that no Envoy is connected, with why where that is known; empty: one is, or none is missed.
+    """Say that no Envoy is connected, with the reason if known; empty: one is, or none is expected.
 
-    None is missed where picks are asked for and nothing was ever pushed: gateways are configured by others.
+    None is expected where picks happen without any push: another control plane configures the gateway.
     """
     picked = any((status.get("picks") or {}).values())
     if status.get("clients") != 0 or (picked and not status.get("pushes")):
@@ -127,7 +127,7 @@ def envoys_away(status: Mapping[str, Any]) -> str:
     if not refusals:
         return "no Envoy is connected"
     calls = "1 call" if refusals == 1 else f"{refusals:,} calls"
-    return f"no Envoy is connected; xds has refused {calls} by certificate, of which its log has the names"
+    return f"no Envoy is connected; xds has refused {calls} by certificate, its log has the names"
 
 
 def drained_until(weights: Any) -> dict[str, str]:
@@ -158,12 +158,12 @@ def kept_out(entry: Mapping[str, Any], until: Mapping[str, str]) -> tuple[str, s
 
 
 def brief(reason: str) -> str:
-    """Return a reason's cause alone: no room for what was asked and for what to do."""
+    """Return a reason's cause alone, without the request and the advice."""
     return _BESIDE_THE_CAUSE.sub("", reason, count=1).partition(";")[0]
 
 
 def printable(text: str) -> str:
-    """Put question marks for what would steer a terminal."""
+    """Replace control characters by question marks: they would steer a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -175,7 +175,7 @@ def _row(
 ) -> EndpointRow:
     both = {**verdict, **{name: value for name, value in entry.items() if value is not None}}
     weight, pool = number(entry.get("weight")), str(entry.get("pool") or "")
-    # Of the weights that are shown beside it, where they are known: both are of one moment.
+    # From the weights in the same document, if present: both are of one moment.
     share = number(both.get("share")) if weight is None or not totals[pool] else weight / totals[pool]
     load = entry.get("load")
     cause, why = kept_out(entry, until) or (None, None)

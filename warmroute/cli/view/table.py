@@ -65,7 +65,7 @@ class Moment:
 
 
 def live(moment: Moment, columns: int, rows: int) -> RenderableType:
-    """Draw the whole screen: header, banner, table and keys, cut to so many columns and rows."""
+    """Draw the whole screen: header, banner, table and keys, cut to `columns` and `rows`."""
     picture = moment.picture or Picture()
     if moment.screen.help:
         return Group(_title(moment, picture, columns), *_help())
@@ -83,7 +83,7 @@ def live(moment: Moment, columns: int, rows: int) -> RenderableType:
 
 
 def page_rows(moment: Moment, columns: int, rows: int) -> int:
-    """Return how many endpoints a screen of so many columns and rows has room for, at least one."""
+    """Return the number of endpoints that fit on a screen of `columns` and `rows`, at least 1."""
     picture = moment.picture or Picture()
     matched = len(matching(picture.rows, moment.screen.filter))
     return max(1, _below(rows) - len(_top(moment, picture, matched, columns, rows)))

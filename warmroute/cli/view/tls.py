@@ -1,4 +1,4 @@
-"""How the verbs that ask an admin server speak TLS to it."""
+"""TLS of the verbs towards an admin server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 DEFAULT_NAME: Final = "warmroute"
-"""As `server_name` of the settings has it."""
+"""The default of `server_name` in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminTls:
-    """Whom to trust, what to show, and another name than the URL's that the server's certificate carries."""
+    """Trusted authorities, the client certificate, and the server's name if it is not the URL's host."""
 
     context: ssl.SSLContext
     server_name: str | None = None
@@ -32,7 +32,7 @@ class AdminTls:
 def tls_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments for an admin server with `tls.admin`."""
     for name, text in (
-        ("ca", "who signs the admin server's certificate, in PEM; default: whom the system trusts"),
+        ("ca", "authority of the admin server's certificate, in PEM; default: the system's authorities"),
         ("certificate", "certificate to show, where the server has a client_ca_file"),
         ("key", "its key"),
     ):
@@ -45,7 +45,7 @@ def tls_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def tls_of(args: argparse.Namespace) -> AdminTls | None:
-    """Read what the arguments name; None: they say nothing of TLS.
+    """Read the named files; None without any TLS argument.
 
     Raises:
         AdminError: the files cannot be used.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes of a certificate that is for another name, or another address."""
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
-"""Those of a certificate whose authority is not trusted."""
+"""OpenSSL's codes of a certificate of an untrusted authority."""
 
 
 def why_not_reached(error: aiohttp.ClientError, url: str, tls: AdminTls | None) -> str:
@@ -47,5 +47,5 @@ def _distrusted(error: ssl.SSLCertVerificationError, cause: str, tls: AdminTls |
         name = "the host of the address" if tls is None or tls.server_name is None else repr(tls.server_name)
         return f"its certificate does not carry {name}: name one of its DNS names by --admin-name"
     if error.verify_code in _UNKNOWN_AUTHORITY:
-        return f"nobody trusted here has signed its certificate ({cause}): name who has by --admin-ca"
+        return f"no authority trusted here has signed its certificate ({cause}): name its own by --admin-ca"
     return cause

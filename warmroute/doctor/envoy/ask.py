@@ -1,4 +1,4 @@
-"""Questions that several rules ask of the facts."""
+"""Queries on the facts that several rules share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pools(facts: Facts, context: Context) -> Iterator[Cluster]:
 
 
 def looked_at(facts: Facts, context: Context) -> dict[str, int]:
-    """How much there is to look at: of routes those to engines."""
+    """Counts of the examined parts; routes only to engines."""
     return {
         "listeners": len({manager.listener for manager in facts.managers}),
         "routes": len({passage.route.where for passage in ways(facts, context)}),
@@ -65,7 +65,7 @@ def processor_clusters(facts: Facts, context: Context) -> Iterator[Cluster]:
 
 
 def p99_seconds(facts: Facts, context: Context, cluster: str) -> float | None:
-    """P99 of whole answers: as the operator said, else as this Envoy has seen; None if nobody knows."""
+    """P99 of whole answers, from the operator, otherwise from Envoy's statistics; None if unknown."""
     if context.p99_seconds is not None:
         return context.p99_seconds
     if facts.stats.of(f"cluster.{stat_name(cluster)}.upstream_rq_total") < _ENOUGH_REQUESTS:
@@ -75,7 +75,7 @@ def p99_seconds(facts: Facts, context: Context, cluster: str) -> float | None:
 
 
 def connect_p99_seconds(facts: Facts, cluster: str) -> float | None:
-    """P99 of the time to connect, TLS handshake included, as this Envoy has seen it; None if it has not."""
+    """P99 of the time to connect, TLS handshake included, from Envoy's statistics; None if unknown."""
     if counted(facts, cluster, "upstream_cx_total") < _ENOUGH_REQUESTS:
         return None
     milliseconds = facts.stats.p99s.get(f"cluster.{stat_name(cluster)}.upstream_cx_connect_ms")
@@ -93,7 +93,7 @@ def stat_name(cluster: str) -> str:
 
 
 def is_ours(passage: Passage) -> bool:
-    """Whether Warmroute has a hand in this way."""
+    """Whether Warmroute serves this way."""
     sets_metadata = any(METADATA_NAMESPACE in ext_proc.receives for _, _, ext_proc in passage.processors)
     return sets_metadata or bool(passage.route.adds & UPSTREAM_HEADERS.keys())
 

@@ -37,7 +37,7 @@ _DEEPEST_POLICY: Final = 8
 
 
 def cluster_of(node: Node, weights: tuple[int, ...] | None) -> Cluster:
-    """Read one cluster; `weights` are those of its endpoints, where something else than it tells them."""
+    """Read one cluster; `weights` are its endpoints' from another source; None: from the cluster itself."""
     options = node.child("typed_extension_protocol_options", _OPTIONS)
     http2 = _http2(node, options)
     common = [options.child("common_http_protocol_options"), node.child("common_http_protocol_options")]
@@ -169,7 +169,7 @@ def weights_of(assignment: Node) -> tuple[int, ...]:
 
 
 def weights_by_state(states: object) -> Mapping[str, tuple[int, ...]]:
-    """Read what `/clusters?format=json` tells: cluster to its endpoints' weights."""
+    """Read `/clusters?format=json`: cluster to its endpoints' weights."""
     return dict(_by_state(Node(states if isinstance(states, Mapping) else {})))
 
 

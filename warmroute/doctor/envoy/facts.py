@@ -1,4 +1,4 @@
-"""What is known of an Envoy, frozen: its configuration with defaults filled in, and what it has counted."""
+"""Facts about an Envoy, frozen: its configuration with defaults filled in, and its statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_CONNECT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What of a request ext_proc gets to see."""
+    """The processing mode: the parts of a request that ext_proc receives."""
 
     request_headers: str = "SEND"
     request_body: str = "NONE"
@@ -77,7 +77,7 @@ class Manager:
     removes: frozenset[str] = frozenset()
     """Request headers that are removed or overwritten before any filter and route sees them."""
     log_clusters: frozenset[str] = frozenset()
-    """Where gRPC access logs go."""
+    """Clusters of the gRPC access logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class HeaderMatch:
 
     name: str
     present: bool = False
-    """It asks for nothing but presence, or absence when inverted."""
+    """It matches on presence alone, or on absence when inverted."""
     inverted: bool = False
     exact: str = ""
     end: int | None = None
@@ -142,7 +142,7 @@ class Passage:
     filters: tuple[Filter, ...]
     """In order, without those that are disabled on this way."""
     upgrade: bool = False
-    """A way of WebSocket handshakes; else of ordinary requests with bodies."""
+    """A way of WebSocket handshakes; otherwise of ordinary requests with bodies."""
 
     def first(self, kind: str) -> Filter | None:
         """The first filter of a kind."""

@@ -75,7 +75,7 @@ def _kind(node: Node, config: Node) -> str:
 
 
 def cleared(mutations: Iterator[Node]) -> Iterator[str]:
-    """The headers, in small letters, of which nothing that a client sent is left."""
+    """The headers, in lower case, that are removed or overwritten."""
     for mutation in mutations:
         if removed := mutation.text("remove"):
             yield removed.lower()

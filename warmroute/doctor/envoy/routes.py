@@ -26,7 +26,7 @@ Overrides = Mapping[str, Node]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A route to one cluster, what overrides filters on it, and who comes along."""
+    """A route to one cluster, its filter overrides, and the kinds of requests that it serves."""
 
     route: Route
     levels: tuple[Overrides, ...]

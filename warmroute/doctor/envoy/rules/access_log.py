@@ -1,4 +1,4 @@
-"""Nobody tells Warmroute what became of requests."""
+"""A gateway without an access log to Warmroute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are held whole and are longer than what may be held: 413."""
+"""Buffered bodies that exceed the buffer limit: 413."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 def _limits(passage: Passage) -> Iterator[tuple[str, int | None]]:
-    """The limits on what is held; the buffer filter replaces the listener's by its own."""
+    """The buffer limits; the buffer filter's own limit replaces the listener's."""
     buffers = [entry for entry in passage.filters if entry.kind == "buffer"]
     for entry in buffers:
         yield f"{entry.where}.max_request_bytes", entry.buffer_bytes

@@ -20,7 +20,7 @@ _SPARE: Final = 2.0
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find limits that a late handshake exceeds, by what Envoy has seen or by what is known of kernels."""
+    """Find limits that a late handshake exceeds, by Envoy's statistics or by the kernel's timers."""
     for cluster in pools(facts, context):
         limit = cluster.connect_seconds
         if not cluster.tls:

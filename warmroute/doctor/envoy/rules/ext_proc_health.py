@@ -1,4 +1,4 @@
-"""A frozen external processor that nobody notices."""
+"""A frozen external processor without detection."""
 
 from __future__ import annotations
 

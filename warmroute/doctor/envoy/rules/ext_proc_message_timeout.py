@@ -22,7 +22,7 @@ _ENOUGH_TIMEOUTS: Final = 10
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Look at the limit, and at how often it has struck."""
+    """Check the limit, and the number of timeouts."""
     counters = _timeouts_and_streams(facts)
     for passage, entry, ext_proc in processors(facts, context):
         limit = ext_proc.message_timeout_seconds

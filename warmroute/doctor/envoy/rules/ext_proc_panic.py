@@ -1,4 +1,4 @@
-"""A frozen external processor that is asked all the same."""
+"""A frozen external processor that still gets requests."""
 
 from __future__ import annotations
 

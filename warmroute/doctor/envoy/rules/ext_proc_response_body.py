@@ -18,7 +18,7 @@ _BUFFERED: Final = frozenset({"BUFFERED", "BUFFERED_PARTIAL"})
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find response bodies that are held back, or that cost a message a piece."""
+    """Find response bodies that are buffered, or that cost one message a chunk."""
     for passage, entry, ext_proc in processors(facts, context):
         mode = ext_proc.mode.response_body
         what = f"response_body_mode {mode} of {entry.name}"

@@ -37,7 +37,7 @@ def check(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 def _cleared_early(passage: Passage) -> frozenset[str]:
-    """Headers of which nothing that a client sent reaches the first processor, or the router."""
+    """Headers that are removed before the first processor, or before the router without one."""
     removed = passage.manager.removes
     for entry in passage.filters:
         if entry.ext_proc is not None:

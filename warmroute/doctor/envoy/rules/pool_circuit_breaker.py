@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find thresholds that nobody chose, and thresholds that have been met."""
+    """Find default thresholds, and thresholds that requests have reached."""
     for cluster in pools(facts, context):
         where = f"{cluster.where}.circuit_breakers"
         met = counted(

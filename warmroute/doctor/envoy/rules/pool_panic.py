@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find pools with a panic threshold of 0 and somebody who can mark endpoints as bad."""
+    """Find pools with a panic threshold of 0 and health checks or outlier detection."""
     for cluster in pools(facts, context):
         marked = cluster.health_checks or cluster.outlier or cluster.discovery == "EDS"
         if marked and not cluster.panic_percent:

@@ -24,7 +24,7 @@ _KEY: Final = "idempotency-key"
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find conditions under which an engine may have begun, where no key tells it of the repetition."""
+    """Find conditions that repeat a request after its engine may have begun, without an idempotency key."""
     for passage in bodies(facts, context):
         retry = passage.route.retry
         if retry is None or not retry.times or any(name.endswith(_KEY) for name in passage.route.adds):

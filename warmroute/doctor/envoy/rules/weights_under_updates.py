@@ -21,7 +21,7 @@ _ENOUGH_SECONDS: Final = 600.0
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Find pools with weights from EDS whose policy starts anew at each update, or looks at no weights."""
+    """Find pools with weights from EDS whose policy restarts at each update, or ignores weights."""
     for cluster in pools(facts, context):
         policy = cluster.policy.by_weights
         if cluster.discovery != "EDS":
