@@ -1,19 +1,19 @@
-"""Hit ratio and balance with one and several ext_proc workers, on real prompts, against what is possible.
+"""Hit ratio and balance with one and several ext_proc workers, on real prompts, compared with the ideal.
 
-Three workloads through the real Envoy onto simulated engines: agents' conversations of many turns, one hot
-system prompt, and nothing in common. For each number of workers it tells
+Three workloads run through the real Envoy onto simulated engines: agents' conversations of many turns, one
+hot system prompt, and prompts with nothing in common. The bench reports for each number of workers
 
-- the hit ratio: prompt tokens that the engines themselves counted as cached (/admin/seen), next to
-  the ideal of one engine with an endless cache;
+- the hit ratio: prompt tokens that the engines counted as cached (/admin/seen), next to the ideal of one
+  engine with an endless cache;
 - the busiest engine's requests over the mean of all;
 - times to first token and to the end.
 
-Each workload also runs on Envoy alone with least_request, which is what `no_reuse` is held against. Where a
-Valkey or Redis server is found, several workers also run with what they add to their indexes shared.
+Each workload also runs on Envoy alone with least_request, which is the reference for `no_reuse`. If a Valkey
+or Redis server is installed, several workers also run with a shared index.
 
-The hot system prompt also meets fast engines at several rates, from idle to busy, with one worker. It is to
-spread to as many engines as its load needs: as long as no request meets another, one engine is enough, and
-nothing waits there. So these figures have no target: balance, times, and least_request's.
+The hot system prompt also meets fast engines at several rates, from idle to busy, with one worker. It should
+spread to as many engines as its load needs: while requests do not overlap, one engine is enough and nothing
+waits. So these figures have no target: balance, times, and least_request's.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--shared",
         action=argparse.BooleanOptionalAction,
         default=can_share(),
-        help="also with a shared index (default: where a Valkey or Redis server is found)",
+        help="also with a shared index (default: if a Valkey or Redis server is installed)",
     )
     parser.add_argument(
         "--hot-rates",

@@ -1,6 +1,6 @@
-"""What the worst bodies cost, family by family, and whether any of very many bodies breaks a rule.
+"""The cost of the worst bodies by family, and a search for bodies that break a rule.
 
-python -m bench.bodies --json                        the longest that one body holds the loop
+python -m bench.bodies --json                        the longest time that one body blocks the loop
 python -m bench.bodies --fuzz 1000000 --json         generated bodies through the exchange
 python -m bench.bodies --fuzz 1 --seed 1 --first 77  one of them again, by its number
 """
@@ -59,7 +59,7 @@ class Reader:
         self.settings = parse_settings(_SETTINGS, environ={})
         self._ends = tuple(Endpoint(f"10.0.{n}.1:8000", "p") for n in range(ENDPOINTS))
         self._store = FleetStore()
-        # A pool whose engines tell KV events reads token ids once more.
+        # A pool with KV events reads token ids a second time.
         blocks = self.settings.limits.prompt_blocks
         kv = KvLookup(KvView(blocks, time.thread_time), time.thread_time, blocks)
         kv.set_pool("p", [end.address for end in self._ends], IdsReader())

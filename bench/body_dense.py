@@ -1,6 +1,6 @@
 """Bodies with one dense value: a lead, a salt, an adapter, or a prompt that is an object.
 
-They are legal, but for those that hold a byte that is no UTF-8, in a value that is spelled on as it is.
+They are legal, except those with a byte that is not UTF-8 in a value that is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def dense(seed: int, number: int) -> Made | None:
         body = {rng.choice(_NAMES): value, "text_input": "x"}
     separators = rng.choice(((",", ":"), (" ,\n", "\t: ")))
     spelled = json.dumps(body, separators=separators).encode()
-    # An object that is a prompt is legal as far as its values are read: `play` cannot tell.
+    # An object as a prompt is legal as far as its values are read: `play` cannot judge it.
     return Made(spelled, "", "", "prompt" not in body, spelled)
 
 

@@ -1,7 +1,7 @@
-"""Mixed traffic while every part is killed, rolled, drained, rotated and reloaded: what fails, and why.
+"""Mixed traffic while every part is killed, rolled, drained, rotated and reloaded: failures and their causes.
 
-JSON answers, long token streams and WebSockets go by TLS through the real Envoy to simulated engines, beside
-services that run apart. Wanted is that no request fails but those that a killed engine was answering.
+JSON answers, long token streams and WebSockets go by TLS through the real Envoy to simulated engines. The two
+services run apart. The target: no request fails except those that a killed engine was answering.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def result_of(outcomes: Sequence[Outcome], events: Sequence[Event], sent_for: fl
     quiet = usual(outcomes, events[0].began_seconds)
     rows = []
     for event in events:
-        # A stream is asked about where it was open, and may have waited at any moment of that.
+        # A stream counts while it was open, because it may have waited at any of those moments.
         until = event.ended_seconds + _SETTLE_SECONDS
         around = [o for o in outcomes if o.ended_seconds >= event.began_seconds and o.at_seconds < until]
         rows.append(

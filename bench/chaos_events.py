@@ -53,7 +53,7 @@ class Event:
     drained: str | None = None
     """The engine that was drained, and came back."""
     open_requests: int = 0
-    """Answers that the engine that left, or was killed, was known to be giving then."""
+    """Open answers of the engine that left or was killed."""
 
 
 class Chaos:

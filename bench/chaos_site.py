@@ -71,9 +71,9 @@ class Site:
 
     def list_endpoints(self, addresses: list[str]) -> None:
         """Write the file with the engines that are to serve."""
-        beside = self.endpoints_file.with_suffix(".new")
-        beside.write_text(json.dumps([{"address": address} for address in addresses]))
-        beside.replace(self.endpoints_file)
+        replacement = self.endpoints_file.with_suffix(".new")
+        replacement.write_text(json.dumps([{"address": address} for address in addresses]))
+        replacement.replace(self.endpoints_file)
 
     def configure(self) -> None:
         """Write what is read at the start."""

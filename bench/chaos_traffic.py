@@ -148,7 +148,7 @@ class Traffic:
         self._stopped = True
 
     def open_on(self, address: str) -> int:
-        """How many requests an engine is known to be answering."""
+        """Return the number of requests that an engine is answering."""
         return sum(request.served == address for request in self.open)
 
     async def run(self) -> None:

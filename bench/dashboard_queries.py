@@ -1,7 +1,7 @@
 """Every PromQL expression of `deploy/`: of dashboards' panels and variables, and of rules.
 
-An alert's expression has no series while all is well, so beside it each selector in it stands for itself: it
-must have some, or the alert could never fire.
+An alert's expression has no series while all is well. So each of its selectors is also a query of its own: it
+must have a series, otherwise the alert could never fire.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ async def dashboards(programs: Path | None, seconds: float, rate: float) -> list
         await cluster.wait_answer("prometheus", address, "/-/ready")
         report.progress(f"{rate:g} requests a second for {seconds:g} s, scraped every {_SCRAPE_SECONDS} s")
         load = LoadRun(cluster.address, _ENGINE.model)
-        # Queries run while the load lasts: what is asked about the present is present.
+        # Queries run during the load, so queries about the present find data.
         sending = asyncio.create_task(load.run(turns))
         try:
             await asyncio.sleep(seconds * 0.9)

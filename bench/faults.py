@@ -1,11 +1,11 @@
-"""An engine hangs, crawls, fails, dies or fills up: how much still goes there, and how soon it is back.
+"""An engine hangs, crawls, fails, dies or fills up: the traffic that it still gets, and its recovery.
 
-For each fault a deployment of its own: simulated engines behind Envoy and `warmroute serve`, under a steady
-load of small prompts that nobody is warm for, half of them with picks, half by weights alone (their content
-type keeps them from ext_proc). One engine goes wrong for a while and heals. Shares are of what Envoy sent,
-retries included, and of what the engines saw arrive; recovery is judged by who answered the requests that
-started after it, with and without picks apart, because either may be late. Rates of answers are for each
-request that was due: what happens to arrive in two spans of some seconds differs by 10 % and more.
+Each fault has its own deployment: simulated engines behind Envoy and `warmroute serve`, under a steady load
+of small prompts without warm engines. Half of them get picks; half go by weights alone, because their content
+type keeps them from ext_proc. One engine is faulty for a while and then heals. Shares are of the requests
+that Envoy sent, retries included, and of those that reached the engines. Recovery is judged by the engines
+that answered later requests, with and without picks apart, because either may be late. Rates of answers are
+per planned request: the arrivals of two spans of some seconds differ by 10 % and more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LATE_SECONDS: Final = 20.0
 _WINDOW_SECONDS: Final = 1.5
 _WINDOW_STEP_SECONDS: Final = 0.1
 _FAIR_AGAIN: Final = 0.8
-"""Of the fair share: what a window of so few requests can tell from it."""
+"""Part of the fair share that a window of few requests can still distinguish."""
 
 _FROZEN_SHARE: Final = 0.02
 _SLOW_SHARE: Final = 0.6 / ENGINES
@@ -117,7 +117,7 @@ def _share(before: Sequence[int] | None, after: Sequence[int] | None) -> float |
 
 
 def healthy_rate(outcomes: Sequence[Outcome], struck: str, since: float, until: float) -> float | None:
-    """Whole answers of the engines that are not struck, for each request that was due in the same time."""
+    """Whole answers of the engines that are not struck, for each request planned in the same time."""
     good = sum(
         o.failure is None and o.served not in {None, struck} and since <= o.ended_seconds < until
         for o in outcomes

@@ -1,12 +1,11 @@
-"""Full against resumed TLS handshakes at the real Envoy: how many a second, and what they cost it in CPU.
+"""Full compared with resumed TLS handshakes at the real Envoy: their rate, and their CPU cost.
 
 `warmroute xds` gives Envoy two listeners over SDS, one with an RSA and one with an ECDSA certificate, with
-shared session tickets. One client connects again and again, in short turns of full and resumed handshakes
-of each kind, so that noise of the host meets all alike; each connection is closed with a `close_notify` on
-both sides, which shows that Envoy has taken the handshake as done. A connection without any handshake is the
-third kind: what Envoy pays for it is no cost of TLS, and is taken off for the ratios. Envoy's own counters
-must say that what was to be resumed was resumed. CPU is that of Envoy's threads, by the kernel's scheduler.
-Ratios are the targets: seconds depend on the host.
+shared session tickets. One client connects repeatedly, in short turns of full and resumed handshakes of each
+kind, so that the host's noise meets all alike. Each connection ends with a `close_notify` on both sides,
+which shows that Envoy has completed the handshake. A connection without any handshake is the third kind: its
+cost is not TLS, and the ratios exclude it. Envoy's own counters must confirm the resumed handshakes. CPU is
+that of Envoy's threads, by the kernel's scheduler. Ratios are the targets: seconds depend on the host.
 """
 
 from __future__ import annotations
@@ -181,7 +180,7 @@ def cpu_seconds(pid: int) -> float:
     """CPU time that all threads of a process have used (Linux: nanoseconds by the scheduler).
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report it.
     """
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -45,7 +45,7 @@ _ROUTER: Final = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Ro
 
 
 class Clusters:
-    """Serves `clusters` (name to policy), each, until told otherwise, with `weights`.
+    """Serves `clusters` (name to policy), each with `weights` until `push` changes them.
 
     A cluster has the engines that it has a weight for; all that may ever have one are `addresses`.
     """
@@ -119,7 +119,7 @@ def _cluster(product: bytes, name: str, policy: str, merge_window: float | None)
     cluster = cluster_pb2.Cluster.FromString(product)
     cluster.name = name
     if type_url := POLICIES[policy]:
-        # The message has no fields set, so its bytes are empty and its class need not be known here.
+        # The message has no fields set, so its bytes are empty and its class is not needed.
         cluster.ClearField("load_balancing_policy")
         extension = cluster.load_balancing_policy.policies.add().typed_extension_config
         extension.name = policy

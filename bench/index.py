@@ -1,9 +1,10 @@
-"""What the prefix index takes and how fast it answers, full, compared with a plain dict of Python sets.
+"""Memory and speed of a full prefix index, compared with a plain dict of Python sets.
 
-Run as `python -m bench.index --blocks 10000000 --json`. Conversations of two turns go to endpoints at random,
-a tenth of them to a second one as well; all begin with one system prompt, so that every endpoint holds it.
-Each endpoint's limit is its share of `--blocks`, and some more is sent than fits. Both sides run in a process
-of their own; bytes a block are growth of resident memory over blocks held, times are CPU time of the thread.
+Run as `python -m bench.index --blocks 10000000 --json`. Conversations of two turns go to random endpoints, a
+tenth of them to a second one as well. All begin with one system prompt, so that every endpoint caches it.
+Each endpoint's limit is its share of `--blocks`, and the bench sends more than fits. Both sides run in
+processes of their own. Bytes a block are growth of resident memory over blocks; times are CPU time of the
+thread.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ def targets_of(mine: dict[str, Any], theirs: dict[str, Any]) -> list[report.Targ
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure both, one after the other, and judge ours."""
     parser = argparse.ArgumentParser(prog="python -m bench.index", description=__doc__)
-    parser.add_argument("--blocks", type=int, default=1_000_000, help="held in all (default 1,000,000)")
+    parser.add_argument("--blocks", type=int, default=1_000_000, help="in total (default 1,000,000)")
     parser.add_argument("--endpoints", type=int, default=1000)
     parser.add_argument("--side", choices=sorted(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")

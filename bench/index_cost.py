@@ -1,4 +1,4 @@
-"""What reading, hashing and looking up one prompt costs, and what a held block weighs.
+"""Cost of reading, hashing and looking up one prompt, and memory of a recorded block.
 
 Run as `python -m bench.index_cost`; prints one JSON object, times in microseconds, the best of five rounds.
 """

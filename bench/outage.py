@@ -1,4 +1,4 @@
-"""Kills and freezes ext_proc, xds_server and an engine under load, and counts what requests felt of it."""
+"""Kills and freezes ext_proc, xds_server and an engine under load, and counts the effect on requests."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
-"""What one pick costs, in parts, by the number of endpoints and the length of the prompt.
+"""The cost of one pick, in parts, by the number of endpoints and the length of the prompt.
 
-A pool of engines at work. Every prompt begins with a system prompt of half its blocks, which every engine
-holds, then comes a conversation, of which one engine holds all but the last message. In microseconds, every
-step after the one before it as in service, of each step the best of some rounds:
+A pool of engines is at work. Every prompt begins with a system prompt of half its blocks, which every engine
+has cached. A conversation follows; one engine has cached all of it but the last message. Times are in
+microseconds. Every step runs after the one before it, as in service; the best of some rounds counts.
 
-- decode: body to prompt; hash: prompt to blocks; look_up: who holds how many of them;
-- pick: from there to the order of endpoints; record: what it changes for later ones;
-- choice: look_up, pick and record together, which is what could depend on the number of endpoints;
-- score, choose, considered: the parts of pick once more: what it takes and costs on each endpoint, the order,
-  what is kept to explain it;
-- route: a whole request, from its body to its record; rest: what of it is none of decode, hash and choice;
-- hot_choice, hot_route: the same where every other engine lacks the system prompt, so that it has to be
-  priced by how much it is asked for: there is no more to look up, to price and to compare than that;
-- tick: what is done once for all requests between two looks at the loads; filter is part of it.
+- decode: body to prompt; hash: prompt to blocks; look_up: cached blocks by engine;
+- pick: from there to the order of endpoints; record: its effect on later picks;
+- choice: look_up, pick and record together, which may depend on the number of endpoints;
+- score, choose, considered: the parts of pick measured again: cost by endpoint, the order, the explanation;
+- route: a whole request, from its body to its record; rest: route without decode, hash and choice;
+- hot_choice, hot_route: the same if every other engine lacks the system prompt, so that its price depends on
+  its demand: the most work for look-up, prices and comparison;
+- tick: the work for all requests between two reads of the loads; filter is part of it.
 """
 
 from __future__ import annotations

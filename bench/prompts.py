@@ -34,7 +34,7 @@ _ANSWER_TOKENS: Final = Span(64, 192)
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """What one engine with an endless cache would find, asked one request after the other."""
+    """Cache hits of one engine with an endless cache that serves one request after the other."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -77,7 +77,7 @@ def _multi_turn(random: Random, seconds: float, rate: float) -> Iterator[Turn]:
         at, session = began, random.choice(sessions)
         for text, answer_tokens in session:
             if 0 <= at < seconds:
-                # Its first line tells this user's conversation from others about the same task.
+                # Its first line distinguishes this user's conversation from others about the same task.
                 content = f"Ticket {number:05d}.\n{text}"
                 yield Turn(at, number, f"s{number}", (Message("user", content),), answer_tokens)
             at += _LEAST_THINK_SECONDS + random.expovariate(1 / _THINK_SECONDS)

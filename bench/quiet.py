@@ -1,12 +1,12 @@
-"""Constant signals: nothing is pushed. Two servers with the same input: equal versions throughout.
+"""Constant signals cause no push, and two servers with the same input serve equal versions.
 
-First two pairs of servers run as the product's defaults have them: one pair on engines whose pages stand
-still, one on engines whose gauges stand still and whose counters run on. Then, without smoothing, dead band
-and minimum interval, one signal after the other changes, and both servers of a pair must tell the same
-versions in the same order. Servers share nothing but their engines. Where counters run on, two servers read
-them at other moments, so their input is not the same to the last digit: that pair must be quiet, and
-whether its versions are equal is told but has no target. The reference for the pushes of the quiet time is
-what a server pushes when a signal does change.
+First, two pairs of servers run with the product's defaults. The engines of one pair have constant pages;
+those of the other have constant gauges and running counters. Then smoothing, dead band and minimum interval
+are off, one signal after another changes, and both servers of a pair must push the same versions in the same
+order. Servers share nothing but their engines. With running counters, two servers read them at different
+moments, so their input differs in the last digits: that pair must be quiet, and the equality of its versions
+is reported without a target. The reference for the pushes of the quiet time is the number of pushes of a
+changed signal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _AFTER_CHANGE_SECONDS: Final = 0.3
 
 @dataclass
 class ServerWatch:
-    """One server, and a client that hears all it says."""
+    """One server, and a client that receives all its responses."""
 
     server: Peer
     client: XdsClient
@@ -149,7 +149,7 @@ async def _watch(server: Peer, address: str, stack: AsyncExitStack) -> ServerWat
 
 
 async def _be_quiet(still: Sequence[ServerWatch], running: Sequence[ServerWatch], result: Quiet) -> None:
-    """Watch for the time given, and compare once a second."""
+    """Watch for `result.seconds`, and compare once a second."""
     everyone = [*still, *running]
     before = [await watch.pushes() for watch in everyone]
     until = time.monotonic() + result.seconds

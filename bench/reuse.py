@@ -1,8 +1,9 @@
-"""How often connections are used again, to engines by HTTP/1.1 and HTTP/2 and to ext_proc, by the real Envoy.
+"""Reuse of connections by the real Envoy, to engines over HTTP/1.1 and HTTP/2, and to ext_proc.
 
-One Envoy with the product's configuration; beside each of its clusters a copy with Envoy's default limits,
-and one that gives each request a connection of its own, asked in turn. All requests are prompts that ext_proc
-picks for. CPU is that of Envoy's threads, by the scheduler; the engines are an Envoy that answers by itself.
+One Envoy runs the product's configuration. Each of its clusters has two copies: one with Envoy's default
+limits, and one with a new connection for each request. Requests go to the three in turn, and ext_proc picks
+for all of them. CPU is that of Envoy's threads, by the scheduler. The engines are an Envoy with direct
+responses.
 """
 
 from __future__ import annotations

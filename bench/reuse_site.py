@@ -113,7 +113,7 @@ class Site:
             ],
             "xds": {"address": f"unix:{directory}/xds.sock"},
             "ext_proc": {"address": f"unix:{directory}/ext_proc.sock"},
-            # Nobody listens on the engines' pages, and nothing reads what Envoy tells of requests here.
+            # The engines have no metrics pages here, and nothing reads Envoy's access log.
             "signals": {"access_log": False},
             "limits": {"drain_seconds": 0.5},
         }

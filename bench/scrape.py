@@ -1,8 +1,8 @@
-"""What scraping an engine costs: CPU of this process a scrape of vLLM's page (51 KB), HTTP included.
+"""The cost of scraping an engine: CPU of this process for a scrape of vLLM's page (51 KB), HTTP included.
 
-Engines that are only their pages run in another process. The scraper scrapes all of them as the product does,
-with three readers in turn, several rounds each: the product's, one that does the same reading by
-prometheus_client's parser (the reference), and one that leaves the page alone (what HTTP and timers cost).
+Engines that consist of their pages run in another process. The scraper scrapes all of them as the product
+does, with three readers in turn, several rounds each: the product's, one with prometheus_client's parser (the
+reference), and one that ignores the page (the cost of HTTP and timers).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReferenceReader:
     second_page = ""
 
     def read(self, page: bytes, now: float, second: bytes | None = None) -> dict[str, float]:  # noqa: ARG002
-        """Gather the wanted samples; the queue shows that they were read."""
+        """Gather the needed samples; the queue depth proves that they were read."""
         values: dict[str, list[float]] = {}
         for family in text_string_to_metric_families(page.decode()):
             for sample in family.samples:

@@ -1,8 +1,8 @@
-"""From a changed signal to the real Envoy's ACK: a metrics page changes, a weight follows, Envoy takes it.
+"""From a changed signal to the real Envoy's ACK: a metrics page changes, a weight follows, Envoy accepts it.
 
-A time counts from the moment when an engine's page has changed to the moment when xds_server knows of the
-ACK (to a millisecond). It so spans waiting for the next scrape, the scrape, the tick that follows it, the
-weights, the snapshot, the push, and Envoy's taking it. Smoothing, dead band and minimum interval are off.
+A time runs from the change of an engine's page to the ACK's arrival at xds_server (to a millisecond). It
+spans the wait for the next scrape, the scrape, the next tick, the weights, the snapshot, the push, and
+Envoy's update. Smoothing, dead band and minimum interval are off.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Skew in a synthetic fleet, in virtual time: the delay of each kind's report, and false alarms of noise.
 
-Three pools of endpoints tell signals that vary by 20 % (uniformly, each at every scrape), as every engine's
-do. First nothing is wrong for an hour: every event is a false alarm. Then each kind is planted, now on one
-endpoint, now on a whole pool, at other moments of the period each time: counted are the periods from its
-begin until the event, those until the event is over, and how often it was told (once is right). Prompts'
-figures move as the scraper's do, whose window of 30 s mixes old and new ones. What is planted is clear of
-its threshold by more than the noise (P99 is 6 x P50), and so is what is calm (2 x P50). Last, the cost of
-one period at 1,000 endpoints.
+Three pools of endpoints have signals that vary by 20 % (uniformly, each at every scrape). First, the fleet is
+healthy for an hour: every event is a false alarm. Then each kind is planted on one endpoint or on a whole
+pool, each time at another moment of the period. The bench counts the periods from its begin to the event, the
+periods until the event is over, and the number of reports (one is right). Figures of prompts move like the
+scraper's, whose window of 30 s mixes old and new ones. Planted values pass their threshold by more than the
+noise (P99 is 6 x P50), and healthy ones stay clear of it (2 x P50). Last comes the cost of one period at
+1,000 endpoints.
 """
 
 from __future__ import annotations

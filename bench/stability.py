@@ -1,14 +1,14 @@
 """Weights in closed loops: noise, a load step, a load in step with the scrapes, engines that report zeros.
 
-Each case has a deployment of its own: simulated engines behind Envoy and `warmroute serve`, under requests
-that nobody is warm for. By default weights alone steer (the requests' content type keeps them from ext_proc);
-`--steer picks` lets ext_proc pick, which says what weights do meanwhile.
+Each case has its own deployment: simulated engines behind Envoy and `warmroute serve`, under requests without
+warm engines. By default weights alone steer, because the requests' content type keeps them from ext_proc.
+`--steer picks` lets ext_proc pick, which shows the weights' behaviour meanwhile.
 
 jitter      every gauge of every engine is off by up to 10 %: updates of weights
-step        requests that come to one engine past Envoy, from one moment on: how its weight settles
-period      all requests of a second come in its first 0.3 s, and pages are read once a second: the swing
-zeros_one   one engine tells zeros for 18 s, in which 400 requests come in 10 s: the most any engine gets
-zeros_all   all engines do
+step        from one moment on, more requests reach one engine without Envoy: how its weight settles
+period      all requests of a second arrive in its first 0.3 s, and pages are read once a second: the swing
+zeros_one   one engine reports zeros for 18 s, during which 400 requests arrive in 10 s: the busiest engine's
+zeros_all   the same with zeros from every engine
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Watched:
         """
         count = (await warmroute_status(self.cluster)).get("weight_updates")
         if count is None:
-            raise BenchError("warmroute serve tells no weight_updates")
+            raise BenchError("warmroute serve reports no weight_updates")
         return int(count)
 
     async def received(self) -> Counter[str]:

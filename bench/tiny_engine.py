@@ -1,4 +1,4 @@
-"""An engine that is only its metrics page, which changes at a known moment."""
+"""An engine with only a metrics page, which changes at a chosen moment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """One weight update as a trace, from a changed signal to the real Envoy's ACK, read back from a backend.
 
-The product's own `warmroute xds` sends its spans by OTLP to Arize Phoenix, which runs for the time of the
-bench, and Phoenix's REST API gives them back. An engine's metrics page is changed so many times; each change
-must be in one complete trace: collect, compute, publish, and an ACK of Envoy, all below one root that tells
-the changed signal and the weights before and after. Smoothing, dead band and minimum interval are off.
+The product's own `warmroute xds` sends its spans by OTLP to Arize Phoenix, which runs during the bench, and
+Phoenix's REST API returns them. An engine's metrics page changes several times. Each change must be in one
+complete trace: collect, compute, publish, and an ACK of Envoy, all below one root with the changed signal and
+the weights before and after. Smoothing, dead band and minimum interval are off.
 """
 
 from __future__ import annotations

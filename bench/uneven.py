@@ -3,11 +3,12 @@
 Through the real Envoy onto simulated engines:
 
 - slow: one of four engines is four times as slow as the others, under prompts with nothing in common. Its
-  share of the requests and its times, beside least_request of Envoy alone, which evens out who is in flight;
-- admission: more requests than two small engines can take, every third one of a low priority. Where the
-  settings say so, those are refused while both are past their limit, with 429, and nobody else is;
-- alike: three engines that have served six short prompts and a long one, under six system prompts: at little
-  load, and at half of what they can answer. How many requests the busiest gets, against the mean.
+  share of the requests and its times, next to Envoy alone with least_request, which evens out requests in
+  flight;
+- admission: more requests than two small engines can take, every third one of a low priority. With
+  the setting, only those are refused, with 429, while both engines are past their limit;
+- alike: three equal engines serve six short prompts and a long one, under six system prompts, at little load
+  and at half of their capacity. The figure: the busiest engine's requests over the mean.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ async def admission(seconds: float, seed: int) -> Refused:
 
 
 def refused_of(usual: Sequence[Outcome], low: Sequence[Outcome]) -> Refused:
-    """Count what became of whom."""
+    """Count the outcomes by priority."""
     refused = sum(outcome.failure == _REFUSED for outcome in low)
     failed = sum(outcome.failure is not None for outcome in low)
     return Refused(

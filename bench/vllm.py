@@ -2,11 +2,11 @@
 
 Tenants with long system prompts chat in turns through the real Envoy, first with KV events, then with the
 local index alone, each time on empty caches that hold about half of all tenants' prompts. Before each
-request the bench asks the product's own view of the events how many of the prompt's tokens each replica
-holds, and compares that with the `cached_tokens` of the replica that served.
+request the bench reads the number of the prompt's cached tokens by replica from the product's own view of the
+events, and compares it with the `cached_tokens` of the serving replica.
 
 Needs a Python with vLLM's CPU build, and a small model in Hugging Face's format with its tokenizer and chat
-template: docs/kv-events.md says how to get both. Not part of `python -m bench`.
+template: docs/kv-events.md describes both. Not part of `python -m bench`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SYSTEM_WORDS: Final = 420
 """About 460 tokens of SmolLM2's."""
 _CONVERSATIONS: Final = 2
 _SETTLE_SECONDS: Final = 0.3
-"""Between requests: an engine publishes at the end of a step, and the bench compares what is known."""
+"""Between requests: an engine publishes at the end of a step, and the bench compares recorded blocks."""
 _PHASES: Final = ("events", "estimate")
 _WORDS: Final = tuple(
     """you are the patient clerk of a railway station and answer in short sentences about trains platforms
@@ -140,7 +140,7 @@ class Watcher:
         self._bodies = BodyReader()
 
     async def start(self) -> None:
-        """Follow the replicas; returns once all is known that they hold."""
+        """Follow the replicas; return once all their blocks are recorded."""
         await self.events.start()
         self._store.publish(self._view)
         addresses = self._view.membership.addresses

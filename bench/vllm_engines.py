@@ -58,7 +58,7 @@ class Replica:
         """
         client = HttpClient(self.address, time.monotonic)
         deadline = time.monotonic() + _READY_SECONDS
-        last = "nothing was asked"
+        last = "no request was sent"
         try:
             while True:
                 if not self.child.running:

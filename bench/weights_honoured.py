@@ -1,10 +1,10 @@
-"""The shares that engines see against the weights that were pushed, through the real Envoy, by policy.
+"""The engines' shares of requests compared with the pushed weights, through the real Envoy, by policy.
 
-Cells: weights that stand still or change ten times a second (by a few per cent, around 70/20/10), at 5 or
-50 requests a second. On request an engine of weight 1 also comes and goes with every update, which makes
-each policy begin anew. In each cell the product's cluster, without any pick, stands beside round_robin and
-least_request with the same weights at the same time. A cell of few requests is run on several clusters at
-once, so that chance stays well below the tolerance; the noise that is left is told beside each share.
+Cells: weights that are constant or change ten times a second (by a few per cent, around 70/20/10), at 5 or 50
+requests a second. With `--members` an engine of weight 1 also comes and goes with every update, which makes
+each policy restart. Each cell runs the product's cluster, without any pick, next to round_robin and
+least_request with the same weights at the same time. A cell of few requests runs on several clusters at once,
+so that chance stays well below the tolerance; the remaining noise is reported next to each share.
 """
 
 from __future__ import annotations

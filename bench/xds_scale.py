@@ -1,8 +1,8 @@
 """One weight change to many Envoys: CPU, bytes and time of a push, next to a bare grpc.aio server's.
 
-Both servers run in processes of their own, with as many clients on Unix sockets, each on a connection of
-its own. They push in turn, so that both meet the same noise. A push counts from the snapshot to the last
-ACK; what building the snapshot costs, once for all clients, stands beside it. The bare server has its bytes
+Both servers run in processes of their own, with an equal number of clients on Unix sockets, each on its own
+connection. They push in turn, so that both meet the same noise. A push lasts from the snapshot to the last
+ACK; the cost of building the snapshot, once for all clients, is separate. The bare server has its bytes
 ready, keeps no protocol, and reads one message for each that it writes.
 """
 
@@ -40,7 +40,7 @@ _CPU_RATIO: Final = 1.3
 
 @dataclass
 class Measured:
-    """What is known of one kind of server."""
+    """Figures of one kind of server."""
 
     cpu_seconds: list[float] = field(default_factory=list)
     """Of each push to all clients, snapshot to last ACK: user and system time of the server, all threads."""

@@ -35,7 +35,7 @@ else:
 
 
 def table_of(addresses: Sequence[str], loads: Mapping[str, Load]) -> SignalTable:
-    """Make a table of the endpoints' signals; nothing is known of those without a load."""
+    """Make a table of the endpoints' signals; endpoints without a load have unknown ones."""
     table = SignalTable.unknown(tuple(addresses))
     values, observed_at, sources = table.values.copy(), table.values.copy(), table.sources.copy()
     for column, address in enumerate(addresses):

@@ -1,10 +1,10 @@
 """Attacks on each door of a running `warmroute serve`, and what they cost honest requests meanwhile.
 
-Envoy stands in front, 20 honest requests a second run through all the time, and attackers and hostile servers
-are processes of their own. A round is a quiet time, the attack, and a time to become well again. The stall is
-the longest health answer of ext_proc's gRPC server beyond that of a bare gRPC server that is asked in the
-same way at the same time, because both are late when the host is, and no more than the CPU that `serve` used
-meanwhile; the smallest of some rounds counts, against the smallest of all quiet times.
+Envoy stands in front, 20 honest requests a second run all the time, and attackers and hostile servers are
+processes of their own. A round is a quiet time, the attack, and a recovery time. The stall is the longest
+health answer of ext_proc's gRPC server beyond that of a bare gRPC server at the same time, because a late
+host delays both. It is at most the CPU that `serve` used meanwhile. The smallest of some rounds counts,
+against the smallest of all quiet times.
 """
 
 from __future__ import annotations

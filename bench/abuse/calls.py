@@ -77,7 +77,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 @dataclass(slots=True)
 class Peer:
-    """One connection: opens calls, sends within the windows that it is given, and counts what ends."""
+    """One connection: opens calls, sends within the peer's flow-control windows, and counts ended calls."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter

@@ -1,4 +1,4 @@
-"""Clients of Envoy's listener: bodies that never end, requests that are given up, bodies without a sense.
+"""Clients of Envoy's listener: endless bodies, aborted requests, meaningless bodies.
 
 Bodies that unfold are left to `bench.bodies`: they would stop the simulated engines, which nothing protects.
 """
@@ -39,7 +39,7 @@ KINDS: Final[dict[str, tuple[Callable[[str], bytes], float | None]]] = {
     "given_up": (lambda model: _request(_chat(model, 200)), _MOST_DELAY_SECONDS),
     "deep": (lambda _: _request(b"[" * 500_000), 1.0),
 }
-"""What a connection sends, and after how long at most it is given up; None: it stays."""
+"""The bytes that a connection sends, and the most seconds until it is aborted; None: it stays."""
 
 
 async def ask(address: str, model: str) -> None:

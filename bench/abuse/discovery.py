@@ -31,11 +31,11 @@ def field(number: int, content: bytes) -> bytes:
     return bytes(prefix) + bytes([size]) + content
 
 
-def ask(names: bytes = b"", type_url: str = TYPE_ENDPOINT, node: str = "abuse", beside: bytes = b"") -> bytes:
-    """Return a request; `names` are serialised already, `beside` belongs to the node."""
+def ask(names: bytes = b"", type_url: str = TYPE_ENDPOINT, node: str = "abuse", extra: bytes = b"") -> bytes:
+    """Return a request; `names` and the node fields in `extra` are serialised already."""
     begin = discovery_pb2.DiscoveryRequest(type_url=type_url)
     begin.node.id = node
-    return begin.SerializeToString() + names + (field(2, beside) if beside else b"")
+    return begin.SerializeToString() + names + (field(2, extra) if extra else b"")
 
 
 def _unlike(size: int) -> bytes:
@@ -57,8 +57,8 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
     "unlike_names": lambda size: ask(_unlike(size)),
     "locators": lambda size: ask(field(7, b"") * (size // 2)),
     "node_id": lambda size: ask(node="x" * size),
-    "extensions": lambda size: ask(beside=field(9, b"") * (size // 2)),
-    "metadata": lambda size: ask(beside=_deep() * (size // len(_deep()))),
+    "extensions": lambda size: ask(extra=field(9, b"") * (size // 2)),
+    "metadata": lambda size: ask(extra=_deep() * (size // len(_deep()))),
     "error": lambda size: ask(names=field(6, field(2, b"x" * size))),
     "type_url": lambda size: ask(type_url="x" * size),
     "clusters": lambda _: ask(type_url=TYPE_CLUSTER),

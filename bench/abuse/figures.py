@@ -59,15 +59,15 @@ class Stall:
 
 
 def stalls(samples: Samples, since: float, until: float) -> list[Stall]:
-    """Return the answers of `serve` to what was asked, or still open, between two moments."""
+    """Return the answers of `serve` to checks that began or were open between two moments."""
     sent_at = [began for began, _, _ in samples.bare]
     ended = [began + took for began, took, _ in samples.bare]
     pauses = []
     for began, took, cpu in samples.serve:
         if began >= until or began + took < since:
             continue
-        beside = samples.bare[bisect_left(ended, began) : bisect_right(sent_at, began + took)]
-        usual = max((other for _, other, _ in beside), default=0.0)
+        neighbours = samples.bare[bisect_left(ended, began) : bisect_right(sent_at, began + took)]
+        usual = max((other for _, other, _ in neighbours), default=0.0)
         pauses.append(Stall(began + took, took, max(0.0, min(took - usual, cpu)), min(took, cpu)))
     return pauses
 
@@ -191,7 +191,7 @@ class Cost:
         return min((s for entry in self.rounds if (s := entry.well_again_seconds) is not None), default=None)
 
     def targets(self, quiet_own_seconds: float) -> list[Target]:
-        """Hold the figures against their targets, given the quiet level of the whole run."""
+        """Compare the figures with their targets at the quiet level of the whole run."""
         stall = self.own_seconds - quiet_own_seconds
         made = [
             report.at_most(f"{self.name}_stall_over_quiet_seconds", stall, MOST_STALL_SECONDS),

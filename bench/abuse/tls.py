@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HTTP1: Final = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
 HTTP2: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-"""What makes a server speak: over TLS 1.3 a client hears only with its first words whether it is let in."""
+"""What makes a server speak: over TLS 1.3 only its first response shows that it accepts the client."""
 _RECORD: Final = b"\x16\x03\x01\x40\x00" + b"\x01\x00\x3f\xfc" + b"x" * 4096
 
 
@@ -42,7 +42,7 @@ KINDS: Final[dict[str, Callable[[bytes], list[bytes]]]] = {
     "large": lambda _: [_RECORD],
     "plain": lambda _: [HTTP2],
 }
-"""What is sent bit by bit, given a client's whole first message; then nothing more."""
+"""The parts to send of a client's first message; afterwards the client is silent."""
 
 
 async def attack(

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--form",
         choices=ROLES,
-        help="end with 2 where this form would not start on this host; without it, that is told as a note",
+        help="end with 2 where this form would not start on this host; without it, this is a note",
     )
 
 

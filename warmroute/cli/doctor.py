@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--p99-seconds",
         type=_seconds,
         metavar="X",
-        help="P99 of whole answers; default: what Envoy has seen",
+        help="P99 of whole answers; default: from Envoy's statistics",
     )
     parser.add_argument(
         "--ping-permit",

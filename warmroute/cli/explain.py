@@ -17,7 +17,7 @@ from warmroute.cli.view.client import (
     read_token,
 )
 from warmroute.cli.view.errors import AdminError, NotThereError
-from warmroute.cli.view.explanation import beside, explained
+from warmroute.cli.view.explanation import endpoint_details, explained
 from warmroute.cli.view.model import ENDPOINTS, WEIGHTS
 from warmroute.cli.view.tls import AdminTls, tls_arguments, tls_of
 
@@ -47,11 +47,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin servers' token")
     tls_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print what the servers tell, by their URLs")
+    parser.add_argument("--json", action="store_true", help="print the servers' answers, by their URLs")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 1 when the servers know nothing about it, 2 when none answers.
+    """Print the answers; return 1 when no server knows the name, 2 when none answers.
 
     Raises:
         AdminError: no server answers.
@@ -112,7 +112,7 @@ def ask_all(
 
 
 async def _ask(client: AdminClient, query: dict[str, str]) -> dict[str, Any]:
-    """Return the decisions; of an endpoint, with what else is known of it and of its pool."""
+    """Return the decisions; for an endpoint also its details and its pool's."""
     decisions: dict[str, Any] = await client.get(DECISIONS, query)
     if (address := query.get("endpoint")) is None or "verdict" not in decisions:
         return decisions
@@ -120,7 +120,7 @@ async def _ask(client: AdminClient, query: dict[str, str]) -> dict[str, Any]:
         documents = await client.documents(ENDPOINTS, (WEIGHTS,))
     except NotThereError:
         return decisions
-    return {**decisions, **beside(address, documents)}
+    return {**decisions, **endpoint_details(address, documents)}
 
 
 def _hint(what: str) -> str:

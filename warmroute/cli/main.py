@@ -36,7 +36,7 @@ VERBS: Final = {
     ),
     "gpu-agent": (
         "warmroute.cli.gpu_agent",
-        "tell of this host's GPUs: a Prometheus page, and reports to xds_server",
+        "report this host's GPUs: a Prometheus page, and reports to xds_server",
     ),
     "engine": ("warmroute.cli.engine", "run a simulated engine that stands in for vLLM"),
     "top": ("warmroute.cli.top", "show endpoints, weights and health, live or once"),

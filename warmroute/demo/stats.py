@@ -51,7 +51,7 @@ class Summary:
     e2e_p50_seconds: float | None
     e2e_p99_seconds: float | None
     prefix_hit_ratio: float | None
-    """Prompt tokens that engines found cached, of all prompt tokens answered."""
+    """Cached prompt tokens, divided by all prompt tokens answered."""
     max_over_mean: float | None
     """Requests of the busiest endpoint over the mean of all endpoints."""
     failure_reasons: dict[str, int] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class BlockCache:
         return True
 
     def name(self, name: int) -> None:
-        """One unnamed block in use is complete: it is found as `name` from now on."""
+        """One unnamed block in use is complete: from now on `name` finds it."""
         self._unnamed -= 1
         self._use(name)
 

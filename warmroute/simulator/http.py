@@ -2,7 +2,7 @@
 
     POST /v1/chat/completions   POST /v1/completions   GET /v1/models   GET /health   GET /metrics
     GET  /v1/realtime           a WebSocket that answers messages with tokens (`realtime.py`)
-    GET  /admin/seen            what arrived, and how many picks named this engine
+    GET  /admin/seen            counts of requests, and of picks that named this engine
     GET  /admin/fault           the fault in force
     POST /admin/fault           {"kind": "slow", "factor": 10} | "frozen" | "status" with "code" | "reset"
                                 | "out_of_memory" | "none"; with only the page's gauges being wrong:

@@ -54,7 +54,7 @@ class _Step(NamedTuple):
 
 
 class EngineModel:
-    """One engine replica. `on_step(seconds, prefill_tokens, decodes)` hears of each step when it ends."""
+    """One engine replica. `on_step(seconds, prefill_tokens, decodes)` is called at the end of each step."""
 
     def __init__(
         self, config: EngineConfig, on_step: Callable[[float, int, int], None] | None = None

@@ -50,7 +50,7 @@ class Request:
     prompt_tokens: int
     output_tokens: int
     chain: Sequence[int] = ()
-    """Chained hashes of its full blocks: the prompt's, then, if known, those that the output will fill."""
+    """Chained hashes of its full blocks: the prompt's, then, if available, the output's."""
 
 
 class State(Enum):
@@ -73,7 +73,7 @@ class Handle:
     first_token_at: float | None = None
     finished_at: float | None = None
     cached_tokens: int = 0
-    """Prompt tokens found in the cache at the first admission."""
+    """Prompt tokens cached at the first admission."""
     emitted: int = 0
     preemptions: int = 0
     # The scheduler's own:

@@ -62,7 +62,7 @@ UNKNOWN: Final = "\N{EN DASH}"
 
 
 def unknown() -> Text:
-    """Draw what is not known."""
+    """Draw an unknown value."""
     return Text(UNKNOWN, style="dim")
 
 

@@ -51,8 +51,8 @@ def explained(document: Any, columns: int | None = None) -> list[str]:
     until, peers = rest.pop("overridden_until", None), _objects(rest.pop("peers", None))
     verdicts = _objects(rest.pop("verdict", None))
     if isinstance(out := rest.pop("kept_out", None), dict):
-        beside_it = [] if verdicts else _table("of its pool", peers, out.get("address"), columns)
-        lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *beside_it, ""]
+        peer_table = [] if verdicts else _table("of its pool", peers, out.get("address"), columns)
+        lines += [f"{out.get('address')} (pool {out.get('pool')}) is {out.get('why')}", *peer_table, ""]
     for entry in verdicts:
         lines += [*_weight(entry, until), *_table("of its pool", peers, entry.get("address"), columns), ""]
     for at, entry in enumerate(_objects(rest.pop("weights", None))[:_MOST_CHANGES]):
@@ -75,7 +75,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def beside(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
+def endpoint_details(address: str, documents: Mapping[str, Any]) -> dict[str, Any]:
     """Return an endpoint's details from the endpoints' and weights' documents, by path.
 
     The inputs of the formulas for its pool's endpoints, itself first and then the heaviest; the end of an

@@ -36,7 +36,7 @@ class History:
         self._points = kept
 
     def series(self, address: str, name: str, cells: int, now: float) -> list[float | None]:
-        """Return the mean of each of `cells` equal spans that end now; None where nothing is known."""
+        """Return the mean of each of `cells` equal spans that end now; None without samples."""
         at = 1 if name == WEIGHT else 2
         sums, counts = [0.0] * cells, [0] * cells
         for point in self._points.get(address, ()):

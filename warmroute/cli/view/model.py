@@ -42,7 +42,7 @@ class EndpointRow:
     """By the names of `fleet.signals.SIGNALS`."""
 
     def signal(self, *names: str) -> float | None:
-        """Return the first of these signals that is known."""
+        """Return the first of these signals with a value."""
         return next((value for name in names if (value := self.load.get(name)) is not None), None)
 
     @property
@@ -69,7 +69,7 @@ class EndpointRow:
 
     @property
     def serves(self) -> bool:
-        """Whether it gets new requests and nothing is known to keep it from answering them."""
+        """Whether it gets new requests and has no known fault that keeps it from answering."""
         return self.weight is not None and not self.unhealthy and _NOT_SERVING.isdisjoint(self.faults)
 
 

@@ -1,4 +1,4 @@
-"""The terminal while a live view has it: keys one by one, an alternate screen, and all of it given back."""
+"""The terminal while a live view has it: keys one by one, an alternate screen, and its full restoration."""
 
 from __future__ import annotations
 

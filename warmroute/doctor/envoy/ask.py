@@ -30,7 +30,7 @@ def bodies(facts: Facts, context: Context) -> Iterator[Passage]:
 
 
 def to_clusters(facts: Facts, context: Context) -> Iterator[tuple[Passage, Cluster]]:
-    """Every way of ordinary requests with the cluster that it leads to, where that is known."""
+    """Every way of ordinary requests with its cluster, if that is in the configuration."""
     for passage in bodies(facts, context):
         if cluster := facts.clusters.get(passage.route.cluster):
             yield passage, cluster

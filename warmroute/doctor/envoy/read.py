@@ -73,7 +73,7 @@ def read(config: Any, states: Any = None, stats: Any = None) -> Facts:
         stats: `/stats?format=json`.
 
     Raises:
-        DoctorError: one of these is something else, or nothing in `config` can be judged.
+        DoctorError: one of these has another form, or nothing in `config` can be judged.
     """
     parts = _parts(config)
     # The JSON form leaves empty lists out.

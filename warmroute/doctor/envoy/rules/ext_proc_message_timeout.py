@@ -1,4 +1,4 @@
-"""How long a request waits for an external processor that does not answer."""
+"""The time limit of a request's wait for an external processor."""
 
 from __future__ import annotations
 

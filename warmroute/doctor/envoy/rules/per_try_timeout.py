@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(facts: Facts, context: Context) -> Iterator[Finding]:
-    """Compare each attempt's limit with P99, where that is known."""
+    """Compare each attempt's limit with P99, if known."""
     for passage in bodies(facts, context):
         retry = passage.route.retry
         p99 = p99_seconds(facts, context, passage.route.cluster)
