@@ -59,7 +59,7 @@ async def _diagnose(args: argparse.Namespace) -> int:
 
 
 async def _ask(client: AdminClient) -> dict[str, Any]:
-    """Return the diagnosis, and what else the server has of endpoints, weights and status, by path."""
+    """Return the documents by path: the diagnosis, and endpoints, weights and status if served."""
     async with client:
         documents = await client.documents(PATH, (ENDPOINTS, WEIGHTS, STATUS))
     diagnosis = documents[PATH]

@@ -1,4 +1,4 @@
-"""`warmroute doctor`: what in an Envoy's configuration will hurt LLM traffic, and how to mend it."""
+"""`warmroute doctor`: parts of an Envoy's configuration that hurt LLM traffic, with remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warmroute drain`: send an endpoint no new requests, for a time; what it has begun goes on."""
+"""`warmroute drain`: send an endpoint no new requests for a time; running ones continue."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _why_not(endpoint: str, entry: dict[str, Any] | None, answer: dict[str, Any]) -> str:
-    """Say why a drain is not in force, and what follows."""
+    """Explain why a drain is not in force, and the consequence."""
     if entry is None:
         return f"{endpoint} gets requests again: its time was over at once; take a longer --for"
     if entry["in_force"] is None:

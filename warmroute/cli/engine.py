@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Returns 0, or 2 when the options make no sense or the port is taken."""
+    """Serve until SIGTERM or SIGINT. Return 0, or 2 for invalid options or a taken port."""
     raise_limit()
     try:
         config = _config(args)

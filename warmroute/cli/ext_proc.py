@@ -57,7 +57,7 @@ def _run_worker(path: Path, settings: Settings, number: int) -> int:
 
 
 def placed(started: Settings, number: int) -> Callable[[Settings], Settings]:
-    """Return what puts worker `number` at its own addresses, in settings that begin with the same ones."""
+    """Return a function that replaces the started addresses in settings by those of worker `number`."""
     address, admin = started.ext_proc.address, started.admin.ext_proc_address
     own = worker_address(address, number), worker_admin_address(admin, number)
 

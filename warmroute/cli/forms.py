@@ -27,7 +27,7 @@ _SERVICES: Final = {
 
 
 def obstacles(settings: Settings, role: Role) -> Iterator[str]:
-    """Tell what would end the role at its start on this host, but for addresses that are taken."""
+    """Yield the problems that would end the role at its start on this host, except taken addresses."""
     if role == "serve" and (problem := several_workers(settings)):
         yield problem
     for needed in _needs(settings, role):
@@ -57,7 +57,7 @@ def addresses(settings: Settings, role: Role) -> list[tuple[str, str]]:
 
 
 def several_workers(settings: Settings) -> str:
-    """Return why `serve` does not take these settings; empty where it does."""
+    """Return the reason that `serve` rejects these settings; empty when it accepts them."""
     count = settings.ext_proc.workers
     if count == 1:
         return ""
@@ -65,7 +65,7 @@ def several_workers(settings: Settings) -> str:
 
 
 def _needs(settings: Settings, role: Role) -> Iterator[Callable[[], object]]:
-    """What the role binds, and what each part reads when it is made."""
+    """Yield checks of the role: its addresses can be bound, and its files can be read."""
     for field, address in addresses(settings, role):
         yield partial(binding.check, field, address)
     certificates, token = Certificates(), settings.admin.token_file

@@ -66,7 +66,7 @@ def kept(answer: dict[str, Any]) -> str:
 
 
 def now_of(answer: dict[str, Any], endpoint: str) -> str:
-    """Say what weight an endpoint has now."""
+    """Print an endpoint's current weight."""
     entry = answer.get("weights", {}).get(endpoint)
     if entry is None or entry.get("weight") is None:
         return f"{endpoint} has no weight yet"

@@ -1,4 +1,4 @@
-"""`warmroute sla`: what follows from the settings' SLAs and health checks, number by number, and why."""
+"""`warmroute sla`: Envoy's numbers derived from SLAs and health checks, each with its reason."""
 
 from __future__ import annotations
 

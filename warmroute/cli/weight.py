@@ -1,4 +1,4 @@
-"""`warmroute weight`: give an endpoint a share of all traffic by hand, for a time."""
+"""`warmroute weight`: set an endpoint's weight by hand, for a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set or clear it, and say what the weight is now.
+    """Set or clear the weight, and print the current one.
 
     Raises:
         WarmrouteError: the arguments do not go together, or the server refuses.

@@ -26,7 +26,7 @@ _LOOK_SECONDS: Final = 0.25
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
 _OK: Final = 200
 _BOTH_SECONDS: Final = 10.0
-"""Several times what it takes each process to see new files."""
+"""Several times the delay of each process until it sees new files."""
 _TROUBLES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
 

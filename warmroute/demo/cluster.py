@@ -135,7 +135,7 @@ class Cluster:
             await self.wait_answer("ext-proc", self.ext_proc_admin_address, "/readyz")
 
     async def bootstrap(self) -> dict[str, Any]:
-        """Return Envoy's bootstrap: static for Envoy alone, else what the product prints."""
+        """Return Envoy's bootstrap: static for Envoy alone, otherwise the output of `warmroute bootstrap`."""
         if self.settings.router == "envoy":
             settings = parse_settings(self.settings_path.read_text())
             return envoy_alone.bootstrap(settings.pools[0], settings.listeners[0], self.settings.alone)

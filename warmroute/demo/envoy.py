@@ -204,7 +204,7 @@ class EnvoyProcess:
         return await self._json("/config_dump?include_eds")
 
     async def clusters(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Cluster to `host:port` (or path) to what Envoy knows of that host."""
+        """Cluster to `host:port` (or path) to Envoy's status of that host."""
         answer = await self._json("/clusters?format=json")
         return {
             cluster["name"]: {_host(status["address"]): status for status in cluster.get("host_statuses", ())}
@@ -223,7 +223,7 @@ class EnvoyProcess:
         self._process.send_signal(number)
 
     async def stop(self) -> None:
-        """End the process, at first gently, and remove what it wrote; a second call does nothing."""
+        """End the process, first by SIGTERM, and remove its files; a second call does nothing."""
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Policy = Literal["round_robin", "least_request"]
 _UNLIMITED: Final = 1_000_000
-"""The circuit breakers' thresholds: none of the two may refuse what the engines would queue."""
+"""The circuit breakers' thresholds: neither side may refuse a request that the engines would queue."""
 _HCM: Final = (
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 )

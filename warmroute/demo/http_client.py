@@ -69,7 +69,7 @@ class _Connection(asyncio.Protocol):
         return self._done
 
     def close(self) -> None:
-        """Drop the connection, and what runs on it."""
+        """Drop the connection and its exchange."""
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
@@ -196,6 +196,6 @@ class HttpClient:
         return connection
 
     def close(self) -> None:
-        """Close what is idle; exchanges under way close their own."""
+        """Close idle connections; running exchanges close their own."""
         while self._idle:
             self._idle.pop().close()

@@ -134,7 +134,7 @@ def outcome_of(response: Response, at_seconds: float, planned_at: float) -> Outc
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value; Envoy writes a dash for what is not there."""
+    """Return a header's value; None for Envoy's dash, which stands for a missing one."""
     value = headers.get(name, "")
     return None if value in {"", "-"} else value
 

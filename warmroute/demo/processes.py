@@ -27,7 +27,7 @@ _TAIL_LINES: Final = 15
 
 
 class BenchError(WarmrouteError):
-    """A part of the bench did not start or went away; the text says which and what it last said."""
+    """A part of the bench did not start or ended early; the text names it and ends with its log."""
 
 
 class Child:
@@ -169,5 +169,5 @@ def free_ports(count: int) -> int:
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on now, and that no connection will take."""
+    """Return a loopback port that is free now and outside the range of outgoing connections."""
     return free_ports(1)

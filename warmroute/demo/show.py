@@ -38,7 +38,7 @@ class Show(Protocol):
         """Show one moment of the phase."""
 
     def end(self) -> None:
-        """End the phase; what is shown stays."""
+        """End the phase; the output stays on the screen."""
 
 
 class PlainShow:

@@ -55,7 +55,7 @@ _COMPARED: Final = (
     ("Prefix hit ratio", "prefix_hit_ratio", "share", ("times lower", "times higher")),
     ("Busiest engine over the mean", "max_over_mean", "factor", ("times more even", "times less even")),
 )
-"""Name, key, unit, and what it is called when the figure falls and when it rises; None: it should not."""
+"""Name, key, unit, and the words for a fall and a rise of the figure; None: it should not happen."""
 _HIGHER_IS_BETTER: Final = frozenset({"prefix_hit_ratio"})
 _SAME: Final = 1.05
 """Figures that are less than this factor apart count as the same."""
@@ -176,7 +176,7 @@ def _flowing(parts: Sequence[Text], columns: int) -> Text:
 
 
 def comparison(result: Mapping[str, Any], targets: Sequence[Target], columns: int = 120) -> RenderableType:
-    """Say what was won, draw the figures of both runs side by side, and which targets are met."""
+    """Draw the summary, the figures of both runs side by side, and the verdicts on the targets."""
     before, after = result["round_robin"], result["warmroute"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("")
@@ -205,7 +205,7 @@ def comparison(result: Mapping[str, Any], targets: Sequence[Target], columns: in
 
 
 def won(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Say in one sentence what Warmroute changed, be it better or worse."""
+    """Return one sentence on Warmroute's effects, better or worse."""
     parts = []
     if before["ttft_p50_seconds"] and after["ttft_p50_seconds"]:
         p50 = _sooner(before["ttft_p50_seconds"], after["ttft_p50_seconds"])
@@ -233,7 +233,7 @@ def _times(before: float, after: float, words: tuple[str, str]) -> str:
 
 
 def _summary_line(result: Mapping[str, Any], columns: int) -> Text:
-    """Draw what Warmroute counted; a pick that Envoy no longer waits for is not in time."""
+    """Draw Warmroute's counters; a pick after Envoy's time limit is not in time."""
     honoured = result["picks_honoured"]
     pairs = [
         ("weight updates", _count(result["weight_updates"])),
@@ -309,7 +309,7 @@ def _heat(share: float | None) -> str:
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal is; what its encoding lacks becomes a question mark."""
+    """Standard output in the terminal's width; characters outside its encoding become question marks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False)

@@ -105,7 +105,7 @@ def by_address(document: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def row(address: str, entry: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Row:
-    """Join an engine's entry and the load in it with what the client saw; the former goes first.
+    """Join an engine's entry and its load with the client's figures; the former has priority.
 
     Both have an `in_flight`: the entry's is the count of now, the load's that of the last scrape.
     """

@@ -1,4 +1,4 @@
-"""Faults on demand, and what the engine saw of its requests: the state behind the admin routes."""
+"""Faults on demand, and counts of requests: the state behind the admin routes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_FAULT = Fault(kind="none")
 
 
 def read_fault(body: bytes) -> Fault:
-    """Read the body of POST /admin/fault; raise FaultError for what it is not."""
+    """Read the body of POST /admin/fault; raise FaultError for an invalid one."""
     try:
         return msgspec.json.decode(body, type=Fault)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -22,7 +22,7 @@ class DroppedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """The tokens of one request, as they come."""
+    """The stream of one request's tokens."""
 
     handle: Handle
     model: EngineModel
@@ -33,7 +33,7 @@ class Stream:
     _waiter: asyncio.Future[None] | None = None
 
     async def more(self) -> int:
-        """Wait for tokens or the end, and take all that are there; DroppedError when the engine lost it."""
+        """Wait for tokens or the end, and take all available ones; DroppedError when the engine lost it."""
         while not (self.ready or self.done or self.dropped):
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -50,7 +50,7 @@ class Stream:
 
 
 class EngineDriver:
-    """One engine in real time. Freezing stops its clock; what was under way goes on where it stood.
+    """One engine in real time. Freezing stops its clock; requests then continue at the same point.
 
     `clock` and the loop's timers must count the same seconds; it is the loop's own clock unless a test says.
     """
@@ -89,7 +89,7 @@ class EngineDriver:
         return self._frozen_at is not None
 
     def submit(self, request: Request) -> Stream:
-        """Start a request; raises what the model's `submit` raises."""
+        """Start a request; raise the errors of the model's `submit`."""
         handle = self.model.submit(request, self.now())
         stream = Stream(handle, self.model)
         self._streams[handle] = stream
@@ -128,7 +128,7 @@ class EngineDriver:
             self._arm()
 
     def set_slowdown(self, factor: float) -> None:
-        """Make the steps that start from now on take `factor` times as long."""
+        """Multiply the duration of new steps by `factor`."""
         self.model.slowdown = factor
 
     def set_out_of_memory(self, *, out: bool) -> None:

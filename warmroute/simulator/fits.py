@@ -1,4 +1,4 @@
-"""How long one step of an engine takes: measured fits, read from `data/derived_fits.json`.
+"""Duration of an engine's step: measured fits, read from `data/derived_fits.json`.
 
 `data/NOTICE` states where the numbers come from.
 """

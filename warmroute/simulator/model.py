@@ -130,7 +130,7 @@ class EngineModel:
         return step.ends_at + (left - 1) * step.seconds
 
     def advance(self, now: float) -> list[Event]:
-        """Run up to `now` and return what happened since the last call, each with its own time."""
+        """Run up to `now` and return the events since the last call, each with its own time."""
         self._run_until(now)
         if self.config.report_tokens:
             for handle in self._running:

@@ -1,4 +1,4 @@
-"""OpenAI's chat and completions bodies: what the simulator reads of them and what it writes, as bytes."""
+"""OpenAI's chat and completions bodies: the fields that the simulator reads, and its answers as bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 class BadRequestError(Exception):
-    """The client's request cannot be served; carries what OpenAI's error object needs."""
+    """The client's request cannot be served; carries the fields of OpenAI's error object."""
 
     def __init__(self, message: str, status: int = 400, kind: str = "BadRequestError") -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ _decode_completion = msgspec.json.Decoder(_Completion).decode
 
 
 def read_call(body: bytes, *, chat: bool) -> Call:
-    """Read a request's body; raise BadRequestError for what is no such request."""
+    """Read a request's body; raise BadRequestError for an invalid one."""
     try:
         parsed: _Chat | _Completion = _decode_chat(body) if chat else _decode_completion(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

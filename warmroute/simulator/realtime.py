@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warmroute.simulator.tokens import Speaker
 
     Say = Callable[[str, int], AsyncIterator[str]]
-    """From a prompt and a number of tokens to the answer, in the pieces that come."""
+    """Turns a prompt and a number of tokens into the pieces of an answer."""
 
 MOST_TOKENS: Final = 65_536
 _UPGRADE_REQUIRED: Final = 426

@@ -1,4 +1,4 @@
-"""What goes into the engine model and what comes out of it."""
+"""Inputs and outputs of the engine model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RequestTooLongError(WarmrouteError):
-    """Prompt and output together exceed what the engine can ever hold."""
+    """Prompt and output together exceed the engine's KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """A submitted request and what became of it. Times are on the caller's clock; None: not yet."""
+    """A submitted request and its progress. Times are on the caller's clock; None: not yet."""
 
     request: Request
     arrived_at: float
@@ -111,6 +111,6 @@ class Counters:
     prefix_queries: int = 0
     prefix_hits: int = 0
     prompt: int = 0
-    """Prompts whose first token came."""
+    """Prompts with a first token."""
     prompt_cached: int = 0
     generated: int = 0
