@@ -51,7 +51,7 @@ def test_a_reader_that_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_reply_of_a_wrong_kind_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_fuzz.Exchange, "receive", lambda *_: [])
+    monkeypatch.setattr(Exchange, "receive", lambda *_: [])
     _, broken = play_batch(seed=11, begin=0, end=20)
     assert len(broken) == 20
 
