@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from warmroute.demo import report
 from warmroute.demo.app import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report.command(main))
