@@ -113,6 +113,21 @@ def test_files_that_documents_name_exist(root: Path, documents: Mapping[Path, st
     assert missing == set()
 
 
+def test_constants_that_documents_place_are_there(root: Path, documents: Mapping[Path, str]) -> None:
+    """`NAME` in `path/to/file.py`, as the steps of CONTRIBUTING and the threat model have it."""
+    stated = {
+        (named, path)
+        for text in documents.values()
+        for named, path in re.findall(r"`([A-Z][A-Z_]{3,})` (?:in|of) `([\w/]+\.py)`", text)
+    }
+    assert len(stated) > 20
+    assert {
+        f"{named} in {path}"
+        for named, path in stated
+        if not re.search(rf"^{named}\b", (root / path).read_text(), flags=re.MULTILINE)
+    } == set()
+
+
 def test_examples_of_settings_in_documents_are_good(documents: Mapping[Path, str]) -> None:
     examples = [
         block
