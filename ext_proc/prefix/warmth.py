@@ -131,16 +131,13 @@ class Warmth:
         """
         self._popularity.count(blocks, now, also, total, look_back)
 
-    def popularity(
-        self, blocks: Sequence[int], now: float, also: Collection[int] = ()
-    ) -> NDArray[np.float64]:
-        """Return for each block the requests a second, of this worker, that share the run up to it."""
-        return self._popularity.rates(blocks, now, also)
-
     def compared(
         self, blocks: Sequence[int], now: float, also: Collection[int], total: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return `popularity`, and for each block how many of `total` requests came over the same time."""
+        """Return for each block the requests a second, of this worker, that share the run up to it.
+
+        Second, for each block, how many of `total` requests came over the same time.
+        """
         return self._popularity.compared(blocks, now, also, total)
 
     def compared_at(self, blocks: Sequence[int], depth: int, now: float, total: float) -> tuple[float, float]:

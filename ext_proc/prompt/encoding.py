@@ -179,12 +179,6 @@ def decode(
     return Decoded(body[:limit], complete and len(body) <= limit)
 
 
-def decoded(body: bytes, content_encoding: str, limit: int) -> bytes | Unreadable:
-    """Return at most `limit` leading decoded bytes. Never raises."""
-    result = decode(body, content_encoding, limit)
-    return result if isinstance(result, Unreadable) else result.body
-
-
 def _undo(
     coding: _Coding, body: bytes, limit: int, *, complete: bool, late: Callable[[], bool] | None
 ) -> Decoded:

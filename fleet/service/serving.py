@@ -75,8 +75,6 @@ def server_options(
     )
 
 
-SERVER_OPTIONS: Final = server_options()
-
 PING_SECONDS: Final = 10.0
 """Between the pings of our gRPC clients, unless the server permits only fewer."""
 _PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleet.names import DESTINATION_KEY
-from fleet.service.serving import SERVER_OPTIONS
+from fleet.service.serving import server_options
 from warmroute.doctor.envoy.rules import RULES
 from warmroute.doctor.envoy.rules.keepalive import WARMROUTE_PERMITS_SECONDS
 
@@ -525,7 +525,7 @@ def test_the_document_lists_the_rules_in_their_words() -> None:
 
 
 def test_what_we_permit_is_what_our_servers_permit() -> None:
-    permitted = dict(SERVER_OPTIONS)["grpc.http2.min_recv_ping_interval_without_data_ms"]
+    permitted = dict(server_options())["grpc.http2.min_recv_ping_interval_without_data_ms"]
     assert permitted == WARMROUTE_PERMITS_SECONDS * 1000
 
 

@@ -23,7 +23,7 @@ from fleet.envoy_api.extensions.filters.network.http_connection_manager.v3 impor
 )
 from fleet.envoy_api.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE, TYPE_SECRET
-from fleet.service.serving import SERVER_OPTIONS
+from fleet.service.serving import server_options
 from testing.certificates import Authority, Issued
 from warmroute.demo.envoy import EnvoyProcess
 from warmroute.demo.processes import free_ports as first_of_free
@@ -143,7 +143,7 @@ class Site:
     async def start(self) -> None:
         self.store, self.registry = SnapshotStore(), CollectorRegistry()
         self.service = DiscoveryService(self.store, self.registry, 100, linger_seconds=0.2)
-        self.server = grpc.aio.server(options=SERVER_OPTIONS)
+        self.server = grpc.aio.server(options=server_options())
         self.service.register(self.server)
         self.server.add_insecure_port(self.address)
         await self.server.start()

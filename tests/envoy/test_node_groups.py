@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from fleet.service.serving import SERVER_OPTIONS
+from fleet.service.serving import server_options
 from fleet.settings import load_settings
 from fleet.settings.membership import membership
 from warmroute.cli.main import main
@@ -63,7 +63,7 @@ async def test_envoys_in_two_zones_see_factored_weights_and_follow(
     path.write_text(text)
     settings = load_settings(path)
     store = SnapshotStore()
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=server_options())
     DiscoveryService(store, CollectorRegistry(), 100).register(server)
     server.add_insecure_port(settings.xds.address)
     await server.start()

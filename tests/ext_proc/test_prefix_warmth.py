@@ -124,7 +124,7 @@ def test_popularity_is_of_what_was_asked() -> None:
     warmth = Warmth(10, popularity_seconds=10.0)
     for _ in range(50):
         warmth.asked([1, 2, 3], 5.0)
-    assert warmth.popularity([1, 2, 4], 5.0).tolist() == pytest.approx([5.0, 5.0, 0.0])
+    assert warmth.compared([1, 2, 4], 5.0, (), 0.0)[0].tolist() == pytest.approx([5.0, 5.0, 0.0])
 
 
 @pytest.mark.parametrize("strangers", [[], ["stranger"]])

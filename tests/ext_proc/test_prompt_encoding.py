@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ext_proc.prompt import encoding
 from ext_proc.prompt.decode import Prompt, Unreadable
-from ext_proc.prompt.encoding import STEP_BYTES, Decoded, decode, decoded
+from ext_proc.prompt.encoding import STEP_BYTES, Decoded, decode
 from tests.ext_proc.worlds import read_prompt
 
 if sys.version_info >= (3, 14):
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 LIMIT = 524_288
 MIB = 1 << 20
+
+
+def decoded(body: bytes, content_encoding: str, limit: int) -> bytes | Unreadable:
+    result = decode(body, content_encoding, limit)
+    return result if isinstance(result, Unreadable) else result.body
 
 
 def raw_deflate(data: bytes) -> bytes:
