@@ -53,6 +53,9 @@ class Witness:
     def nacked(self, client: Any, type_url: str, version: str, message: str) -> None:
         self.calls.append(("nacked", client.node_id, type_url, version, message))
 
+    def left(self, client: Any, type_urls: Any) -> None:
+        self.calls.append(("left", client.node_id, *sorted(type_urls)))
+
 
 async def until(condition: Any) -> None:
     """Wait for what the server does after it has read the client's last message."""
@@ -122,6 +125,11 @@ async def test_acks_and_nacks_are_counted_observed_and_shown(
     await until(lambda: running.value("acks_total", type="ClusterLoadAssignment") == 1)
     (status,) = running.service.clients()[0].types
     assert (status.version_acked, status.error) == (running.store.snapshot.version(TYPE_ENDPOINT), "")
+
+    for client in clients:
+        client.cancel()
+    await running.idle()
+    assert {("left", f"node-{number}", TYPE_ENDPOINT) for number in range(3)} <= set(witness.calls)
 
 
 async def test_a_client_is_logged_as_it_comes_and_goes(
