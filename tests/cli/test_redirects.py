@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry
 
-from warmroute.cli.view.client import AdminClient
+from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.envoy_admin import ask
-from warmroute.cli.view.errors import AdminError
 from warmroute.cli.worker_admin import WorkerAdmins
 from warmroute.doctor.errors import DoctorError
 

@@ -21,7 +21,7 @@ from fleet.service.admin_access import Access
 from fleet.service.tls import Certificates, Files
 from testing.certificates import Authority, Issued
 from warmroute.cli.main import main
-from warmroute.cli.view.tls import tls_arguments, tls_of
+from warmroute.cli.view.client import AdminClient, arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,8 +161,7 @@ def test_the_default_address_uses_tls_with_a_tls_option(
 ) -> None:
     """Of both servers that `explain` asks."""
     words = ["--admin-ca", str(admin.authority.file), *shown(admin.client)]
-    monkeypatch.setattr("warmroute.cli.diagnose.DEFAULT_ADMIN", admin.address)
-    monkeypatch.setattr("warmroute.cli.explain.DEFAULT_ADMIN", admin.address)
+    monkeypatch.setattr("warmroute.cli.view.client.DEFAULT_ADMIN", admin.address)
     assert main(["diagnose", *words]) == 0
     for closed in ("127.0.0.1:1", "https://127.0.0.1:1"):
         monkeypatch.setattr("warmroute.cli.explain.DEFAULT_EXT_PROC_ADMIN", closed.rpartition("/")[2])
@@ -213,5 +212,5 @@ def test_a_key_of_another_certificate_names_its_option(
 
 def test_without_arguments_nothing_is_changed() -> None:
     parser = argparse.ArgumentParser()
-    tls_arguments(parser)
-    assert tls_of(parser.parse_args([])) is None
+    arguments(parser)
+    assert AdminClient.of(parser.parse_args([])).url.startswith("http://")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.service.serving import run as run_loop
-from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, read_token
-from warmroute.cli.view.errors import AdminError
+from warmroute.cli.view import client
+from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.model import ENDPOINTS, STATUS, WEIGHTS, drained_until, envoys_away, kept_out
-from warmroute.cli.view.tls import tls_arguments, tls_of
 
 if TYPE_CHECKING:
     import argparse
@@ -28,9 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.epilog = "Exit status: 0 all is healthy, 1 something is named, 2 there is no answer."
     parser.add_argument("what", nargs="?", metavar="ADDRESS_OR_POOL", help="default: everything")
-    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
-    tls_arguments(parser)
+    client.arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -40,11 +36,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         AdminError: there is no answer, or no such pool or endpoint; the command ends with 2.
     """
-    return run_loop(_diagnose(args))
+    return asyncio.run(_diagnose(args))
 
 
 async def _diagnose(args: argparse.Namespace) -> int:
-    documents = await _ask(AdminClient(args.admin, read_token(args.token_file), tls_of(args)))
+    documents = await _ask(AdminClient.of(args))
     diagnosis, status = documents[PATH], documents.get(STATUS, {})
     listed = documents.get(ENDPOINTS, {}).get("endpoints", [])
     whole = with_kept_out(diagnosis, listed, drained_until(documents.get(WEIGHTS)))

@@ -9,7 +9,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.service.serving import run as run_loop
 from fleet.settings import load_settings
 from warmroute.cli.view.envoy_admin import (
     CLUSTERS_PATH,
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DoctorError: there is nothing to read; the command ends with 2.
     """
-    return run_loop(_doctor(args))
+    return asyncio.run(_doctor(args))
 
 
 async def _doctor(args: argparse.Namespace) -> int:

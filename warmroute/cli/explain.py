@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.service.serving import run as run_loop
-from warmroute.cli.view.client import (
-    DEFAULT_ADMIN,
-    DEFAULT_EXT_PROC_ADMIN,
-    AdminClient,
-    read_token,
-)
-from warmroute.cli.view.errors import AdminError, NotThereError
+from warmroute.cli.view import client
+from warmroute.cli.view.client import AdminClient, AdminError, NotThereError
 from warmroute.cli.view.explanation import endpoint_details, explained
 from warmroute.cli.view.model import ENDPOINTS, WEIGHTS
-from warmroute.cli.view.tls import AdminTls, tls_arguments, tls_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
+DEFAULT_EXT_PROC_ADMIN: Final = "127.0.0.1:19001"
 DECISIONS: Final = "/api/v1/decisions"
 _ENDPOINT: Final = re.compile(r".+:\d{1,5}")
 _UNKNOWN_STATUS: Final = 1
@@ -37,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ENDPOINT|REQUEST-ID",
         help="host:port; or a request's x-request-id, or the id in its answer",
     )
-    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
+    client.arguments(parser)
     parser.add_argument(
         "--ext-proc-admin",
         action="append",
@@ -45,8 +39,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="of a worker, which knows of picks; may be repeated"
         f" (default: {DEFAULT_EXT_PROC_ADMIN}, by http or https as --admin)",
     )
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin servers' token")
-    tls_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the servers' answers, by their URLs")
 
 
@@ -56,12 +48,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         AdminError: no server answers.
     """
-    query, token, tls = query_of(args.what), read_token(args.token_file), tls_of(args)
-    documents, troubles = ask_all((args.admin, *(args.ext_proc_admin or ())), query, token, tls)
+    query, urls = query_of(args.what), (args.admin, *(args.ext_proc_admin or ()))
+    documents, troubles = asyncio.run(ask_all((AdminClient.of(args, url) for url in urls), query))
     if args.ext_proc_admin is None and not any("picks" in document for document in documents.values()):
-        # With `serve` one server knows of picks too, and no other listens.
+        # With `serve` one server has the picks too, and no other listens.
         scheme, separator, _ = args.admin.rpartition("://")
-        more, other_troubles = ask_all((f"{scheme}{separator}{DEFAULT_EXT_PROC_ADMIN}",), query, token, tls)
+        of_picks = AdminClient.of(args, f"{scheme}{separator}{DEFAULT_EXT_PROC_ADMIN}")
+        more, other_troubles = asyncio.run(ask_all((of_picks,), query))
         documents, troubles = {**documents, **more}, troubles + other_troubles
     if not documents:
         raise AdminError("; ".join(troubles))
@@ -88,36 +81,28 @@ def query_of(what: str) -> dict[str, str]:
     return {"endpoint": what} if _ENDPOINT.fullmatch(what) else {"request": what}
 
 
-def ask_all(
-    urls: Sequence[str], query: dict[str, str], token: str, tls: AdminTls | None = None
-) -> tuple[dict[str, Any], list[str]]:
-    """Query every server; return each answer by URL and the reasons of missing ones."""
+async def ask_all(clients: Iterable[AdminClient], query: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Query every server once; return each answer by URL and the reasons of missing ones."""
     documents: dict[str, Any] = {}
     troubles: list[str] = []
-
-    async def ask() -> int:
-        clients = (AdminClient(url, token, tls) for url in urls)
-        for client in {client.url: client for client in clients}.values():
-            async with client:
-                try:
-                    documents[client.url] = await _ask(client, query)
-                except NotThereError:
-                    documents[client.url] = {}
-                except AdminError as error:
-                    troubles.append(str(error))
-        return 0
-
-    run_loop(ask())
+    for admin in {admin.url: admin for admin in clients}.values():
+        async with admin:
+            try:
+                documents[admin.url] = await _ask(admin, query)
+            except NotThereError:
+                documents[admin.url] = {}
+            except AdminError as error:
+                troubles.append(str(error))
     return documents, troubles
 
 
-async def _ask(client: AdminClient, query: dict[str, str]) -> dict[str, Any]:
+async def _ask(admin: AdminClient, query: dict[str, str]) -> dict[str, Any]:
     """Return the decisions; for an endpoint also its details and its pool's."""
-    decisions: dict[str, Any] = await client.get(DECISIONS, query)
+    decisions: dict[str, Any] = await admin.get(DECISIONS, query)
     if (address := query.get("endpoint")) is None or "verdict" not in decisions:
         return decisions
     try:
-        documents = await client.documents(ENDPOINTS, (WEIGHTS,))
+        documents = await admin.documents(ENDPOINTS, (WEIGHTS,))
     except NotThereError:
         return decisions
     return {**decisions, **endpoint_details(address, documents)}

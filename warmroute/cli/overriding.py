@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
-from pathlib import Path
 from typing import Any, Final
 
-from fleet.service.serving import run as run_loop
-from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, read_token
-from warmroute.cli.view.tls import tls_arguments, tls_of
+from warmroute.cli.view import client
 
 UPDATE_WEIGHTS: Final = "/api/v1/update_weights"
 LONGEST: Final = "24h"
@@ -23,9 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     # Otherwise `-5m` is taken for an option, and the error names only the missing value.
     parser._negative_number_matcher = _NEGATIVE
     parser.add_argument("endpoint", metavar="ENDPOINT", help="host:port, as `warmroute top` shows it")
-    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
-    tls_arguments(parser)
+    client.arguments(parser)
 
 
 def duration(text: str) -> float:
@@ -47,14 +43,12 @@ def override(args: argparse.Namespace, weight: int | None, seconds: float | None
     body: dict[str, Any] = {"weights": {args.endpoint: weight}}
     if seconds is not None:
         body["expires_seconds"] = seconds
-    answer: dict[str, Any] = {}
 
-    async def post() -> int:
-        async with AdminClient(args.admin, read_token(args.token_file), tls_of(args)) as client:
-            answer.update(await client.post(UPDATE_WEIGHTS, body))
-        return 0
+    async def post() -> Any:
+        async with client.AdminClient.of(args) as admin:
+            return await admin.post(UPDATE_WEIGHTS, body)
 
-    run_loop(post())
+    answer: dict[str, Any] = asyncio.run(post())
     return answer
 
 

@@ -10,19 +10,16 @@ import signal
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleet.service.serving import run as run_loop
-from warmroute.cli.view.client import DEFAULT_ADMIN, AdminClient, read_token
+from warmroute.cli.view import client
+from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.columns import SORTABLE, matching, ordered
-from warmroute.cli.view.errors import AdminError
 from warmroute.cli.view.history import History
 from warmroute.cli.view.keys import Screen, press
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
 from warmroute.cli.view.table import Moment, live, notes_of, once, page_rows
 from warmroute.cli.view.terminal import Terminal
-from warmroute.cli.view.tls import tls_arguments, tls_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,9 +31,7 @@ _WISHED_FOR: Final = (STATUS, WEIGHTS, SKEW)
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
-    tls_arguments(parser)
+    client.arguments(parser)
     parser.add_argument(
         "--sort", default="endpoint", choices=SORTABLE, metavar="COLUMN", help=", ".join(SORTABLE)
     )
@@ -57,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         AdminError: nothing can be printed once, because the admin server does not answer.
     """
-    client = AdminClient(args.admin, read_token(args.token_file), tls_of(args))
+    admin = AdminClient.of(args)
     screen = Screen(sort=args.sort, reverse=args.reverse, filter=args.filter)
     console = _console()
     if args.once or args.json or not console.is_terminal or console.is_dumb_terminal:
-        return run_loop(_once(client, screen, console, as_json=args.json))
-    ended_by = run_loop(Top(client, screen, console, args.interval).run())
+        return asyncio.run(_once(admin, screen, console, as_json=args.json))
+    ended_by = asyncio.run(Top(admin, screen, console, args.interval).run())
     return 128 + ended_by if ended_by else 0
 
 

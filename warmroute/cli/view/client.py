@@ -1,29 +1,91 @@
-"""Client of the admin API. A missing answer is an error with its reason, never an empty view."""
+"""Client of the admin API, for verbs. A missing answer is an error with its reason, never an empty view."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 import msgspec
 
 from fleet.cause import cause_of
+from fleet.errors import SettingsError, WarmrouteError
 from fleet.service.logs import escaped
-from warmroute.cli.view.errors import AdminError, NotThereError
-from warmroute.cli.view.unreached import why_not_reached
+from fleet.service.tls_files import Files, check
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
-    from pathlib import Path
-
-    from warmroute.cli.view.tls import AdminTls
 
 DEFAULT_ADMIN: Final = "127.0.0.1:19000"
-DEFAULT_EXT_PROC_ADMIN: Final = "127.0.0.1:19001"
+DEFAULT_NAME: Final = "warmroute"
+"""The default of `server_name` in the settings."""
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
-_UNAUTHORISED: Final = 401
-_FORBIDDEN: Final = 403
+_OTHER_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes of a certificate that is for another name, or another address."""
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's codes of a certificate of an untrusted authority."""
+
+
+class AdminError(WarmrouteError):
+    """The admin server gave no usable answer; the text says why."""
+
+
+class NotThereError(AdminError):
+    """The server has no such path, or does not know the requested name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminTls:
+    """Trusted authorities, the client certificate, and the server's name if it is not the URL's host."""
+
+    context: ssl.SSLContext
+    server_name: str | None = None
+    shows_certificate: bool = False
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that name an admin server, its token and its TLS (`tls.admin`)."""
+    parser.add_argument("--admin", default=DEFAULT_ADMIN, metavar="URL", help="default: %(default)s")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="holds the admin server's token")
+    for name, text in (
+        ("ca", "authority of the admin server's certificate, in PEM; default: the system's authorities"),
+        ("certificate", "certificate to show, where the server has a client_ca_file"),
+        ("key", "its key"),
+    ):
+        parser.add_argument(f"--admin-{name}", metavar="FILE", help=text)
+    parser.add_argument(
+        "--admin-name",
+        metavar="NAME",
+        help=f"name in the server's certificate; default: {DEFAULT_NAME} with --admin-ca, or the URL's host",
+    )
+
+
+def _tls_of(args: argparse.Namespace) -> AdminTls | None:
+    """Read the named files; None without any TLS argument.
+
+    Raises:
+        AdminError: the files cannot be used.
+    """
+    if (args.admin_certificate is None) != (args.admin_key is None):
+        raise AdminError("--admin-certificate and --admin-key go together")
+    if not any((args.admin_ca, args.admin_certificate, args.admin_name)):
+        return None
+    files = Files(args.admin_certificate, args.admin_key, args.admin_ca, flags="--admin")
+    try:
+        check("", files)
+        context = ssl.create_default_context(cafile=files.ca_file)
+        if files.certificate_file is not None:
+            context.load_cert_chain(files.certificate_file, files.key_file)
+    except SettingsError as error:
+        raise AdminError("; ".join(error.problems)) from error
+    except OSError as error:
+        raise AdminError(f"--admin-ca, --admin-certificate, --admin-key: {cause_of(error)}") from error
+    name = args.admin_name or (DEFAULT_NAME if args.admin_ca is not None else None)
+    return AdminTls(context, name, files.certificate_file is not None)
 
 
 class AdminClient:
@@ -31,12 +93,22 @@ class AdminClient:
 
     def __init__(self, url: str, token: str = "", tls: AdminTls | None = None) -> None:
         """With `tls`, a `host:port` without a scheme is requested by HTTPS."""
-        self.url = _base(url, "http" if tls is None else "https")
+        scheme = "http" if tls is None else "https"
+        self.url = (url if "://" in url else f"{scheme}://{url}").rstrip("/")
         self._tls = tls
         self._ssl = True if tls is None else tls.context
         self._server_name = None if tls is None else tls.server_name
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, url: str = "") -> Self:
+        """Return the client by a verb's arguments, also for another admin server than `--admin`.
+
+        Raises:
+            AdminError: the named files cannot be used.
+        """
+        return cls(url or args.admin, _token(args.token_file), _tls_of(args))
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers=self._headers)
@@ -81,20 +153,14 @@ class AdminClient:
         except aiohttp.InvalidURL:
             raise AdminError(f"{self.url} is no URL of an admin server") from None
         except aiohttp.ClientError as error:
-            reason = why_not_reached(error, self.url, self._tls)
+            reason = _why_not_reached(error, self.url, self._tls)
             raise AdminError(f"{self.url} cannot be reached: {reason}") from error
         if response.status == 404:
             raise NotThereError(f"{self.url} has no {path}")
-        if response.status == _UNAUTHORISED:
-            step = (
-                "the file of --token-file holds another one"
-                if self._headers
-                else "name its file by --token-file"
-            )
+        if response.status == 401:
+            step = "mend the file of --token-file" if self._headers else "name its file by --token-file"
             raise AdminError(f"{self.url} refuses: {_refusal(body)}; {step}")
-        if response.status == _FORBIDDEN:
-            raise AdminError(f"{self.url} refuses: {_refusal(body)}")
-        if response.status != 200 and method == "POST":
+        if response.status == 403 or (response.status != 200 and method == "POST"):
             raise AdminError(f"{self.url} refuses: {_refusal(body)}")
         if response.status != 200:
             raise AdminError(f"{self.url}{path} answers with status {response.status}")
@@ -121,12 +187,8 @@ class AdminClient:
         return documents
 
 
-def read_token(path: Path | None) -> str:
-    """Return the token in the file; "" without one.
-
-    Raises:
-        AdminError: the file cannot be read or holds no token.
-    """
+def _token(path: Path | None) -> str:
+    """Return the token in the file; "" without one."""
     if path is None:
         return ""
     try:
@@ -153,6 +215,34 @@ def _refusal(body: bytes) -> str:
     )
 
 
-def _base(url: str, scheme: str) -> str:
-    """Take `host:port` as well as a URL."""
-    return (url if "://" in url else f"{scheme}://{url}").rstrip("/")
+def _why_not_reached(error: aiohttp.ClientError, url: str, tls: AdminTls | None) -> str:
+    """Return the cause, with the next step where TLS is in the way."""
+    inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return _distrusted(inner, cause_of(error), tls)
+    if isinstance(inner, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(inner):
+        return "it speaks no TLS: leave out the options of TLS, and https:// in the address"
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(inner, ssl.SSLError):
+        return cause_of(error)  # Nobody listens.
+    if not url.startswith("https:"):
+        step = "write https:// in the address" if tls is not None else "add --admin-ca"
+        return (
+            f"it ends the connection without an answer ({cause_of(error)}). It may speak TLS: {step}, and"
+            " --admin-certificate with --admin-key where it has a client_ca_file"
+        )
+    if tls is not None and tls.shows_certificate:
+        step = "allowed: a certificate for clients that tls.admin.client_ca_file has signed"
+        return f"it does not take the certificate of --admin-certificate ({cause_of(error)}); {step}"
+    return (
+        f"it ends the connection ({cause_of(error)}). It may ask for a certificate: name one by"
+        " --admin-certificate and --admin-key"
+    )
+
+
+def _distrusted(error: ssl.SSLCertVerificationError, cause: str, tls: AdminTls | None) -> str:
+    if error.verify_code in _OTHER_NAME:
+        name = "the host of the address" if tls is None or tls.server_name is None else repr(tls.server_name)
+        return f"its certificate does not carry {name}: name one of its DNS names by --admin-name"
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        return f"no authority trusted here has signed its certificate ({cause}): name its own by --admin-ca"
+    return cause
