@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, generate_latest
 from prometheus_client.registry import Collector
 
 from fleet.errors import WarmrouteError
-from fleet.service.admin_access import OPEN_PATHS, Access
+from fleet.service.admin_access import OPEN_PATHS
 from fleet.service.http_server import HttpServer, body_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry, Metric
 
-    from fleet.service.gate import Gate
-    from fleet.service.tls import CertificateProvider
+    from fleet.service.admin_access import Access
 
     View = Callable[[], Any]
     """Returns a JSON value, or an awaitable of one."""
@@ -81,38 +80,27 @@ class Query:
 
 
 class AdminServer:
-    """Serves one TCP address; the empty address serves nothing."""
+    """Serves one address; the empty one serves nothing."""
 
     def __init__(
         self,
-        address: str,
+        access: Access,
         registry: CollectorRegistry,
         ready: Callable[[], bool],
         views: Mapping[str, View],
         *,
         queries: Mapping[str, Sequence[QueryView]] | None = None,
         actions: Mapping[str, Action] | None = None,
-        access: Access | None = None,
-        tls: CertificateProvider | None = None,
-        field: str = "admin.address",
-        gate: Gate | None = None,
     ) -> None:
-        """`field` is the setting that `address` comes from.
-
-        `queries` are views that take parameters, merged where a path has several; `actions` take POST.
-        Without `tls` it speaks plaintext. `gate` checks the names in clients' certificates.
-        """
-        self._address = address
+        """`queries` are views that take parameters, merged where a path has several; `actions` take POST."""
+        self._access = access
         self._registry = registry
         self._ready = ready
-        self._access = access or Access(address)
-        self._shown = "" if tls is None else " with TLS"
-        self._gate = gate
         self._faults = Counter(
             "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
         )
         application = self._application(views, queries or {}, actions or {})
-        self._server = HttpServer(address, application, field=field, tls=tls)
+        self._server = HttpServer(access, application)
 
     def _application(
         self,
@@ -141,10 +129,10 @@ class AdminServer:
         Raises:
             SettingsError: the address cannot be bound.
         """
-        if not self._address:
+        if not self._access.address:
             return
         await self._server.start()
-        logger.info("admin listens on %s%s", self._address, self._shown)
+        logger.info("admin listens on %s%s", self._access.address, " with TLS" if self._access.tls else "")
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
@@ -181,12 +169,13 @@ class AdminServer:
 
     def _refused_names(self, request: web.Request) -> tuple[int, str] | None:
         """Return status and text for a peer without an operator's name; health needs no name."""
-        if self._gate is None or request.path in OPEN_PATHS:
+        gate = self._access.gate
+        if gate is None or request.path in OPEN_PATHS:
             return None
         shown = request.get_extra_info("ssl_object")
         certificate = None if shown is None else shown.getpeercert(binary_form=True)
-        names = self._gate.names(certificate or b"")
-        why = self._gate.refuses(names, "admin", ("operators",), request.remote or "")
+        names = gate.names(certificate or b"")
+        why = gate.refuses(names, "admin", ("operators",), request.remote or "")
         return None if why is None else (403, why)
 
     async def _healthz(self, _: web.Request) -> web.Response:

@@ -12,20 +12,23 @@ import hmac
 import ipaddress
 import logging
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
+from fleet.service.credentials import certificate_provider, gate_of
 from fleet.service.roles import PeerNames
 from fleet.settings.address import is_local, split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    from fleet.service.tls import CertificateProvider
+    from fleet.service.gate import Gate
+    from fleet.service.tls import CertificateProvider, Certificates
+    from fleet.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -64,19 +67,48 @@ class TokenFile:
 
 
 class Access:
-    """The rules for one admin address."""
+    """The address of an HTTP server, and the rules for its clients."""
 
     def __init__(
-        self, address: str, token: TokenFile | None = None, tls: CertificateProvider | None = None
+        self,
+        address: str,
+        token: TokenFile | None = None,
+        tls: CertificateProvider | None = None,
+        *,
+        field: str = "admin.address",
+        gate: Gate | None = None,
     ) -> None:
-        """Clients may also call the server by the names in the certificate of `tls`."""
-        self._token = token
-        self._tls = tls
+        """`field` is the setting or option that `address` comes from; without `tls` it speaks plaintext.
+
+        Clients may also call the server by the names in its certificate. `gate` checks the names in theirs.
+        """
+        self.address = address
+        self.field = field
+        self.token = token
+        self.tls = tls
+        self.gate = gate
         self._local = not address or is_local(address)
         own = {"localhost", socket.gethostname().lower()}
         if address:
             own.add(split_host_port(address)[0].lower())
         self._names = frozenset(own)
+
+    @classmethod
+    def of(cls, settings: Settings, field: str, certificates: Certificates) -> Access:
+        """Return the access to the admin server at `field`, one of the addresses in `settings.admin`.
+
+        Raises:
+            SettingsError: the token's file or the certificate's files cannot be used.
+        """
+        address: str = getattr(settings.admin, field.partition(".")[2])
+        path = settings.admin.token_file
+        return cls(
+            address,
+            TokenFile(Path(path)) if path and address else None,
+            certificate_provider(certificates, settings, "admin"),
+            field=field,
+            gate=gate_of(certificates, settings, "admin"),
+        )
 
     def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Return status and text for a refused request, otherwise None. `headers` ignores case."""
@@ -84,8 +116,8 @@ class Access:
             return None
         if (refused := self._foreign(headers)) is not None:
             return refused
-        if self._token is not None:
-            if not _bears(headers.get("authorization", ""), self._token.token):
+        if self.token is not None:
+            if not _bears(headers.get("authorization", ""), self.token.token):
                 return 401, "`authorization: Bearer TOKEN` with the token of admin.token_file is needed"
         elif not self._local:
             return 403, "beyond loopback a token is needed: admin.token_file"
@@ -129,9 +161,9 @@ class Access:
 
     def _certified(self) -> frozenset[str]:
         """Return names that no other site can have: a browser has verified the certificate for them."""
-        if self._tls is None:
+        if self.tls is None:
             return frozenset()
-        leaf = x509.load_pem_x509_certificate(self._tls.material.certificate)
+        leaf = x509.load_pem_x509_certificate(self.tls.material.certificate)
         return frozenset(name.lower() for name in PeerNames.of(leaf).dns)
 
 

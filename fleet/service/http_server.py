@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
 
-    from fleet.service.tls import CertificateProvider
+    from fleet.service.admin_access import Access
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -96,18 +96,8 @@ async def body_of(request: web.Request) -> bytes:
 class HttpServer:
     """Serves an application on one TCP address."""
 
-    def __init__(
-        self,
-        address: str,
-        application: web.Application,
-        *,
-        field: str,
-        tls: CertificateProvider | None = None,
-    ) -> None:
-        """`field` is the setting or option that `address` comes from; without `tls` it speaks plaintext."""
-        self._address = address
-        self._field = field
-        self._tls = tls
+    def __init__(self, access: Access, application: web.Application) -> None:
+        self._access = access
         application.middlewares.insert(0, self._timed)
         self._runner = web.AppRunner(
             application,
@@ -117,7 +107,7 @@ class HttpServer:
             # This class enforces the time limits of connections.
             keepalive_timeout=2 * IDLE_SECONDS,
             max_headers=_MOST_HEADERS,
-            logger=_RequestLog(address),
+            logger=_RequestLog(access.address),
         )
         self._most = 0
         self._waiting: dict[Connection, asyncio.TimerHandle] = {}
@@ -135,9 +125,9 @@ class HttpServer:
         Raises:
             SettingsError: the address cannot be bound; nothing is left behind.
         """
-        host, port = split_host_port(self._address)
+        host, port = split_host_port(self._access.address)
         self._most = http_connections()
-        context = None if self._tls is None else http_server(self._tls)
+        context = None if self._access.tls is None else http_server(self._access.tls)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         for family, kind, protocol, _, place in await loop.getaddrinfo(
@@ -152,7 +142,7 @@ class HttpServer:
                 listening.bind(place)
             except OSError as error:
                 await self.stop()
-                raise cannot_listen(self._field, self._address, why_not_bound(error)) from error
+                raise cannot_listen(self._access.field, self._access.address, why_not_bound(error)) from error
             listening.listen(_BACKLOG_CONNECTIONS)
         self._accepting = [asyncio.create_task(self._accept(each, context)) for each in self._sockets]
 
@@ -190,7 +180,7 @@ class HttpServer:
             except OSError as error:
                 # The peer has already left, or no descriptors are free.
                 if not in_trouble:
-                    logger.error("connections to %s cannot be accepted: %s", self._address, error)
+                    logger.error("connections to %s cannot be accepted: %s", self._access.address, error)
                 in_trouble = True
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
@@ -223,7 +213,7 @@ class HttpServer:
                 lambda: connection, sock, ssl=context, ssl_handshake_timeout=patience
             )
         except OSError as error:
-            logger.debug("a connection to %s came to nothing: %s", self._address, error)
+            logger.debug("a connection to %s came to nothing: %s", self._access.address, error)
             self.forget(connection)
             sock.close()
 

@@ -52,10 +52,8 @@ class Admin:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        access = Access(self.address)
-        self._admin = AdminServer(
-            self.address, CollectorRegistry(), lambda: True, VIEWS, access=access, tls=certificate
-        )
+        access = Access(self.address, tls=certificate)
+        self._admin = AdminServer(access, CollectorRegistry(), lambda: True, VIEWS)
         asyncio.run_coroutine_threadsafe(self._admin.start(), self._loop).result(10)
 
     def stop(self) -> None:

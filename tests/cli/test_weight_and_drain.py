@@ -75,12 +75,11 @@ class Running:
         server = XdsServer(settings, self.store, CollectorRegistry(), TracerProvider(), control=False)
         access = Access(self.address, TokenFile(self.token))
         admin = AdminServer(
-            self.address,
+            access,
             CollectorRegistry(),
             lambda: server.ready,
             server.views(),
             actions=server.actions(),
-            access=access,
         )
         # The engines: a drain needs another one that serves.
         engines = web.AppRunner(web.Application())

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from fleet.service.admin import MAX_BODY_BYTES, AdminServer, ApiError, Query, _long_json
+from fleet.service.admin_access import Access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -30,7 +31,7 @@ class Served:
         self.given: list[Any] = []
         address = f"127.0.0.1:{port}"
         self.server = AdminServer(
-            address,
+            Access(address),
             self.registry,
             lambda: True,
             {"/api/v1/broken": self.fail},

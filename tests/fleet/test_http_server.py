@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from bench.abuse.admin import KINDS, attack
 from fleet.service import descriptors, http_server
 from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
 from fleet.service.http_connection import MAX_HEAD_BYTES
 from fleet.service.http_server import HttpServer
 from warmroute.gpu_agent.page import AgentServer
@@ -56,7 +57,7 @@ async def door(request: pytest.FixtureRequest, unused_tcp_port: int) -> AsyncIte
     server: AdminServer | AgentServer
     if request.param == "admin":
         action = {"/api/v1/update_weights": changed}
-        server = AdminServer(address, registry, lambda: True, {}, actions=action)
+        server = AdminServer(Access(address), registry, lambda: True, {}, actions=action)
     else:
         server = AgentServer(address, registry, lambda: None, lambda: True, lambda _uuid, _code: None)
     await server.start()
@@ -124,7 +125,7 @@ async def test_a_request_has_a_time_for_its_body(
     monkeypatch.setattr(http_server, "REQUEST_SECONDS", 0.05)
     address = f"127.0.0.1:{unused_tcp_port}"
     admin = AdminServer(
-        address, CollectorRegistry(), lambda: True, {}, actions={"/api/v1/update_weights": changed}
+        Access(address), CollectorRegistry(), lambda: True, {}, actions={"/api/v1/update_weights": changed}
     )
     await admin.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
@@ -147,7 +148,7 @@ async def test_a_handler_at_work_is_not_ended_for_its_silence(
 
     application = web.Application()
     application.router.add_get("/slow", slow)
-    server = HttpServer(f"127.0.0.1:{unused_tcp_port}", application, field="admin.address")
+    server = HttpServer(Access(f"127.0.0.1:{unused_tcp_port}"), application)
     await server.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{unused_tcp_port}") as client:
         requests = [asyncio.create_task(client.get("/slow")) for _ in range(MOST)]
@@ -234,7 +235,7 @@ async def test_requests_on_one_connection_are_answered_in_turn(door: str) -> Non
 async def test_a_body_may_come_in_pieces_and_after_its_head(unused_tcp_port: int) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     action = {"/api/v1/update_weights": changed}
-    admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, actions=action)
+    admin = AdminServer(Access(address), CollectorRegistry(), lambda: True, {}, actions=action)
     await admin.start()
     try:
         body = b"[" + b",".join([b"1"] * 300_000) + b"]"
@@ -261,7 +262,7 @@ async def test_malformed_requests_do_not_flood_the_log(
     address = f"127.0.0.1:{unused_tcp_port}"
     registry = CollectorRegistry()
     action = {"/api/v1/update_weights": changed}
-    admin = AdminServer(address, registry, lambda: True, {}, actions=action)
+    admin = AdminServer(Access(address), registry, lambda: True, {}, actions=action)
     await admin.start()
     with caplog.at_level(logging.INFO):
         if kind == "malformed":
@@ -283,7 +284,7 @@ def test_burst_of_connections_stays_within_limit(
     """Services run on uvloop, whose transports are classes of its own."""
 
     async def flood() -> None:
-        server = HttpServer(f"127.0.0.1:{unused_tcp_port}", web.Application(), field="admin.address")
+        server = HttpServer(Access(f"127.0.0.1:{unused_tcp_port}"), web.Application())
         await server.start()
         quiet, count = descriptors_now(), 20 * MOST
         socks = [socket.create_connection(("127.0.0.1", unused_tcp_port)) for _ in range(count)]
@@ -339,7 +340,7 @@ async def test_want_of_descriptors_ends_nothing(
     monkeypatch.setattr(loop, "sock_accept", refuse)
     monkeypatch.setattr(http_server, "_AGAIN_SECONDS", 0.01)
     address = f"127.0.0.1:{unused_tcp_port}"
-    admin = AdminServer(address, CollectorRegistry(), lambda: True, {})
+    admin = AdminServer(Access(address), CollectorRegistry(), lambda: True, {})
     with caplog.at_level(logging.ERROR):
         await admin.start()
         assert await healthy(address)

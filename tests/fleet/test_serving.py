@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from fleet.errors import SettingsError
 from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
 from fleet.service.binding import prepare
 from fleet.service.serving import GrpcServer
 from fleet.service.telemetry import shut_down, tracer_provider
@@ -121,7 +122,7 @@ async def test_admin_shows_health_readiness_metrics_and_views(unused_tcp_port: i
     registry, ready = CollectorRegistry(), [False]
     Counter("warmroute_test_total", "x", registry=registry).inc()
     address = f"127.0.0.1:{unused_tcp_port}"
-    admin = AdminServer(address, registry, lambda: ready[0], {"/api/v1/x": lambda: {"a": None}})
+    admin = AdminServer(Access(address), registry, lambda: ready[0], {"/api/v1/x": lambda: {"a": None}})
     await admin.start()
     async with aiohttp.ClientSession(f"http://{address}") as client:
         assert (await client.get("/healthz")).status == 200
@@ -141,7 +142,10 @@ async def test_unread_response_does_not_delay_admin_stop(
 ) -> None:
     """Aiohttp's own patience is a minute."""
     admin = AdminServer(
-        f"127.0.0.1:{unused_tcp_port}", CollectorRegistry(), lambda: True, {"/big": lambda: "x" * 33_554_432}
+        Access(f"127.0.0.1:{unused_tcp_port}"),
+        CollectorRegistry(),
+        lambda: True,
+        {"/big": lambda: "x" * 33_554_432},
     )
     await admin.start()
     _, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port, limit=1024)

@@ -251,7 +251,7 @@ async def test_admin_speaks_tls_and_takes_new_certificates(
     issued = authority.issue("server", "localhost")
     provider = certificates.watch("admin", "tls.admin", files(issued))
     address = f"127.0.0.1:{unused_tcp_port}"
-    admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=provider)
+    admin = AdminServer(Access(address, tls=provider), CollectorRegistry(), lambda: True, {})
     await admin.start()
     trusting = ssl.create_default_context(cafile=str(authority.file))
     try:

@@ -33,9 +33,7 @@ async def door(address: str, provider: CertificateProvider, *, http2: bool) -> A
     if http2:
         server = GrpcServer("xds", address, credentials=server_credentials(provider))
     else:
-        server = AdminServer(
-            address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=provider
-        )
+        server = AdminServer(Access(address, tls=provider), CollectorRegistry(), lambda: True, {})
     await server.start()
     try:
         yield

@@ -68,9 +68,7 @@ class Door:
 
 @contextlib.asynccontextmanager
 async def admin(door: Door) -> AsyncIterator[None]:
-    server = AdminServer(
-        door.address, CollectorRegistry(), lambda: True, {}, access=Access(door.address), tls=door.provider
-    )
+    server = AdminServer(Access(door.address, tls=door.provider), CollectorRegistry(), lambda: True, {})
     await server.start()
     try:
         yield

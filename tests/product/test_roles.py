@@ -25,7 +25,6 @@ from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_SECRET
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
-from fleet.service.credentials import certificate_provider, gate_of
 from fleet.service.roles import ROLES_OF_SERVICES
 from fleet.service.tls import Certificates
 from fleet.settings import parse_settings
@@ -105,17 +104,14 @@ class Site:
         given = self.settings, FleetStore(), self.registry, TracerProvider()
         self.xds = XdsServer(*given, control=True, certificates=self.certificates)
         self.ext_proc = ExtProcServer(*given, follow=False, certificates=self.certificates)
-        self.gate = gate_of(self.certificates, self.settings, "admin")
-        address = self.settings.admin.address
+        access = Access.of(self.settings, "admin.address", self.certificates)
+        self.gate = access.gate
         self.admin = AdminServer(
-            address,
+            access,
             self.registry,
             lambda: True,
             {"/api/v1/x": dict},
             actions={"/api/v1/change": lambda _: {}},
-            access=Access(address),
-            tls=certificate_provider(self.certificates, self.settings, "admin"),
-            gate=self.gate,
         )
 
     def with_roles(self, roles: str) -> Any:

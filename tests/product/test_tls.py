@@ -258,10 +258,8 @@ async def test_a_parent_asks_its_workers_over_tls_and_knows_them_by_their_certif
 
     def worker() -> AdminServer:
         queries = {"/api/v1/decisions": [lambda query: {"picks": [{"at": "1"}]}]}
-        made = Access(address)
-        return AdminServer(
-            address, CollectorRegistry(), lambda: True, {}, queries=queries, access=made, tls=shown
-        )
+        access = Access(address, tls=shown)
+        return AdminServer(access, CollectorRegistry(), lambda: True, {}, queries=queries)
 
     async def told(at: float) -> bool:
         """Whether a parent that connects anew hears the worker."""
@@ -293,7 +291,7 @@ async def test_a_parent_keeps_its_connections_to_workers(tmp_path: Path, unused_
     Authority(tmp_path).issue("admin")
     held = Certificates().watch("admin", "tls.admin", Files(f"{tmp_path}/admin.crt", f"{tmp_path}/admin.key"))
     address = f"127.0.0.1:{unused_tcp_port}"
-    admin = AdminServer(address, CollectorRegistry(), lambda: True, {}, access=Access(address), tls=held)
+    admin = AdminServer(Access(address, tls=held), CollectorRegistry(), lambda: True, {})
     await admin.start()
     parent = WorkerAdmins([address], None, CollectorRegistry(), held)
     try:

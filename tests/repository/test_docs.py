@@ -13,6 +13,7 @@ from ext_proc.app import ExtProcServer
 from ext_proc.pick import Reason
 from fleet import names
 from fleet.service.admin import AdminServer
+from fleet.service.admin_access import Access
 from fleet.service.otlp_metrics import MetricPush
 from fleet.service.telemetry import tracer_provider
 from fleet.service.tls import Certificates
@@ -174,7 +175,7 @@ async def test_every_metric_and_admin_path_is_told(settings: Settings, root: Pat
     ]
     SettingsWatch(root / "none.yaml", settings, parts[0].apply, registry)
     MetricPush(settings.telemetry, "test", registry)
-    AdminServer("", registry, lambda: True, {})
+    AdminServer(Access(""), registry, lambda: True, {})
     Workers(root / "none.yaml", settings, registry)
     WorkerAdmins((), None, registry)
     Certificates(registry)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from fleet.service.admin import AdminServer
-from fleet.service.admin_access import Access, TokenFile
+from fleet.service.admin_access import Access
 from fleet.service.binding import prepare
-from fleet.service.credentials import certificate_provider, gate_of
 from fleet.service.host_check import host_findings
 from fleet.service.logs import configure_logging
 from fleet.service.otlp_metrics import MetricPush
@@ -27,12 +25,11 @@ from warmroute.cli.forms import addresses, admin_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from opentelemetry.trace import TracerProvider
 
     from fleet.service.admin import Query
-    from fleet.service.gate import Gate
-    from fleet.service.tls import CertificateProvider
     from fleet.settings import Settings
     from warmroute.cli.forms import Role
 
@@ -71,8 +68,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
     certificates = Certificates(registry)
-    tls = certificate_provider(certificates, settings, "admin")
-    gate = gate_of(certificates, settings, "admin")
+    access = Access.of(settings, admin_address(settings, role)[0], certificates)
     _log_findings(settings)
     provider = tracer_provider(settings.telemetry, role, registry)
     parts = _parts(settings, role, store, registry, provider, certificates)
@@ -81,13 +77,13 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     def ready() -> bool:
         return not stop.requested and all(part.ready for part in parts)
 
-    admin = _admin(settings, role, parts, registry, ready, tls, gate)
+    admin = _admin(access, parts, registry, ready)
 
     async def apply(changed: Settings) -> None:
         for part in parts:
             await part.apply(changed)
-        if gate is not None:
-            gate.reconfigure(changed.tls.roles)
+        if access.gate is not None:
+            access.gate.reconfigure(changed.tls.roles)
         # On a thread, because it reads files.
         await asyncio.to_thread(_log_findings, changed)
 
@@ -122,32 +118,20 @@ def _log_findings(settings: Settings) -> None:
 
 
 def _admin(
-    settings: Settings,
-    role: Role,
-    parts: Sequence[Part],
-    registry: CollectorRegistry,
-    ready: Callable[[], bool],
-    tls: CertificateProvider | None,
-    gate: Gate | None,
+    access: Access, parts: Sequence[Part], registry: CollectorRegistry, ready: Callable[[], bool]
 ) -> AdminServer:
-    """Make the admin server of all parts; a question that several answer gets one answer."""
-    field, address = admin_address(settings, role)
-    token = settings.admin.token_file
+    """Make the admin server of all parts; a query that several answer gets one answer."""
     queries: dict[str, list[Callable[[Query], Any]]] = {}
     for part in parts:
         for path, query in part.queries().items():
             queries.setdefault(path, []).append(query)
     return AdminServer(
-        address,
+        access,
         registry,
         ready,
         {path: view for part in parts for path, view in part.views().items()},
         queries=queries,
         actions={path: action for part in parts for path, action in part.actions().items()},
-        access=Access(address, TokenFile(Path(token)) if token and address else None, tls),
-        tls=tls,
-        field=field,
-        gate=gate,
     )
 
 

@@ -12,15 +12,13 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleet.cause import cause_of
 from fleet.service.admin import AdminServer
-from fleet.service.admin_access import Access, TokenFile
-from fleet.service.credentials import certificate_provider
+from fleet.service.admin_access import Access
 from fleet.service.logs import configure_logging
 from fleet.service.serving import StopSignals, run
 from fleet.service.tls import Certificates
@@ -30,6 +28,7 @@ from warmroute.cli.worker_admin import WorkerAdmins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from fleet.settings import Settings
 
@@ -185,11 +184,9 @@ async def _supervise(path: Path, settings: Settings) -> int:
     stop = StopSignals()
     registry = CollectorRegistry()
     workers = Workers(path, settings, registry)
-    address, token = settings.admin.ext_proc_address, settings.admin.token_file
-    token_file = TokenFile(Path(token)) if token and address else None
     certificates = Certificates(registry)
-    tls = certificate_provider(certificates, settings, "admin")
-    admins = WorkerAdmins([worker.admin for worker in workers.workers], token_file, registry, tls)
+    access = Access.of(settings, "admin.ext_proc_address", certificates)
+    admins = WorkerAdmins([worker.admin for worker in workers.workers], access.token, registry, access.tls)
     workers.on_ended = admins.forget
 
     def shown() -> Mapping[str, Any]:
@@ -208,14 +205,11 @@ async def _supervise(path: Path, settings: Settings) -> int:
         }
 
     admin = AdminServer(
-        address,
+        access,
         registry,
         lambda: not stop.requested and any(admins.ready),
         {WORKERS_PATH: shown},
         queries={"/api/v1/decisions": [admins.decisions]},
-        access=Access(address, token_file, tls),
-        tls=tls,
-        field="admin.ext_proc_address",
     )
     await admin.start()
     loop = asyncio.get_running_loop()

@@ -142,7 +142,7 @@ class AgentServer:
         self._newest = newest
         self._ready = ready
         self._note = note_cuda_error
-        self._access = Access(address)
+        self._access = Access(address, field="--listen")
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/healthz", self._healthz)
@@ -150,7 +150,7 @@ class AgentServer:
         # A reported fault may take a GPU out of service, so only this host may report.
         if is_local(address):
             application.router.add_post("/faults", self._faults)
-        self._server = HttpServer(address, application, field="--listen")
+        self._server = HttpServer(self._access, application)
 
     async def start(self) -> None:
         """Bind and serve.
