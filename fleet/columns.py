@@ -1,4 +1,4 @@
-"""Arithmetic on columns, one number an endpoint, in which NaN is unknown."""
+"""Arithmetic on columns, one number an endpoint, in which NaN is unknown: the same for weights and picks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fleet.settings.weights import Memory
 
 
 def fill_unknown(column: NDArray[np.float64], default: float = 0.0) -> NDArray[np.float64]:
@@ -27,3 +29,16 @@ def lower_median(column: NDArray[np.float64]) -> float:
     """Return the lower median of the numbers that are not NaN; NaN if there are none."""
     ordered = np.sort(column[np.isfinite(column)])
     return float(ordered[(ordered.size - 1) // 2]) if ordered.size else nan
+
+
+def memory_that_counts(
+    chosen: Memory, kv: NDArray[np.float64], gpu: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the share in use of the KV cache, of the GPU's memory (`gpu`), or the higher one (`highest`).
+
+    NaN is unknown. Engines reserve most of a GPU's memory at their start, so it does not replace an unknown
+    share of the KV cache.
+    """
+    if chosen == "gpu":
+        return gpu
+    return np.fmax(kv, gpu) if chosen == "highest" else kv

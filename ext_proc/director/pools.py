@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ext_proc.pick import LoadColumns, PoolState
-from fleet.memory import memory_that_counts
+from fleet.columns import memory_that_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -31,8 +31,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import Counter
 
-from fleet.service.span_queue import quieten
-from fleet.service.telemetry import export_timeout, resource_of
+from fleet.service.telemetry import export_timeout, quieten, resource_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from fleet.settings.strict import Seconds, Strict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fleet.settings.strict import FieldPath
 
 PERMITTED_PING_SECONDS: Final = 0.5
 """The shortest pause between pings that our gRPC servers permit, on quiet connections too."""
@@ -26,7 +21,7 @@ WINDOW_UPDATE. The rest is for PING and SETTINGS."""
 class ConnectionSettings(Strict):
     """HTTP/2 between Envoys, our services and engines."""
 
-    ping_seconds: Seconds = 30.0
+    ping_seconds: Annotated[float, Field(ge=PERMITTED_PING_SECONDS, le=86_400, allow_inf_nan=False)] = 30.0
     """Between pings on a connection between an Envoy and a service of ours, from either side."""
     ping_timeout_seconds: Seconds = 10.0
     """A peer that has not answered a ping by then is gone: half-dead peers are noticed within both times."""
@@ -38,17 +33,3 @@ class ConnectionSettings(Strict):
         GRPC_PERMITTED_PING_SECONDS
     )
     """The shortest pause between pings that the engines' servers permit: by default gRPC's."""
-
-
-def contradictions(connections: ConnectionSettings) -> Iterator[tuple[FieldPath, str]]:
-    """Return path (in this section) and text of each ping that a peer would punish or never answer."""
-    interval, timeout = connections.ping_seconds, connections.ping_timeout_seconds
-    if interval < PERMITTED_PING_SECONDS:
-        allowed = f"at least {PERMITTED_PING_SECONDS:g}, which our servers permit"
-        yield ("ping_seconds",), f"{interval:g}; allowed: {allowed}"
-    if timeout > interval:
-        yield ("ping_timeout_seconds",), f"{timeout:g}; allowed: at most ping_seconds"
-    engine_interval, permitted = connections.engine_ping_seconds, connections.engine_permitted_ping_seconds
-    if engine_interval is not None and engine_interval < permitted:
-        allowed = f"at least engine_permitted_ping_seconds = {permitted:g}"
-        yield ("engine_ping_seconds",), f"{engine_interval:g}; allowed: {allowed}"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from fleet.settings.address import ServerAddress
+from fleet.settings.address import MAX_SOCKET_PATH_BYTES, ServerAddress, split_host_port
 from fleet.settings.idempotency import IdempotencySettings
 from fleet.settings.picks import PickSettings
 from fleet.settings.shared import SharedSettings
 from fleet.settings.strict import Strict
-from fleet.settings.workers import MOST_WORKERS, worker_address
+
+MOST_WORKERS: Final = 64
+_MAX_PORT: Final = 65_535
 
 
 class ExtProcSettings(Strict):
@@ -35,3 +37,36 @@ class ExtProcSettings(Strict):
     def worker_addresses(self) -> tuple[str, ...]:
         """Where all workers listen, and where Envoys find them."""
         return tuple(worker_address(self.address, number) for number in range(self.workers))
+
+
+def worker_address(address: str, number: int) -> str:
+    """Return where worker `number` listens: worker 0 at the address itself, the others at derived ones.
+
+    A Unix socket's path gets the number as its suffix; a port is increased by it.
+
+    Raises:
+        ValueError: there is no such port, or the path is too long.
+    """
+    if number == 0:
+        return address
+    if not address.startswith("unix:"):
+        return _next_port(address, number)
+    if len(address.removeprefix("unix:").encode()) + len(f".{number}") >= MAX_SOCKET_PATH_BYTES:
+        raise ValueError("allowed: a shorter path, for the workers' sockets have a number behind it")
+    return f"{address}.{number}"
+
+
+def worker_admin_address(address: str, number: int) -> str:
+    """Return the admin address of worker `number`: a port after the parent's. Empty stays empty.
+
+    Raises:
+        ValueError: there is no such port.
+    """
+    return _next_port(address, number + 1) if address else ""
+
+
+def _next_port(address: str, step: int) -> str:
+    _, port = split_host_port(address)
+    if port + step > _MAX_PORT:
+        raise ValueError(f"allowed: a port of at most {_MAX_PORT - step}, for the workers' ports follow it")
+    return f"{address.rpartition(':')[0]}:{port + step}"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
-from fleet.settings.check import contradictions
+from fleet.settings.check import contradictions, repeated
 from fleet.settings.model import Settings
 from fleet.settings.pools import EndpointSettings
 from fleet.settings.words import entries_in_words, in_words
@@ -102,15 +102,12 @@ def load_endpoints(path: Path) -> tuple[EndpointSettings, ...]:
         raise SettingsError(lines) from error
     except (TypeError, ValueError) as error:
         raise SettingsError([f"{origin}: a key or value of another kind; allowed: {_PLAIN}"]) from error
-    addresses = [endpoint.address for endpoint in endpoints]
-    if len(set(addresses)) < len(addresses):
-        twice = [i for i, address in enumerate(addresses) if address in addresses[:i]]
-        raise SettingsError(
-            [
-                f"{_place(origin, root, (i, 'address'))}: {addresses[i]!r}; allowed: each address once"
-                for i in twice
-            ]
-        )
+    problems = [
+        f"{_place(origin, root, (i, 'address'))}: {endpoints[i].address!r}; allowed: each address once"
+        for i in repeated(endpoint.address for endpoint in endpoints)
+    ]
+    if problems:
+        raise SettingsError(problems)
     return endpoints
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fleet.settings.address import is_local
 from fleet.settings.admin import AdminSettings
 from fleet.settings.connections import ConnectionSettings
 from fleet.settings.control import ControlSettings
@@ -47,13 +46,13 @@ class Settings(Strict):
     allow_plaintext: bool = False
     """Without it or `tls`, addresses beyond Unix sockets and loopback are refused."""
 
-    def exposed(self) -> list[tuple[str, str]]:
-        """Return path and value of each service address that other hosts could reach."""
-        addresses = [
-            ("xds.address", self.xds.address),
-            ("ext_proc.address", self.ext_proc.address),
-            ("control.address", self.control.address),
-            ("admin.address", self.admin.address),
-            ("admin.ext_proc_address", self.admin.ext_proc_address),
-        ]
-        return [(path, address) for path, address in addresses if address and not is_local(address)]
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Path and value of each address of our own; an empty value is none."""
+        return {
+            "xds.address": self.xds.address,
+            "ext_proc.address": self.ext_proc.address,
+            "control.address": self.control.address,
+            "admin.address": self.admin.address,
+            "admin.ext_proc_address": self.admin.ext_proc_address,
+        }

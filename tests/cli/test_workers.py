@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from fleet.service.admin import Query
 from fleet.settings import parse_settings
-from warmroute.cli.backoff import FIRST_SECONDS, MOST_SECONDS, SETTLED_SECONDS, Backoff
 from warmroute.cli.ext_proc import placed
 from warmroute.cli.main import main
 from warmroute.cli.worker_admin import WorkerAdmins
+from warmroute.cli.workers import FIRST_SECONDS, MOST_SECONDS, SETTLED_SECONDS, Backoff
 from warmroute.demo.processes import Child, free_ports
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ async def test_a_parent_whose_workers_all_fail_at_their_start_gives_up(tmp_path:
 async def test_a_hanging_worker_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
-        "from warmroute.cli.tie import end_with_parent\n"
+        "from warmroute.cli.ext_proc import end_with_parent\n"
         "import signal; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\n"
         "end_with_parent(sys.stdin.fileno(), 0.2)\n"
         "print('up', flush=True)\n"

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.errors import SettingsError
 from fleet.settings import parse_settings
-from fleet.settings.workers import worker_address, worker_admin_address
+from fleet.settings.ext_proc import worker_address, worker_admin_address
 
 BASE = """
 pools: [{name: chat, endpoints: [{address: "10.0.0.1:8000"}]}]

@@ -10,8 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from prometheus_client import CollectorRegistry
 
-from fleet.service.span_queue import Seldom, SpanLosses, SpanQueue
-from fleet.service.telemetry import tracer_provider
+from fleet.service.telemetry import Seldom, SpanLosses, SpanQueue, tracer_provider
 from fleet.settings.telemetry import TelemetrySettings
 
 if TYPE_CHECKING:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fleet.settings import load_settings
-from fleet.settings.workers import MOST_WORKERS, worker_address, worker_admin_address
+from fleet.settings.ext_proc import MOST_WORKERS, worker_address, worker_admin_address
 from warmroute.cli.service import run_service
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
 
 _GRACE_SECONDS: Final = 5.0
+_LEAVE: Final = 1
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_worker(path: Path, settings: Settings, number: int) -> int:
-    from warmroute.cli.tie import end_with_parent  # noqa: PLC0415 - as above
-
     end_with_parent(sys.stdin.fileno(), settings.limits.drain_seconds + _GRACE_SECONDS)
     return run_service(path, settings, "ext-proc", placed(settings, number))
 
@@ -76,3 +77,20 @@ def _count(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_WORKERS:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r}; allowed: 1 to {MOST_WORKERS}")
+
+
+def end_with_parent(pipe: int, grace_seconds: float, leave: Callable[[int], None] = os._exit) -> None:
+    """Drain this process when `pipe`, which its parent holds open, is closed; leave it after a while.
+
+    On a thread of its own, because an event loop that hangs would notice nothing.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        while os.read(pipe, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        ended.wait(grace_seconds)
+        leave(_LEAVE)
+
+    threading.Thread(target=watch, name="tie to parent", daemon=True).start()

@@ -22,8 +22,7 @@ from fleet.service.admin_access import Access
 from fleet.service.logs import configure_logging
 from fleet.service.serving import StopSignals, run
 from fleet.service.tls import Certificates
-from fleet.settings.workers import worker_address, worker_admin_address
-from warmroute.cli.backoff import Backoff
+from fleet.settings.ext_proc import worker_address, worker_admin_address
 from warmroute.cli.worker_admin import WorkerAdmins
 
 if TYPE_CHECKING:
@@ -33,12 +32,17 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
 
 logger = logging.getLogger(__name__)
-
 WORKERS_PATH: Final = "/api/v1/workers"
 WORKERS_VARIABLE: Final = "WARMROUTE_EXT_PROC_WORKERS"
 _GRACE_SECONDS: Final = 5.0
 """Beyond the drain: then a worker that does not end is killed."""
 _FAILED: Final = 1
+FIRST_SECONDS: Final = 0.1
+MOST_SECONDS: Final = 5.0
+SETTLED_SECONDS: Final = 10.0
+"""A worker that lived so long did not fail at its start."""
+HOPELESS_AFTER: Final = 3
+"""Failed starts in a row after which one more is not expected to help."""
 
 
 def run_workers(path: Path, settings: Settings) -> int:
@@ -231,3 +235,24 @@ async def _supervise(path: Path, settings: Settings) -> int:
         await certificates.close()
         await admin.stop()
         logger.info("all workers have stopped")
+
+
+class Backoff:
+    """One worker's starts. The first restart after a settled life is immediate."""
+
+    def __init__(self) -> None:
+        self.failed_starts = 0
+        """In a row."""
+
+    def ended(self, lived_seconds: float, *, in_order: bool) -> float:
+        """Note an end and return the seconds to wait; `in_order`: it drained on request."""
+        if in_order or lived_seconds >= SETTLED_SECONDS:
+            self.failed_starts = 0
+            return 0.0
+        self.failed_starts += 1
+        return float(min(MOST_SECONDS, FIRST_SECONDS * 2 ** (self.failed_starts - 1)))
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it fails at every start."""
+        return self.failed_starts >= HOPELESS_AFTER

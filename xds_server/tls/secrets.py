@@ -26,7 +26,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from fleet.errors import SettingsError
 from fleet.names import TYPE_SECRET
 from fleet.service.tls import Files
-from fleet.settings.tls_check import SAFE_FOR_KEYS, keys_are_safe
+from fleet.settings.check import SAFE_FOR_KEYS, keys_are_safe
 from xds_server.snapshot.snapshot import Resource
 from xds_server.tls.engine_tls import Dials
 from xds_server.tls.ocsp.response import must_staple

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.columns import lower_median
-from fleet.memory import memory_that_counts
+from fleet.columns import lower_median, memory_that_counts
 
 if TYPE_CHECKING:
     from fleet.settings.weights import Memory
