@@ -3,6 +3,11 @@
 A peer that opens connections and sends nothing, or half of a request, takes descriptors and memory before any
 token is checked. So an idle connection has a time limit for its next request, and at the most connections, a
 new one replaces the one that has been idle longest.
+
+aiohttp limits each line of a head and the number of its fields, but not the head: 48 fields of 8 KiB are
+390 KB for each of 256 connections. It also parses further heads while a request is handled, and accepts any
+number of connections. So `Connection` splits the incoming bytes at the ends of heads and bodies, and one
+request at a time reaches aiohttp.
 """
 
 from __future__ import annotations
@@ -10,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -20,7 +27,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 from fleet.service.binding import cannot_listen, why_not_bound
 from fleet.service.credentials import http_server
 from fleet.service.descriptors import http_connections
-from fleet.service.http_connection import Connection
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
@@ -33,6 +39,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_HEAD_BYTES: Final = 16 * 1024
+"""Of a request's line and headers together; scrapers and browsers send less than half of it."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_NEWLINES: Final = b"\r\n"
+_WHY: Final = b"the request's line and headers have more than %d bytes\n" % MAX_HEAD_BYTES
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_WHY), _WHY)
+)
 HEAD_SECONDS: Final = 10.0
 """From the start of a connection to the end of its first request's head, TLS handshake included."""
 IDLE_SECONDS: Final = 75.0
@@ -93,6 +108,130 @@ async def body_of(request: web.Request) -> bytes:
         raise web.HTTPBadRequest(reason="the body cannot be read") from error
 
 
+class _Stage(Enum):
+    """What the next bytes are."""
+
+    HEAD = auto()
+    HANDLED = auto()
+    """Kept from aiohttp: a request is handled that has no body, or whose handling has not begun."""
+    BODY = auto()
+    ENDING = auto()
+    """Ignored: the connection closes."""
+
+
+class Connection(asyncio.Protocol):
+    """An accepted connection, in front of aiohttp's own protocol."""
+
+    def __init__(
+        self, sock: socket.socket, inner: web.RequestHandler, on_end: Callable[[Connection], None]
+    ) -> None:
+        self.inner = inner
+        self._sock = sock
+        self._on_end = on_end
+        self.transport: asyncio.Transport | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self._stage = _Stage.HEAD
+        self._head_bytes = 0
+        self._tail = b""
+        """The last bytes of an incomplete head: its end may arrive in two pieces."""
+        self._body_left = 0
+        self._rest = b""
+        """Bytes after a head, until its handling begins or ends; reading is paused meanwhile."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102 - asyncio's
+        # A cast, because uvloop's transports are not of asyncio's classes.
+        self.transport = cast("asyncio.Transport", transport)
+        self.inner.connection_made(transport)
+
+    def connection_lost(self, error: BaseException | None) -> None:  # noqa: D102 - asyncio's
+        self._on_end(self)
+        self._stage, self._rest = _Stage.ENDING, b""
+        self.inner.connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102 - asyncio's
+        if self._stage is _Stage.HEAD:
+            self._read_head(data)
+        elif self._stage is _Stage.HANDLED:
+            self._keep(data)
+        elif self._stage is _Stage.BODY:
+            self._read_body(data)
+
+    def eof_received(self) -> None:  # noqa: D102 - asyncio's
+        self.inner.eof_received()
+
+    def pause_writing(self) -> None:  # noqa: D102 - asyncio's
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:  # noqa: D102 - asyncio's
+        self.inner.resume_writing()
+
+    def begin(self, body_bytes: int) -> None:
+        """Pass on the body of the request that is handled now, of `body_bytes`."""
+        if self._stage is _Stage.HANDLED and body_bytes:
+            self._stage, self._body_left = _Stage.BODY, body_bytes
+            self._go_on(self._read_body)
+
+    def over(self) -> None:
+        """Go on to the next request after a handled one; after one with a body, the connection ends."""
+        if self._stage is _Stage.BODY:
+            self._stage = _Stage.ENDING
+        elif self._stage is _Stage.HANDLED:
+            self._stage = _Stage.HEAD
+            self._go_on(self._read_head)
+
+    def end(self) -> None:
+        """Close it immediately."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+            self._sock.close()
+
+    def _read_head(self, data: bytes) -> None:
+        if not self._head_bytes:
+            # Parsers skip empty lines before a request.
+            data = data.lstrip(_NEWLINES)
+        piece = data[: MAX_HEAD_BYTES - self._head_bytes]
+        searched = self._tail + piece
+        end = _HEAD_END.search(searched)
+        if end is None and len(piece) < len(data):
+            self._refuse()
+            return
+        if end is None:
+            self._head_bytes += len(piece)
+            self._tail = searched[-2:]
+            self.inner.data_received(piece)
+            return
+        size = end.end() - len(self._tail)
+        self._stage, self._head_bytes, self._tail = _Stage.HANDLED, 0, b""
+        self.inner.data_received(data[:size])
+        self._keep(data[size:])
+
+    def _read_body(self, data: bytes) -> None:
+        piece = data[: self._body_left]
+        self._body_left -= len(piece)
+        if piece:
+            self.inner.data_received(piece)
+
+    def _keep(self, data: bytes) -> None:
+        if data and self.transport is not None and not self.transport.is_closing():
+            self._rest += data
+            self.transport.pause_reading()
+
+    def _go_on(self, read: Callable[[bytes], None]) -> None:
+        """Read the kept bytes, and resume reading."""
+        kept, self._rest = self._rest, b""
+        if kept and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            read(kept)
+
+    def _refuse(self) -> None:
+        self._stage = _Stage.ENDING
+        if self.transport is not None:
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+
 class HttpServer:
     """Serves an application on one TCP address."""
 
@@ -115,7 +254,8 @@ class HttpServer:
         self._working: set[Connection] = set()
         self._turns = asyncio.Lock()
         self._pause_seconds = 0.0
-        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
+        self._connections: dict[object, Connection] = {}
+        """By aiohttp's protocol, which the requests have."""
         self._accepting: list[asyncio.Task[None]] = []
         self._sockets: list[socket.socket] = []
 
@@ -165,12 +305,7 @@ class HttpServer:
         self._working.discard(connection)
         if (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
-        if connection.transport is not None:
-            self._by_transport.pop(connection.transport, None)
-
-    def opened(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
-        """Register a connection that can be read."""
-        self._by_transport[transport] = connection
+        self._connections.pop(connection.inner, None)
 
     async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         loop, in_trouble = asyncio.get_running_loop(), False
@@ -199,7 +334,8 @@ class HttpServer:
             sock.close()
             return
         sock.setblocking(False)
-        connection = Connection(self, sock, server())
+        connection = Connection(sock, server(), self.forget)
+        self._connections[connection.inner] = connection
         self._wait(connection, HEAD_SECONDS)
         connection.opening = asyncio.create_task(self._open(connection, sock, context))
 
@@ -234,7 +370,7 @@ class HttpServer:
         The connection ends after a request with a body: otherwise the next bytes would be parsed as a head
         before the response is sent.
         """
-        connection = None if request.transport is None else self._by_transport.get(request.transport)
+        connection = self._connections.get(request.protocol)
         if connection is not None and (timer := self._waiting.pop(connection, None)) is not None:
             timer.cancel()
             self._working.add(connection)

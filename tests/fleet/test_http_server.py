@@ -21,8 +21,7 @@ from bench.abuse.admin import KINDS, attack
 from fleet.service import descriptors, http_server
 from fleet.service.admin import AdminServer
 from fleet.service.admin_access import Access
-from fleet.service.http_connection import MAX_HEAD_BYTES
-from fleet.service.http_server import HttpServer
+from fleet.service.http_server import MAX_HEAD_BYTES, HttpServer
 from warmroute.gpu_agent.page import AgentServer
 
 if TYPE_CHECKING:
