@@ -165,12 +165,12 @@ def _causes(error: ValidationError) -> list[ErrorDetails]:
 def _text(path: Path, if_missing: str = "") -> str:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
-            raise SettingsError([f"{path}: larger than {_MAX_FILE_BYTES} bytes"])
+            raise SettingsError([f"{path}: too large; allowed: {_MAX_FILE_BYTES:,} bytes"])
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise SettingsError([f"{path}: there is no such file{if_missing}"]) from error
     except OSError as error:
-        raise SettingsError([cause_of(error)]) from error
+        raise SettingsError([f"{cause_of(error)}; allowed: a text file that this user may read"]) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise SettingsError([f"{path}:{line}: {cause_of(error)}; allowed: a text file in UTF-8"]) from error
@@ -183,10 +183,12 @@ def _parsed(text: str, origin: str) -> tuple[Any, yaml.Node | None]:
         line = text.count("\n", 0, error.position) + 1
         problem = f"the character U+{error.character:04X}; allowed: text without control characters"
         raise SettingsError([f"{origin}:{line}: {problem}"]) from error
-    except yaml.YAMLError as error:
-        raise SettingsError([f"{origin}: not the YAML that is expected: {error}"]) from error
+    except yaml.MarkedYAMLError as error:
+        problem = " ".join(filter(None, (error.context, error.problem)))
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
+        raise SettingsError([f"{origin}:{line}: {problem}; allowed: YAML of {_PLAIN}"]) from error
     except RecursionError as error:
-        raise SettingsError([f"{origin}: not the YAML that is expected: nested too deeply"]) from error
+        raise SettingsError([f"{origin}: nested too deeply; allowed: YAML of {_PLAIN}"]) from error
     except ValueError as error:
         raise SettingsError([f"{origin}: a number that cannot be read; allowed: {_PLAIN}"]) from error
 

@@ -138,3 +138,43 @@ def test_the_gpu_agent_names_the_option(
     ]
     assert main(["gpu-agent", *good, *(word.format(at) for word in words)]) == 2
     assert f"warmroute gpu-agent: {message.format(at, at)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("top", "--interval", "x"), "--interval: 'x'; allowed: 0.1 to 3600 seconds"),
+        (("gpu-agent", "--interval", "0"), "--interval: '0'; allowed: 0.1 to 3600 seconds"),
+        (("doctor", "--p99-seconds", "-"), "--p99-seconds: '-'; allowed: a number of seconds above 0"),
+        (("doctor", "--longest-prompt-bytes", "0"), "'0'; allowed: a whole number from 1 to "),
+        (("engine", "--jitter", "3"), "--jitter: 3; allowed: 0 or more, and below 1"),
+        (("engine", "--address", "x"), "--address: 'x'; allowed: host:port"),
+        (("top", "--once", "--admin", "127.0.0.1:1"), "connection refused; start Warmroute there, or name"),
+        (
+            ("doctor", "--admin", "127.0.0.1:1"),
+            "connection refused; start Envoy, or name",
+        ),
+        (("top", "--admin", "http://"), "no URL; allowed: host:port"),
+        (
+            ("top", "--token-file", "/none"),
+            "/none: no such file or directory; allowed: a file",
+        ),
+        (("top", "--admin-key", "x"), "allowed: both, or neither"),
+        (("check", "/"), "/: is a directory; allowed: a text file"),
+    ],
+)
+def test_errors_name_what_is_allowed(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        raise SystemExit(main(words))
+    assert problem in capsys.readouterr().err
+
+
+def test_broken_yaml_has_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "warmroute.yaml"
+    path.write_text("pools:\n  ]\n")
+    assert main(["check", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warmroute check: {path}:2: ")
+    assert "allowed: YAML of " in line

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from math import isfinite
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.settings import load_settings
+from warmroute.cli.options import seconds, whole
 from warmroute.cli.view.envoy_admin import (
     CLUSTERS_PATH,
     CONFIG_PATH,
@@ -53,14 +54,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--longest-prompt-bytes",
-        type=_bytes,
+        type=partial(whole, most=2**62),
         default=DEFAULT_LONGEST_PROMPT_BYTES,
         metavar="N",
         help="the longest request body that must pass; default: %(default)s",
     )
     parser.add_argument(
         "--p99-seconds",
-        type=_seconds,
+        type=seconds,
         metavar="X",
         help="P99 of whole answers; default: from Envoy's statistics",
     )
@@ -153,24 +154,8 @@ def _context(args: argparse.Namespace) -> Context:
     )
 
 
-def _bytes(text: str) -> int:
-    if text.isdecimal() and len(text) < 20 and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError("allowed: a whole number above 0")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if isfinite(value) and value > 0:
-        return value
-    raise argparse.ArgumentTypeError("allowed: a number above 0")
-
-
 def _permit(text: str) -> tuple[str, float]:
     cluster, _, permitted = text.rpartition("=")
     if not cluster:
-        raise argparse.ArgumentTypeError("allowed: CLUSTER=SECONDS")
-    return cluster, _seconds(permitted)
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: CLUSTER=SECONDS")
+    return cluster, seconds(permitted)

@@ -64,9 +64,9 @@ def _config(args: argparse.Namespace) -> ServerConfig:
 
     for option in ("speed_up", "blocks", "block_tokens", "max_num_seqs", "max_batched_tokens"):
         if not getattr(args, option) > 0:
-            raise ValueError(f"--{option.replace('_', '-')} must be above 0")
+            raise ValueError(f"--{option.replace('_', '-')}: {getattr(args, option):g}; allowed: above 0")
     if not 0 <= args.jitter < 1:
-        raise ValueError("--jitter must be at least 0 and below 1")
+        raise ValueError(f"--jitter: {args.jitter:g}; allowed: 0 or more, and below 1")
     engine = EngineConfig(
         timing=timing(args.fit).faster(args.speed_up),
         num_blocks=args.blocks,
@@ -82,7 +82,7 @@ def _config(args: argparse.Namespace) -> ServerConfig:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"--address {text!r} is not host:port")
+        raise ValueError(f"--address: {text!r}; allowed: host:port with a port up to 65535")
     return host.strip("[]"), int(port)
 
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         more, other_troubles = asyncio.run(ask_all((of_picks,), query))
         documents, troubles = {**documents, **more}, troubles + other_troubles
     if not documents:
-        raise AdminError("; ".join(troubles))
+        raise AdminError("\n".join(troubles))
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     lines = {url: explained(document, columns) for url, document in documents.items()}
     answers = {url: documents[url] for url, of_it in lines.items() if of_it}

@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fleet.settings import load_settings
 from fleet.settings.ext_proc import MOST_WORKERS, worker_address, worker_admin_address
+from warmroute.cli.options import whole
 from warmroute.cli.service import run_service
 
 if TYPE_CHECKING:
@@ -28,9 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("settings", type=Path, help="the settings file, warmroute.yaml")
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=partial(whole, most=MOST_WORKERS),
         metavar="N",
-        help="processes, in place of ext_proc.workers; xds_server must be told the same number",
+        help="processes, in place of ext_proc.workers; xds_server needs the same number",
     )
     # How a parent starts its workers.
     parser.add_argument("--worker", type=int, metavar="NUMBER", help=argparse.SUPPRESS)
@@ -71,12 +73,6 @@ def placed(started: Settings, number: int) -> Callable[[Settings], Settings]:
         return settings.model_copy(update={"ext_proc": ext_proc, "admin": shown})
 
     return place
-
-
-def _count(text: str) -> int:
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_WORKERS:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r}; allowed: 1 to {MOST_WORKERS}")
 
 
 def end_with_parent(pipe: int, grace_seconds: float, leave: Callable[[int], None] = os._exit) -> None:

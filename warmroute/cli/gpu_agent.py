@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from warmroute.cli.options import interval
 
 if TYPE_CHECKING:
     from fleet.settings import PeerTlsSettings
@@ -34,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--control-name", default="warmroute", metavar="NAME", help="name in the certificate of --control"
     )
-    parser.add_argument("--interval", type=_seconds, default=1.0, help="seconds between two samples")
+    parser.add_argument("--interval", type=interval, default=1.0, help="seconds between two samples")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,10 +85,3 @@ def _tls(args: argparse.Namespace) -> PeerTlsSettings | None:
         ca_file=str(Path(args.control_ca).absolute()),
         server_name=args.control_name,
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not isfinite(value) or not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError("allowed: 0.1 to 3600 seconds")
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -12,6 +11,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from warmroute.cli.options import interval
 from warmroute.cli.view import client
 from warmroute.cli.view.client import AdminClient, AdminError
 from warmroute.cli.view.columns import SORTABLE, matching, ordered
@@ -22,6 +22,8 @@ from warmroute.cli.view.table import Moment, live, notes_of, once, page_rows
 from warmroute.cli.view.terminal import Terminal
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.console import Console
 
 _SCRIPT_COLUMNS: Final = 200
@@ -38,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reverse", action="store_true", help="sort the other way")
     parser.add_argument("--filter", default="", metavar="TEXT", help="only rows with each of these words")
     parser.add_argument(
-        "--interval", type=_interval, default=1.0, metavar="SECONDS", help="default: %(default)s"
+        "--interval", type=interval, default=1.0, metavar="SECONDS", help="default: %(default)s"
     )
     parser.add_argument(
         "--once", action="store_true", help="print one table and end; so where no terminal is"
@@ -177,10 +179,3 @@ def _console() -> Console:
     return Console(
         highlight=False, width=int(columns) if columns.isdigit() and int(columns) else _SCRIPT_COLUMNS
     )
-
-
-def _interval(text: str) -> float:
-    seconds = float(text)
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError("allowed: 0.1 to 3600 seconds")
-    return seconds

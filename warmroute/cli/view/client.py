@@ -24,6 +24,7 @@ DEFAULT_ADMIN: Final = "127.0.0.1:19000"
 DEFAULT_NAME: Final = "warmroute"
 """The default of `server_name` in the settings."""
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
+_TOKEN_FILE: Final = "a file that this user may read, with the token of admin.token_file"  # noqa: S105 - a text
 _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes of a certificate that is for another name, or another address."""
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
@@ -71,7 +72,7 @@ def _tls_of(args: argparse.Namespace) -> AdminTls | None:
         AdminError: the files cannot be used.
     """
     if (args.admin_certificate is None) != (args.admin_key is None):
-        raise AdminError("--admin-certificate and --admin-key go together")
+        raise AdminError("one of --admin-certificate and --admin-key alone; allowed: both, or neither")
     if not any((args.admin_ca, args.admin_certificate, args.admin_name)):
         return None
     files = Files(args.admin_certificate, args.admin_key, args.admin_ca, flags="--admin")
@@ -149,9 +150,9 @@ class AdminClient:
             ) as response:
                 body = await response.read()
         except TimeoutError:
-            raise AdminError(f"{self.url} does not answer within {_TIMEOUT.total:g} s") from None
+            raise AdminError(f"{self.url} gives no answer in {_TIMEOUT.total:g} s; see its log") from None
         except aiohttp.InvalidURL:
-            raise AdminError(f"{self.url} is no URL of an admin server") from None
+            raise AdminError(f"{self.url!r} is no URL; allowed: host:port, or with http(s)://") from None
         except aiohttp.ClientError as error:
             reason = _why_not_reached(error, self.url, self._tls)
             raise AdminError(f"{self.url} cannot be reached: {reason}") from error
@@ -194,11 +195,11 @@ def _token(path: Path | None) -> str:
     try:
         token = path.read_text().strip()
     except OSError as error:
-        raise AdminError(f"--token-file {cause_of(error)}") from error
+        raise AdminError(f"--token-file: {cause_of(error)}; allowed: {_TOKEN_FILE}") from error
     except UnicodeDecodeError as error:
-        raise AdminError(f"--token-file {path}: {cause_of(error)}") from error
+        raise AdminError(f"--token-file: {path}: {cause_of(error)}; allowed: {_TOKEN_FILE}") from error
     if not token or not token.isascii() or not token.isprintable():
-        raise AdminError(f"{path} holds no token")
+        raise AdminError(f"--token-file: {path} holds no token; allowed: {_TOKEN_FILE}")
     return token
 
 
@@ -223,7 +224,7 @@ def _why_not_reached(error: aiohttp.ClientError, url: str, tls: AdminTls | None)
     if isinstance(inner, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(inner):
         return "it speaks no TLS: leave out the options of TLS, and https:// in the address"
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(inner, ssl.SSLError):
-        return cause_of(error)  # Nobody listens.
+        return f"{cause_of(error)}; start Warmroute there, or name another address"
     if not url.startswith("https:"):
         step = "write https:// in the address" if tls is not None else "add --admin-ca"
         return (

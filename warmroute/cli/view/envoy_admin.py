@@ -52,9 +52,10 @@ async def _get(session: aiohttp.ClientSession, admin: str, url: str) -> Any:
     except TimeoutError:
         raise DoctorError(f"{admin} does not answer within {_TIMEOUT.total:g} s") from None
     except aiohttp.InvalidURL:
-        raise DoctorError(f"{admin} is no address of an admin interface") from None
+        raise DoctorError(f"{admin!r} is no address; allowed: host:port, a URL, or unix:/path") from None
     except aiohttp.ClientError as error:
-        raise DoctorError(f"{admin} cannot be reached: {cause_of(error)}") from error
+        why = f"{cause_of(error)}; start Envoy, or name its admin by --admin"
+        raise DoctorError(f"{admin} cannot be reached: {why}") from error
     return _json(bytes(body), url)
 
 
@@ -77,7 +78,7 @@ def document(path: Path) -> Any:
             raise DoctorError(f"{path} has {size:,} bytes; at most {_MOST_JSON_BYTES:,} are read")
         text = path.read_bytes()
     except OSError as error:
-        raise DoctorError(cause_of(error)) from error
+        raise DoctorError(f"{cause_of(error)}; allowed: a file that this user may read") from error
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
