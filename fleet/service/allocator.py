@@ -1,7 +1,7 @@
 """Returning memory of large messages and many connections from glibc's allocator to the system.
 
-By default each thread of gRPC gets a heap of its own, and each heap keeps its largest size. The memory of a
-thousand connections stays as free pages between used ones until `malloc_trim` returns them.
+By default glibc serves large blocks from its heap once it has freed one like them. The memory of a message,
+or of a thousand connections, then stays as free pages between used ones until `malloc_trim` returns them.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-_ARENA_MAX: Final = -8
+_MMAP_THRESHOLD: Final = -3
 """As `malloc.h` numbers it."""
+_LARGE_BYTES: Final = 64 * 1024
+"""Of a block with pages of its own. gRPC reads a message into blocks of this size."""
 _LOOK_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 3.0
 WORTH_BYTES: Final = 8 * 1024 * 1024
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Returning these between blocks of 1 KB takes 40 ms, in which no thread can allocate from the heap."""
 
 
-def share_one_heap() -> None:
-    """Let all threads of this process allocate from one heap, where the allocator is glibc's.
-
-    Memory that one thread frees then serves a message on any thread. Python's lock lets few of them allocate
-    at once anyway.
-    """
+def map_large_blocks() -> None:
+    """Give each large block pages of its own, which go back as it is freed, if the allocator is glibc's."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         logger.debug("the C library has no mallopt: its allocator stays as it is")
-    elif not mallopt(_ARENA_MAX, 1):
-        logger.warning("mallopt(M_ARENA_MAX, 1) is refused: threads keep heaps of their own")
+    elif not mallopt(_MMAP_THRESHOLD, _LARGE_BYTES):
+        logger.warning("mallopt(M_MMAP_THRESHOLD, %d) is refused: free memory may stay here", _LARGE_BYTES)
 
 
 async def give_back_at_rest() -> None:
-    """Return the free pages of the heaps to the system after each peak, until cancelled.
+    """Return the free pages between small blocks to the system after each peak, until cancelled.
 
-    That takes milliseconds, in which threads that allocate may have to wait. So it happens on a thread, at
-    most once in `_REST_SECONDS`, and only for `WORTH_BYTES` or more.
+    Threads that allocate have to wait meanwhile, the event loop's too. So it happens at most once in
+    `_REST_SECONDS`, and only for `WORTH_BYTES` to `MOST_BYTES`; more stay for the next peak.
     """
     library = ctypes.CDLL(None)
     trim, info = getattr(library, "malloc_trim", None), getattr(library, "mallinfo2", None)
@@ -62,24 +62,19 @@ class FreeBytes:
         self._least = now
 
     def is_worth(self, now: int) -> bool:
-        """Whether enough has become free since then to return it."""
+        """Whether enough has become free since then to return it, and not too much for a short pause."""
         self._least = min(self._least, now)
-        return now > self._least + WORTH_BYTES
+        return WORTH_BYTES < now - self._least <= MOST_BYTES
 
 
 class _Info(ctypes.Structure):
     """`struct mallinfo2`."""
 
     _fields_ = [
-        ("arena", ctypes.c_size_t),
-        ("free_chunks", ctypes.c_size_t),
-        ("fast_chunks", ctypes.c_size_t),
-        ("mapped_blocks", ctypes.c_size_t),
-        ("mapped", ctypes.c_size_t),
-        ("unused", ctypes.c_size_t),
-        ("fast_free", ctypes.c_size_t),
-        ("used", ctypes.c_size_t),
-        ("free", ctypes.c_size_t),
-        ("top", ctypes.c_size_t),
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "free_chunks", "fast_chunks", "mapped_blocks", "mapped"),
+            *("unused", "fast_free", "used", "free", "top"),
+        )
     ]
     free: int

@@ -14,7 +14,7 @@ import grpc
 import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fleet.service.allocator import give_back_at_rest, share_one_heap
+from fleet.service.allocator import give_back_at_rest, map_large_blocks
 from fleet.service.binding import cannot_listen, prepare
 from fleet.service.descriptors import grpc_connections, raise_limit
 from fleet.service.health import Health
@@ -228,7 +228,7 @@ def rest_collector() -> None:
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a service's main coroutine on uvloop and return its exit status."""
     raise_limit()
-    share_one_heap()
+    map_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_thrifty(main))
 
