@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from fleet.settings.address import OptionalTcpAddress
-from fleet.settings.strict import Strict
+from fleet.settings.strict import OptionalFilePath, Strict
 
 
 class AdminSettings(Strict):
@@ -16,5 +12,5 @@ class AdminSettings(Strict):
     address: OptionalTcpAddress = "127.0.0.1:19000"
     ext_proc_address: OptionalTcpAddress = "127.0.0.1:19001"
     """For `warmroute ext-proc`, which may run on the same host."""
-    token_file: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] = ""
+    token_file: OptionalFilePath = ""
     """A file with the bearer token of requests; required beyond loopback."""

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr
 
 from fleet.names import CLIENT_KEY_HEADER
 from fleet.settings.shared import StoreUrl
-from fleet.settings.strict import Seconds, Strict
+from fleet.settings.strict import Seconds, Strict, UrlPath
 
 
 class IdempotencySettings(Strict):
@@ -17,7 +17,7 @@ class IdempotencySettings(Strict):
     enabled: bool = False
     streaming: bool = False
     """Whether requests for token streams get a key too."""
-    paths: tuple[Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)], ...] = (
+    paths: tuple[UrlPath, ...] = (
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/embeddings",

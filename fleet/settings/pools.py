@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fleet.settings.address import IpAddress
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
-from fleet.settings.strict import Name, Seconds, Strict
+from fleet.settings.strict import LABELS, FilePath, HttpUrl, Name, Port, Seconds, Strict
 from fleet.settings.tls import PoolTlsSettings
 from fleet.settings.upgrades import Protocol
 
@@ -19,7 +19,6 @@ AnyCaseEngineKind = Annotated[
 ]
 """In any case: `vLLM` is `vllm`."""
 NodeName = Annotated[str, Field(pattern=r"^[^\s/]*$", max_length=256)]
-FilePath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 FaultDomain = Annotated[str, Field(min_length=1, max_length=256)]
 GpuName = Annotated[str, Field(pattern=r"^(\d{1,4}|(GPU|MIG)-[A-Za-z0-9-]+(/\d{1,4}){0,2})$", max_length=256)]
 """A GPU's index or UUID, or a MIG slice's UUID or `GPU-UUID/INSTANCE`."""
@@ -36,8 +35,8 @@ class LocalitySettings(Strict):
 class KvEventSettings(Strict):
     """Where engines publish their KV-cache events (ZMQ): on their own host, rank n at each port plus n."""
 
-    port: Annotated[int, Field(ge=1, le=65_535)]
-    replay_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    port: Port
+    replay_port: Port | None = None
     """Port that replays missed events. Without it, blocks cached before the subscription stay unknown."""
     topic: Annotated[str, Field(max_length=256)] = ""
     """Only messages whose topic begins with this; empty: all."""
@@ -57,13 +56,13 @@ class EndpointSettings(Strict):
     address: IpAddress
     models: tuple[str, ...] | None = None
     engine: AnyCaseEngineKind | None = None
-    metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    metrics_url: HttpUrl | None = None
     """Default: http://ADDRESS/metrics; with `pools.tls` https://."""
     node: NodeName = ""
     """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
     gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
     """The GPUs, or MIG slices, that the engine uses; empty: all of its node's."""
-    gpu_metrics_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    gpu_metrics_url: HttpUrl | None = None
     """A DCGM exporter's page, for nodes without a GPU agent."""
     fault_domains: Annotated[tuple[FaultDomain, ...], Field(max_length=16)] = ()
     """Units that fail as a whole (NVLink island, rack, power feed), in addition to its node."""
@@ -80,7 +79,7 @@ class EndpointSettings(Strict):
 class FileDiscoverySettings(Strict):
     """A watched file with a list of endpoints, in the fields of `pools.endpoints`."""
 
-    path: Annotated[str, Field(min_length=1, pattern=r"^/[^\x00]*$", max_length=4096)]
+    path: FilePath
 
 
 class DnsDiscoverySettings(Strict):
@@ -89,13 +88,13 @@ class DnsDiscoverySettings(Strict):
     name: Annotated[
         str,
         Field(
-            pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?$",
+            pattern=rf"^{LABELS}\.?$",
             max_length=253,
         ),
     ]
     """Absolute, with or without the last dot: no search domain is tried."""
     kind: Literal["a", "srv"] = "a"
-    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    port: Port | None = None
     """Of kind `a`; SRV records carry their own."""
     min_ttl_seconds: Seconds = 5.0
     max_ttl_seconds: Seconds = 60.0

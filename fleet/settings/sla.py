@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fleet.settings.strict import Seconds, Strict
+from fleet.settings.strict import Seconds, Strict, UrlPath
 
 Repeats = Literal["unsent", "keyed"]
 
@@ -43,7 +43,7 @@ class SlaSettings(Strict):
 class HealthCheckSettings(Strict):
     """Envoy's active health checks of a pool. None: derived, so that slow engines stay healthy."""
 
-    path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)] = "/health"
+    path: UrlPath = "/health"
     measured_p99_seconds: Seconds | None = None
     """P99 of the path under full load, or of a first token; None: unknown."""
     timeout_seconds: Seconds | None = None

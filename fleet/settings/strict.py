@@ -9,6 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+LABELS = r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+"""The pattern of a DNS name."""
+FilePath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
+OptionalFilePath = Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)]
+"""Empty: none."""
+UrlPath = Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)]
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+Port = Annotated[int, Field(ge=1, le=65_535)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 FieldPath = tuple[int | str, ...]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fleet.settings.strict import Strict
+from fleet.settings.strict import LABELS, FilePath, Strict
 
 Role = Literal["envoys", "grpc_clients", "gateways", "workers", "agents", "operators"]
 
@@ -23,11 +23,10 @@ def _no_address(name: str) -> str:
     )
 
 
-PemFile = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
 DnsName = Annotated[
     str,
     Field(
-        pattern=r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$",
+        pattern=rf"^{LABELS}$",
         max_length=253,
     ),
     AfterValidator(_no_address),
@@ -35,7 +34,7 @@ DnsName = Annotated[
 PeerName = Annotated[
     str,
     Field(
-        pattern=r"^((\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?|[a-z][a-z0-9+.-]*://[!-)+-~]+(/\*)?)$",
+        pattern=rf"^((\*\.)?{LABELS}|[a-z][a-z0-9+.-]*://[!-)+-~]+(/\*)?)$",
         max_length=2048,
     ),
     AfterValidator(_no_address),
@@ -47,18 +46,18 @@ ResponderUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+\S*$", max_leng
 class ServerTlsSettings(Strict):
     """One of our addresses: its certificate, and the authorities of its clients."""
 
-    certificate_file: PemFile
-    key_file: PemFile
-    client_ca_file: PemFile | None = None
+    certificate_file: FilePath
+    key_file: FilePath
+    client_ca_file: FilePath | None = None
     """Authorities that sign clients' certificates; None: clients need no certificate."""
 
 
 class PeerTlsSettings(Strict):
     """The certificate of one of our clients, and the names and authorities that it accepts."""
 
-    certificate_file: PemFile
-    key_file: PemFile
-    ca_file: PemFile
+    certificate_file: FilePath
+    key_file: FilePath
+    ca_file: FilePath
     """Authorities that sign our services' certificates."""
     server_name: DnsName = "warmroute"
     """A DNS name in our services' certificates; it is checked wherever they listen."""
@@ -67,7 +66,7 @@ class PeerTlsSettings(Strict):
 class EnvoyTlsSettings(PeerTlsSettings):
     """Certificate of Envoys for xds_server and ext_proc: paths on Envoys' hosts."""
 
-    sds_directory: PemFile | None = None
+    sds_directory: FilePath | None = None
     """Envoys' directory of the two files that `warmroute bootstrap --sds` prints, for rotation."""
 
 
@@ -109,9 +108,9 @@ class TlsSettings(Strict):
 class ListenerTlsSettings(Strict):
     """TLS towards clients; Envoys get the certificate from xds_server."""
 
-    certificate_file: PemFile
-    key_file: PemFile
-    ocsp_file: PemFile | None = None
+    certificate_file: FilePath
+    key_file: FilePath
+    ocsp_file: FilePath | None = None
     """A DER file with the certificate's OCSP response; None: none is read."""
     ocsp_fetch: bool = False
     """xds_server fetches staples from the certificate's OCSP responder."""
@@ -133,11 +132,11 @@ class ListenerTlsSettings(Strict):
 class PoolTlsSettings(Strict):
     """TLS towards a pool's engines; Envoys get the certificates from xds_server."""
 
-    ca_file: PemFile
+    ca_file: FilePath
     sni: DnsName
     """The SNI sent to engines, and a name that their certificates must carry."""
-    certificate_file: PemFile | None = None
-    key_file: PemFile | None = None
+    certificate_file: FilePath | None = None
+    key_file: FilePath | None = None
     """Client certificate for engines that require one."""
     session_keys: Annotated[int, Field(ge=0, le=1000)] = 16
     """Sessions that Envoy keeps for resumption; 0: each handshake is a full one."""

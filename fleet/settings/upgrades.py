@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from fleet.settings.headers import HeaderName
-from fleet.settings.strict import Seconds, Strict
+from fleet.settings.strict import Seconds, Strict, UrlPath
 
 Protocol = Literal["http1", "h2", "auto", "grpc"]
 """HTTP version to a pool's engines: HTTP/1.1; HTTP/2; HTTP/2 if all of them speak it; always HTTP/2."""
@@ -34,7 +34,7 @@ def _path(path: str) -> str:
     return path
 
 
-UpgradePath = Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048), AfterValidator(_path)]
+UpgradePath = Annotated[UrlPath, AfterValidator(_path)]
 """A whole path, or with a `/` at its end all paths below it."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, get_args, get_origin
 
+from fleet.settings.strict import LABELS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
@@ -15,16 +17,12 @@ _ABSOLUTE: Final = "an absolute path, which begins with /"
 _DNS: Final = (
     "a DNS name: letters, digits, - and _ in labels of at most 63 characters, with dots between them"
 )
-_LABELS: Final = (
-    r"^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-)
-
 PATTERNS: Final[Mapping[str, str]] = {
     r"^/[^\x00]*$": _ABSOLUTE,
     r"^(/[^\x00]*)?$": f'{_ABSOLUTE}, or ""',
-    rf"{_LABELS}$": _DNS,
-    rf"{_LABELS}\.?$": _DNS,
-    rf"^((\*\.)?{_LABELS[1:]}|[a-z][a-z0-9+.-]*://[!-)+-~]+(/\*)?)$": (
+    rf"^{LABELS}$": _DNS,
+    rf"^{LABELS}\.?$": _DNS,
+    rf"^((\*\.)?{LABELS}|[a-z][a-z0-9+.-]*://[!-)+-~]+(/\*)?)$": (
         "a DNS name, or *. and one, or a URI such as spiffe://example.org/envoy, also with /* at its end"
     ),
     r"^https?://[^\s]+$": "an http:// or https:// URL without spaces",

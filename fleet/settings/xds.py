@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from fleet.settings.address import ServerAddress
-from fleet.settings.strict import Seconds, Strict
+from fleet.settings.strict import OptionalFilePath, Seconds, Strict
 
 
 class XdsSettings(Strict):
@@ -15,5 +11,5 @@ class XdsSettings(Strict):
 
     address: ServerAddress = "unix:/run/warmroute/xds.sock"
     tick_seconds: Seconds = 0.25
-    state_path: Annotated[str, Field(pattern=r"^(/[^\x00]*)?$", max_length=4096)] | None = None
+    state_path: OptionalFilePath | None = None
     """File of the last good state; empty: none. By default next to the Unix socket of `address`."""
