@@ -20,6 +20,7 @@ from cryptography import x509
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.service.credentials import certificate_provider, gate_of
+from fleet.service.files import signature
 from fleet.service.roles import PeerNames
 from fleet.settings.address import is_local, split_host_port
 
@@ -50,15 +51,15 @@ class TokenFile:
             SettingsError: the file cannot be read, is empty, or is too long.
         """
         self._path = path
-        self._signature = _signature(path)
+        self._signature = signature(path)
         self._token = _token(path)
 
     @property
     def token(self) -> bytes:
         """The current token. While a changed file cannot be used, the former token stays valid."""
-        signature = _signature(self._path)
-        if signature != self._signature:
-            self._signature = signature
+        changed = signature(self._path)
+        if changed != self._signature:
+            self._signature = changed
             try:
                 self._token = _token(self._path)
             except SettingsError as error:
@@ -172,14 +173,6 @@ def _bears(authorization: str, token: bytes) -> bool:
         return False
     presented = authorization[len(_SCHEME) :].strip().encode("utf-8", "surrogateescape")
     return hmac.compare_digest(presented, token)
-
-
-def _signature(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
 
 
 def _token(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
-from fleet.service.directories import make_directories
+from fleet.service.files import make_directories
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:

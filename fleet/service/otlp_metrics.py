@@ -13,7 +13,7 @@ import math
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -59,18 +59,6 @@ _UNITS: Final = {
     "_volts": "V",
 }
 """Prometheus has the unit at the end of the name, OTLP has a UCUM code next to it."""
-
-
-class MetricExporter(Protocol):
-    """Sends metrics to a collector; blocks."""
-
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000) -> MetricExportResult:
-        """Export it."""
-        ...
-
-    def shutdown(self, timeout_millis: float = 30_000) -> None:
-        """Abandon the export in progress."""
-        ...
 
 
 def metrics_data(
@@ -159,7 +147,7 @@ class MetricPush:
         role: str,
         registry: CollectorRegistry,
         *,
-        exporter: Callable[[], MetricExporter] | None = None,
+        exporter: Callable[[], Any] | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`exporter` makes the exporter; by default OTLP over gRPC, to the endpoint of the environment."""
@@ -220,7 +208,7 @@ class MetricPush:
             await asyncio.sleep(self._interval_seconds)
             self.push()
 
-    def _export(self, exporter: MetricExporter) -> None:
+    def _export(self, exporter: Any) -> None:
         """Run on the exporting thread until a None."""
         while (data := self._pending.get()) is not None:
             try:

@@ -16,11 +16,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleet.errors import SettingsError
+from fleet.service.files import signature
 from fleet.service.tls_files import Files, Material, TlsError, check, load
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ class Certificates:
         provider = self._providers.get(use)
         if provider is not None and provider.files == files:
             return provider
-        signature = _signature(files)
+        read = _signature(files)
         material = self.check(use, path, files)
-        provider = self._providers[use] = CertificateProvider(use, files, material, signature)
+        provider = self._providers[use] = CertificateProvider(use, files, material, read)
         for outcome in _OUTCOMES:
             self._reloads.labels(use, outcome)
         self._show(provider)
@@ -144,10 +145,10 @@ class Certificates:
         """Read again what has changed since the last poll."""
         for provider in tuple(self._providers.values()):
             # On a thread, because a file system on a network may block.
-            signature = await asyncio.to_thread(_signature, provider.files)
+            current = await asyncio.to_thread(_signature, provider.files)
             retry = provider.retry_at is not None and self._wall() >= provider.retry_at
-            if signature != provider.signature or retry:
-                provider.signature, provider.retry_at = signature, None
+            if current != provider.signature or retry:
+                provider.signature, provider.retry_at = current, None
                 await self._reload(provider)
 
     async def _reload(self, provider: CertificateProvider) -> None:
@@ -190,13 +191,4 @@ class Certificates:
 
 
 def _signature(files: Files) -> object:
-    """Return a value that differs once a file, or the target of a link, is another one."""
-    signature: list[Any] = []
-    for path in files.paths:
-        try:
-            status = path.stat()
-        except OSError:
-            signature.append(None)
-        else:
-            signature.append((status.st_ino, status.st_mtime_ns, status.st_size))
-    return tuple(signature)
+    return tuple(signature(path) for path in files.paths)

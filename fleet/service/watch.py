@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from fleet.cause import cause_of
 from fleet.errors import SettingsError
+from fleet.service.files import signature
 from fleet.settings import Settings, load_settings, located
 from fleet.settings.role_check import opened
 
@@ -74,7 +75,7 @@ class SettingsWatch:
         self._refused = False
         """Whether the file was refused when it was read last."""
         self._wake = asyncio.Event()
-        self._signature = _signature(path)
+        self._signature = signature(path)
         self._reloads = Counter(
             "warmroute_settings_reloads_total",
             "Changed settings files by outcome",
@@ -115,9 +116,9 @@ class SettingsWatch:
     async def _look(self) -> None:
         # Other files change in the directory too, perhaps our own log. On a thread, because a file system on
         # a network may block.
-        signature = await asyncio.to_thread(_signature, self._path)
-        if signature != self._signature:
-            self._signature = signature
+        changed = await asyncio.to_thread(signature, self._path)
+        if changed != self._signature:
+            self._signature = changed
             self._wake.set()
 
     async def _reload_when_woken(self) -> None:
@@ -179,12 +180,3 @@ class SettingsWatch:
             name: getattr(settings, name).model_copy(update=fields) for name, fields in waiting.items()
         }
         return settings.model_copy(update=sections) if sections else settings
-
-
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    """Return a value that differs once the file, or a link's target, is another one; None without a file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

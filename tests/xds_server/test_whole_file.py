@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.service.binding import prepare
-from fleet.service.directories import make_directories
+from fleet.service.files import make_directories
 from xds_server.state.whole_file import read_whole, write_whole
 
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
+from fleet.errors import WarmrouteError
 from warmroute.demo import app as demo
 from warmroute.demo import llama_engine
 from warmroute.demo.envoy import EnvoyError, envoy_binary
@@ -23,13 +24,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo; 0 when it came to its end, whatever the figures."""
+    """Run the demo; 0 when it came to its end, whatever the figures.
+
+    Raises:
+        WarmrouteError: an extra is not installed.
+    """
     if importlib.util.find_spec("rich") is None or not _have_envoy():
-        print(f"The demo needs an extra: {_in_here(_INSTALL)}", file=sys.stderr)
-        return 2
+        raise WarmrouteError(f"the demo needs an extra: {_in_here(_INSTALL)}")
     if args.engine == "llama" and not llama_engine.available():
-        print(f"--engine llama needs an extra: {_in_here(llama_engine.INSTALL)}", file=sys.stderr)
-        return 2
+        raise WarmrouteError(f"--engine llama needs an extra: {_in_here(llama_engine.INSTALL)}")
     demo.run(args)
     return 0
 

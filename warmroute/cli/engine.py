@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-import sys
-from typing import TYPE_CHECKING
+
+import uvloop
 
 from fleet.errors import WarmrouteError
 from fleet.service.descriptors import raise_limit
-
-if TYPE_CHECKING:
-    from warmroute.simulator.http import ServerConfig
+from warmroute.simulator.fits import timing
+from warmroute.simulator.http import ServerConfig, listening
+from warmroute.simulator.model import EngineConfig
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,37 +36,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Return 0, or 2 for invalid options or a taken port."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        WarmrouteError: an option's value cannot be used, or the port is taken.
+    """
     raise_limit()
+    config = _config(args)
+    host, port = _address(args.address)
     try:
-        config = _config(args)
-        host, port = _address(args.address)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(config, host, port))
-    except (WarmrouteError, ValueError) as error:
-        print(f"warmroute engine: {error}", file=sys.stderr)
-        return 2
     except OSError as error:
-        # Imported late, so that the other verbs start without it.
+        # Imported late, because an engine needs no settings.
         from fleet.service.binding import cannot_listen, why_not_bound  # noqa: PLC0415
 
-        message = cannot_listen("--address", args.address, why_not_bound(error))
-        print(f"warmroute engine: {message}", file=sys.stderr)
-        return 2
+        raise cannot_listen("--address", args.address, why_not_bound(error)) from error
     return 0
 
 
 def _config(args: argparse.Namespace) -> ServerConfig:
-    # Imported late, so that the other verbs start without them.
-    from warmroute.simulator.fits import timing  # noqa: PLC0415
-    from warmroute.simulator.http import ServerConfig  # noqa: PLC0415
-    from warmroute.simulator.model import EngineConfig  # noqa: PLC0415
-
     for option in ("speed_up", "blocks", "block_tokens", "max_num_seqs", "max_batched_tokens"):
         if not getattr(args, option) > 0:
-            raise ValueError(f"--{option.replace('_', '-')}: {getattr(args, option):g}; allowed: above 0")
+            raise WarmrouteError(f"--{option.replace('_', '-')}: {getattr(args, option):g}; allowed: above 0")
     if not 0 <= args.jitter < 1:
-        raise ValueError(f"--jitter: {args.jitter:g}; allowed: 0 or more, and below 1")
+        raise WarmrouteError(f"--jitter: {args.jitter:g}; allowed: 0 or more, and below 1")
     engine = EngineConfig(
         timing=timing(args.fit).faster(args.speed_up),
         num_blocks=args.blocks,
@@ -82,22 +76,11 @@ def _config(args: argparse.Namespace) -> ServerConfig:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"--address: {text!r}; allowed: host:port with a port up to 65535")
+        raise WarmrouteError(f"--address: {text!r}; allowed: host:port with a port up to 65535")
     return host.strip("[]"), int(port)
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - not there on every platform
-    except ImportError:
-        return None
-    factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
-    return factory
-
-
 async def _serve(config: ServerConfig, host: str, port: int) -> None:
-    from warmroute.simulator.http import listening  # noqa: PLC0415 - as above
-
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

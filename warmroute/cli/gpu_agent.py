@@ -1,17 +1,21 @@
-"""`warmroute gpu-agent`: tells of a host's GPUs, beside the engines that use them."""
+"""`warmroute gpu-agent`: report a host's GPUs, next to the engines that use them."""
 
 from __future__ import annotations
 
 import argparse
 import socket
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from fleet.errors import WarmrouteError
+from fleet.service.logs import configure_logging
+from fleet.service.serving import run as run_service
+from fleet.settings import PeerTlsSettings
+from fleet.settings.address import split_host_port
+from fleet.settings.words import in_words
 from warmroute.cli.options import interval
-
-if TYPE_CHECKING:
-    from fleet.settings import PeerTlsSettings
+from warmroute.gpu_agent.app import AgentConfig, serve
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in (
         ("certificate", "certificate to show to --control, in PEM"),
         ("key", "its key"),
-        ("ca", "who signs the certificate of --control; with it TLS is spoken"),
+        ("ca", "authority of the certificate of --control; turns TLS on"),
     ):
         parser.add_argument(f"--control-{name}", default="", metavar="FILE", help=text)
     parser.add_argument(
@@ -39,44 +43,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM. Returns 75 when only a new process can go on, as after a change of driver."""
-    # Imported late, so that the other verbs start without them.
-    from pydantic import ValidationError  # noqa: PLC0415
+    """Serve until SIGTERM. Returns 75 when only a new process can go on, as after a change of driver.
 
-    from fleet.service.logs import configure_logging  # noqa: PLC0415
-    from fleet.service.serving import run as run_service  # noqa: PLC0415
-    from fleet.settings.address import split_host_port  # noqa: PLC0415
-    from fleet.settings.words import in_words  # noqa: PLC0415
-    from warmroute.gpu_agent.app import AgentConfig, serve  # noqa: PLC0415
-
-    given = (args.control_certificate, args.control_key, args.control_ca)
-    if any(given) and not all(given):
-        print(
-            "warmroute gpu-agent: --control-certificate, --control-key and --control-ca go together",
-            file=sys.stderr,
+    Raises:
+        WarmrouteError: an option's value cannot be used.
+    """
+    files = (args.control_certificate, args.control_key, args.control_ca)
+    if any(files) and not all(files):
+        raise WarmrouteError(
+            "--control-certificate, --control-key and --control-ca go together; name all three"
         )
-        return 2
-
     for flag, address in (("--listen", args.listen), ("--control", args.control)):
         if address and not (flag == "--control" and address.startswith("unix:")):
             try:
                 split_host_port(address)
             except ValueError as error:
-                print(f"warmroute gpu-agent: {flag}: {address!r}; {error}", file=sys.stderr)
-                return 2
+                raise WarmrouteError(f"{flag}: {address!r}; {error}") from error
     try:
         tls = _tls(args)
     except ValidationError as error:
-        told = "; ".join(in_words(problem) for problem in error.errors())
-        print(f"warmroute gpu-agent: --control-name: {args.control_name!r}; allowed: {told}", file=sys.stderr)
-        return 2
+        allowed = "; ".join(in_words(problem) for problem in error.errors())
+        raise WarmrouteError(f"--control-name: {args.control_name!r}; allowed: {allowed}") from error
     configure_logging()
     return run_service(serve(AgentConfig(args.node, args.listen, args.control, args.interval, tls)))
 
 
 def _tls(args: argparse.Namespace) -> PeerTlsSettings | None:
-    from fleet.settings import PeerTlsSettings  # noqa: PLC0415
-
     if not args.control_ca:
         return None
     return PeerTlsSettings(

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
-from fleet.service.directories import make_directories
+from fleet.service.files import make_directories
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Directories for sockets and state, usable by this process under any umask."""
+"""Directories that this process can use under any umask, and changes of files."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def make_directories(path: Path) -> None:
         mode = stat.S_IMODE(directory.stat().st_mode)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
             directory.chmod(mode | stat.S_IRWXU)
+
+
+def signature(path: Path) -> tuple[int, ...] | None:
+    """Return a value that differs once the file, or a link's target, is another one; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
