@@ -80,7 +80,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Membership:
-    """All pools. An address stands in one pool only."""
+    """All pools. An address is in one pool only."""
 
     pools: tuple[Pool, ...] = ()
 

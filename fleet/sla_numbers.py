@@ -72,10 +72,10 @@ def _times(derived: Derived, sla: SlaSettings, pool: PoolSettings) -> list[Numbe
         f"{derived.answer_ms} ms",
         f"({derived.within_ms} - {n}*{derived.connect_ms} - {sum(pauses)}) / {answers}; "
         + (
-            "to the response headers, for streams with a key: then the next engine is asked too, and the"
+            "to the response headers, for streams with a key: then the next engine gets it too, and the"
             " first good answer wins"
             if derived.hedged
-            else "for the engine that accepts. Envoy is told no limit: a late answer is better than a 504"
+            else "for the engine that accepts. Envoy has no limit: a late answer is better than a 504"
         ),
     )
     return [

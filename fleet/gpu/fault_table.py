@@ -2,7 +2,7 @@
 
 XID codes and what to do about each: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html.
 The class follows the catalog's immediate action: "ignore" is fine, "restart the application" is transient
-(the GPU is well, and whether the engine survived its own page tells), "reset the GPU" and beyond is drained.
+(the GPU is well, and the engine's own page shows whether it survived), "reset the GPU" and beyond is drained.
 CUDA errors: https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html, numbers as of CUDA 13.
 """
 
@@ -40,7 +40,7 @@ _ISOLATED, _DRAINED = FaultClass.ISOLATED, FaultClass.DRAINED
 
 XID_RULES: Final = (
     FaultRule((14,), _FINE, "an error that was injected for a test"),
-    FaultRule((37, 38, 44, 66, 67), _FINE, "firmware complaint that the vendor says to ignore"),
+    FaultRule((37, 38, 44, 66, 67), _FINE, "firmware complaint to ignore, by the vendor"),
     FaultRule((63,), _FINE, "a memory row or page was put aside; the pending reset is a state of its own"),
     FaultRule((93,), _FINE, "wear limit of the InfoROM"),
     FaultRule((106, 107), _FINE, "test message"),
@@ -64,7 +64,7 @@ XID_RULES: Final = (
     FaultRule((157,), _TRANSIENT, "nothing is left to repair memory with; work goes on"),
     FaultRule((78, 151, 159, 166, 168, 170), _ISOLATED, "set up wrongly: vGPU, keys, encryption, memory"),
     FaultRule((94,), _ISOLATED, "uncorrected memory error, contained: the application has to be restarted"),
-    FaultRule((144, 145, 146, 147, 148, 150), _ISOLATED, "NVLink; how bad stands in the recovery action"),
+    FaultRule((144, 145, 146, 147, 148, 150), _ISOLATED, "NVLink; the recovery action has its severity"),
     FaultRule((155,), _ISOLATED, "an NVLink went down, perhaps on purpose"),
     FaultRule((46, 109, 158), _DRAINED, "the GPU does not answer in time"),
     FaultRule((48, 171, 172), _DRAINED, "uncorrected memory error; a reset clears it"),

@@ -19,7 +19,7 @@ _LARGE_BYTES: Final = 64 * 1024
 """Of a block with pages of its own. gRPC reads a message into blocks of this size."""
 _LOOK_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 3.0
-WORTH_BYTES: Final = 8 * 1024 * 1024
+LEAST_BYTES: Final = 8 * 1024 * 1024
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Returning these between blocks of 1 KB takes 40 ms, in which no thread can allocate from the heap."""
 
@@ -33,11 +33,11 @@ def map_large_blocks() -> None:
         logger.warning("mallopt(M_MMAP_THRESHOLD, %d) is refused: free memory may stay here", _LARGE_BYTES)
 
 
-async def give_back_at_rest() -> None:
+async def trim_after_peaks() -> None:
     """Return the free pages between small blocks to the system after each peak, until cancelled.
 
     Threads that allocate have to wait meanwhile, the event loop's too. So it happens at most once in
-    `_REST_SECONDS`, and only for `WORTH_BYTES` to `MOST_BYTES`; more stay for the next peak.
+    `_REST_SECONDS`, and only for `LEAST_BYTES` to `MOST_BYTES`; more stay for the next peak.
     """
     library = ctypes.CDLL(None)
     trim, info = getattr(library, "malloc_trim", None), getattr(library, "mallinfo2", None)
@@ -48,7 +48,7 @@ async def give_back_at_rest() -> None:
     free = FreeBytes(info().free)
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
-        if free.is_worth(info().free):
+        if free.call_for_trim(info().free):
             await asyncio.to_thread(trim, ctypes.c_size_t(0))
             free = FreeBytes(info().free)
             await asyncio.sleep(_REST_SECONDS)
@@ -61,10 +61,10 @@ class FreeBytes:
         """`now` bytes are free, and none of them resident."""
         self._least = now
 
-    def is_worth(self, now: int) -> bool:
+    def call_for_trim(self, now: int) -> bool:
         """Whether enough has become free since then to return it, and not too much for a short pause."""
         self._least = min(self._least, now)
-        return WORTH_BYTES < now - self._least <= MOST_BYTES
+        return LEAST_BYTES < now - self._least <= MOST_BYTES
 
 
 class _Info(ctypes.Structure):

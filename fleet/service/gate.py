@@ -95,7 +95,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Passage:
+class _OpenStream:
     """A long-lived stream: its peer, its service, and the first role that allows it."""
 
     names: PeerNames
@@ -121,7 +121,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._connection_seconds = connection_seconds
         self._last_seconds = last_seconds
         self._guarded: dict[str, Any] = {}
-        self._open: dict[asyncio.Task[Any], _Passage] = {}
+        self._open: dict[asyncio.Task[Any], _OpenStream] = {}
         self._ended: dict[asyncio.Task[Any], str] = {}
         """Streams that are being ended, with the reason."""
 
@@ -131,13 +131,11 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         The content of a stream may depend on its peer's role.
         """
         self._gate.reconfigure(roles)
-        for task, passage in tuple(self._open.items()):
+        for task, stream in tuple(self._open.items()):
             if task in self._ended:
                 continue
-            why = self._gate.refuses(
-                passage.names, passage.service, _allowed(passage.service), passage.address
-            )
-            if why is None and self._role(passage.names, passage.service) != passage.role:
+            why = self._gate.refuses(stream.names, stream.service, _allowed(stream.service), stream.address)
+            if why is None and self._role(stream.names, stream.service) != stream.role:
                 why = "the peer's role has changed; a new stream goes by the new one"
             if why is not None:
                 self._ended[task] = why
@@ -174,12 +172,12 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         behaviour = getattr(handler, kind)
 
         async def answers(request: Any, context: Any) -> Any:
-            async with self._passage(service, context):
+            async with self._checked(service, context):
                 return await behaviour(request, context)
 
         async def messages(request: Any, context: Any) -> AsyncIterator[Any]:
             async with (
-                self._passage(service, context),
+                self._checked(service, context),
                 contextlib.aclosing(behaviour(request, context)) as made,
             ):
                 async for message in made:
@@ -188,7 +186,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return handler._replace(**{kind: messages if inspect.isasyncgenfunction(behaviour) else answers})
 
     @contextlib.asynccontextmanager
-    async def _passage(self, service: str, context: Any) -> AsyncIterator[None]:
+    async def _checked(self, service: str, context: Any) -> AsyncIterator[None]:
         names = self._names(context)
         address = context.peer()
         why = self._gate.refuses(names, service, _allowed(service), address)
@@ -199,7 +197,7 @@ class GrpcGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = _Passage(names, service, address, self._role(names, service))
+        self._open[task] = _OpenStream(names, service, address, self._role(names, service))
         try:
             yield
         except asyncio.CancelledError:

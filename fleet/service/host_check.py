@@ -81,7 +81,7 @@ def _server_names(settings: Settings) -> Iterator[Finding]:
         if not _carries(names, peer.server_name):
             yield Finding(
                 f"tls.{client}.server_name: {peer.server_name!r} is not in the certificate of tls.{service},"
-                f" which shows {names}, so nobody connects there; allowed: one of its DNS names",
+                f" which shows {names}, so no client connects there; allowed: one of its DNS names",
                 grave=True,
             )
 

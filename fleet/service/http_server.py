@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._stage, self._body_left = _Stage.BODY, body_bytes
             self._go_on(self._read_body)
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Go on to the next request after a handled one; after one with a body, the connection ends."""
         if self._stage is _Stage.BODY:
             self._stage = _Stage.ENDING
@@ -308,23 +308,23 @@ class HttpServer:
         self._connections.pop(connection.inner, None)
 
     async def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
-        loop, in_trouble = asyncio.get_running_loop(), False
+        loop, failing = asyncio.get_running_loop(), False
         while True:
             try:
                 sock, _ = await loop.sock_accept(listening)
             except OSError as error:
                 # The peer has already left, or no descriptors are free.
-                if not in_trouble:
+                if not failing:
                     logger.error("connections to %s cannot be accepted: %s", self._access.address, error)
-                in_trouble = True
+                failing = True
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
-            in_trouble = False
-            self._welcome(sock, context)
+            failing = False
+            self._admit(sock, context)
             # A replaced connection closes in the loop's next pass: accepting must not run ahead of that.
             await asyncio.sleep(0)
 
-    def _welcome(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _admit(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         server = self._runner.server
         if len(self._waiting) + len(self._working) >= self._most and self._waiting:
             oldest = next(iter(self._waiting))
@@ -343,10 +343,10 @@ class HttpServer:
         self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         """Make the TLS handshake, if there is one."""
-        patience = None if context is None else HEAD_SECONDS
+        handshake_seconds = None if context is None else HEAD_SECONDS
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, sock, ssl=context, ssl_handshake_timeout=patience
+                lambda: connection, sock, ssl=context, ssl_handshake_timeout=handshake_seconds
             )
         except OSError as error:
             logger.debug("a connection to %s came to nothing: %s", self._access.address, error)
@@ -357,9 +357,9 @@ class HttpServer:
         """Limit the time until the next request's head."""
         self._working.discard(connection)
         loop = asyncio.get_running_loop()
-        self._waiting[connection] = loop.call_later(seconds, self._over, connection)
+        self._waiting[connection] = loop.call_later(seconds, self._expire, connection)
 
-    def _over(self, connection: Connection) -> None:
+    def _expire(self, connection: Connection) -> None:
         self.forget(connection)
         connection.end()
 
@@ -392,7 +392,7 @@ class HttpServer:
             raise
         finally:
             if connection is not None:
-                connection.over()
+                connection.finish()
             if connection in self._working:
                 self._wait(connection, IDLE_SECONDS)
         if request.body_exists:

@@ -28,7 +28,7 @@ _MAX_LINE_BYTES: Final = 8192
 _ERROR: Final = 2
 
 
-class Ration:
+class LineLimit:
     """Chooses the lines to log and counts the others. Pure."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,7 +84,7 @@ def capture() -> None:
 
 
 def _follow(reading: int) -> None:
-    ration = Ration()
+    limit = LineLimit()
     while chunk := os.read(reading, _READ_BYTES):
-        for text in ration.feed(chunk):
+        for text in limit.feed(chunk):
             logger.warning("%s", text)

@@ -26,7 +26,7 @@ MOST_SILENT: Final = 1024
 """Silent calls of one server; above that the oldest ends."""
 
 
-class Openings(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class FirstMessages(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Wraps all methods of one server, and calls each once its first message has arrived."""
 
     def __init__(self, apart: Collection[str] = ()) -> None:

@@ -31,7 +31,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import Counter
 
-from fleet.service.telemetry import export_timeout, quieten, resource_of
+from fleet.service.telemetry import export_timeout, limit_exporter_logs, resource_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -224,7 +224,7 @@ class MetricPush:
 
 def otlp_exporter() -> Any:
     """OTLP over gRPC."""
-    quieten()
+    limit_exporter_logs()
     # Imported here because no other setting needs it.
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
 

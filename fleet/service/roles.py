@@ -85,7 +85,7 @@ def refusal(names: PeerNames, allowed: tuple[Role, ...], roles: RoleSettings | N
     if has_role(names, allowed, roles):
         return None
     if not allowed:
-        return f"the certificate shows {names}; this service is nobody's"
+        return f"the certificate shows {names}; no role may use this service"
     settings = " or ".join(f"tls.roles.{role}" for role in allowed)
     return f"the certificate shows {names}; allowed: a name in {settings}"
 

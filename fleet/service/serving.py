@@ -14,11 +14,11 @@ import grpc
 import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fleet.service.allocator import give_back_at_rest, map_large_blocks
+from fleet.service.allocator import map_large_blocks, trim_after_peaks
 from fleet.service.binding import cannot_listen, prepare
 from fleet.service.descriptors import grpc_connections, raise_limit
 from fleet.service.health import Health
-from fleet.service.opening import Openings
+from fleet.service.opening import FirstMessages
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class GrpcServer:
         renewal = () if gate is None else gate.options
         self.server = grpc.aio.server(
             options=(*server_options(connections, receive_bytes), most, *renewal),
-            interceptors=[*([] if gate is None else [gate]), Openings(apart)],
+            interceptors=[*([] if gate is None else [gate]), FirstMessages(apart)],
         )
         self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -215,7 +215,7 @@ class StopSignals:
         await self._requested.wait()
 
 
-def rest_collector() -> None:
+def freeze_garbage_collector() -> None:
     """Exempt the objects of a started service from garbage collection.
 
     A full collection of them stops the loop for a tenth of a second, and a peer that sends many small
@@ -230,14 +230,14 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     raise_limit()
     map_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_thrifty(main))
+        return runner.run(_run_and_trim(main))
 
 
-async def _thrifty(main: Coroutine[Any, Any, int]) -> int:
-    giving_back = asyncio.create_task(give_back_at_rest(), name="free memory")
+async def _run_and_trim(main: Coroutine[Any, Any, int]) -> int:
+    trimming = asyncio.create_task(trim_after_peaks(), name="free memory")
     try:
         return await main
     finally:
-        giving_back.cancel()
+        trimming.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await giving_back
+            await trimming

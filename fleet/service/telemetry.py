@@ -60,7 +60,7 @@ def tracer_provider(
     if settings.traces == "console":
         provider.add_span_processor(SpanQueue(ConsoleSpanExporter(out=sys.stderr), losses))
         return provider
-    quieten()
+    limit_exporter_logs()
     # Imported here because no other setting needs it.
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ class SpanQueue(BatchSpanProcessor):
         super().on_end(span)
 
 
-class Seldom(logging.Filter):
+class RateLimit(logging.Filter):
     """Passes one record of each text in an interval: an exporter without its collector repeats itself."""
 
     def __init__(
@@ -192,9 +192,9 @@ class Seldom(logging.Filter):
         return True
 
 
-def quieten() -> None:
+def limit_exporter_logs() -> None:
     """Have the exporters log a dead collector once a minute, not once a batch."""
     for name in ("opentelemetry.exporter.otlp.proto.grpc.exporter", "opentelemetry.sdk._shared_internal"):
         exporter_logger = logging.getLogger(name)
-        if not any(isinstance(entry, Seldom) for entry in exporter_logger.filters):
-            exporter_logger.addFilter(Seldom())
+        if not any(isinstance(entry, RateLimit) for entry in exporter_logger.filters):
+            exporter_logger.addFilter(RateLimit())

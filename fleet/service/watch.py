@@ -14,7 +14,7 @@ from fleet.cause import cause_of
 from fleet.errors import SettingsError
 from fleet.service.files import signature
 from fleet.settings import Settings, load_settings, located
-from fleet.settings.role_check import opened
+from fleet.settings.role_check import added_access
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -138,13 +138,13 @@ class SettingsWatch:
         settings = self._as_bound(placed)
         if settings == self._settings:
             if settings != placed:
-                logger.info("%s: all else that it says is in force", self._path)
+                logger.info("%s: everything else in it is in force", self._path)
             else:
                 state = "good again" if self._refused else "unchanged"
-                logger.info("%s is %s: what it says is in force", self._path, state)
+                logger.info("%s is %s: its settings are in force", self._path, state)
             self._refused = False
             return
-        if against := opened(self._settings, settings):
+        if against := added_access(self._settings, settings):
             self._refuse(await asyncio.to_thread(located, self._path, SettingsError(against)))
             return
         try:

@@ -182,7 +182,7 @@ def _tls(settings: Settings) -> Problems:
     if admin is not None and admin.client_ca_file is not None and workers > 1:
         yield (
             ("tls", "admin", "client_ca_file"),
-            f"allowed: none with ext_proc.workers = {workers}, whose parent asks them without one",
+            f"allowed: none with ext_proc.workers = {workers}, because their parent shows none",
         )
     if keys_are_safe(settings):
         return

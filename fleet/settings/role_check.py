@@ -1,4 +1,4 @@
-"""Whether the settings tell roles apart: pure, without reading any certificate."""
+"""Whether names separate the roles: pure, without reading any certificate."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
         return
     asking = asking_services(settings)
     if not asking:
-        yield ("tls", "roles"), "nobody is asked for a certificate; allowed: with a client_ca_file only"
+        yield ("tls", "roles"), "no service requests certificates; allowed: with a client_ca_file only"
         return
     for service in asking:
         needed = NEEDED_ROLES[service]
         if not any(getattr(tls.roles, role) for role in needed):
             yield (
                 ("tls", "roles", needed[0]),
-                f"without a name nobody could use tls.{service}; allowed: at least one"
+                f"without a name no peer could use tls.{service}; allowed: at least one"
                 + "".join(f", or one in {role}" for role in needed[1:]),
             )
     for role in get_args(Role):
@@ -71,13 +71,13 @@ def contradictions(settings: Settings) -> Iterator[tuple[FieldPath, str]]:
         open_to_all = [service for service in services if getattr(tls, service) is not None]
         if getattr(tls.roles, role) and open_to_all and not asking.keys() & set(services):
             lacking = " or ".join(f"tls.{service}.client_ca_file" for service in open_to_all)
-            problem = "its names count for nothing, as nobody is asked for a certificate"
+            problem = "its names count for nothing, as no service requests certificates"
             step = f"{lacking} with the authority that signs them, otherwise delete tls.roles.{role}"
             yield ("tls", "roles", role), f"{problem}; allowed: {step}"
 
 
 def findings(settings: Settings) -> tuple[Finding, ...]:
-    """Return the roles that one certificate may have together; empty: none, or nothing asks for one."""
+    """Return the roles that one certificate may have together; empty: none, or no service requests one."""
     asking = asking_services(settings)
     if not asking:
         return ()
@@ -88,7 +88,7 @@ def findings(settings: Settings) -> tuple[Finding, ...]:
     return (*_doubles(roles, keys=keys), *_unasked(settings, roles))
 
 
-def opened(before: Settings, after: Settings) -> list[str]:
+def added_access(before: Settings, after: Settings) -> list[str]:
     """Return the access that a reload would give to further peers; empty: none.
 
     A start has no settings to go on with; a reload has, so it can refuse such a change.
@@ -143,8 +143,8 @@ def _doubles(roles: RoleSettings, *, keys: bool) -> Iterator[Finding]:
         (i, name), (j, other_name) = pair
         may = _KEYS if keys and one == "envoys" else f"do what both {one} and {other} may"
         yield Finding(
-            f"tls.roles.{other}[{j}]: {other_name!r} cannot be told from {name!r} in tls.roles.{one}[{i}],"
-            f" so its holder may {may}; allowed: names that no certificate of another role carries",
+            f"tls.roles.{other}[{j}]: {other_name!r} overlaps with {name!r} in tls.roles.{one}[{i}], so its"
+            f" holder may {may}; allowed: names that no certificate of another role carries",
             keys and one == "envoys",
         )
 

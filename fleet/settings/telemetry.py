@@ -15,7 +15,7 @@ class TelemetrySettings(Strict):
     """In addition to the page at /metrics."""
     metrics_interval_seconds: Seconds = 10.0
     pick_sample_ratio: Share = 0.01
-    """Of requests whose traceparent is not `sampled`; their spans begin new traces."""
+    """Of requests without a `sampled` traceparent; their spans begin new traces."""
     client_sample_ratio: Share = 1.0
-    """Of requests whose traceparent is `sampled`; their spans continue the client's trace."""
+    """Of requests with a `sampled` traceparent; their spans continue the client's trace."""
     service_name: Name = "warmroute"

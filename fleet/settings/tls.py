@@ -71,7 +71,7 @@ class EnvoyTlsSettings(PeerTlsSettings):
 
 
 class RoleSettings(Strict):
-    """Names in the certificates of our clients, by role. A role without names is nobody's.
+    """Names in the certificates of our clients, by role. No peer has a role without names.
 
     A DNS name, `*.` before one for any first label, or a URI, `/*` after one for all paths below it.
     """

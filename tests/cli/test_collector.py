@@ -16,7 +16,7 @@ import gc, os, signal, sys
 import warmroute.cli.service
 from warmroute.cli.main import main
 
-rest, full = warmroute.cli.service.rest_collector, []
+rest, full = warmroute.cli.service.freeze_garbage_collector, []
 
 def measured():
     rest()
@@ -28,7 +28,7 @@ def measured():
     print(objects, len(full), flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
-warmroute.cli.service.rest_collector = measured
+warmroute.cli.service.freeze_garbage_collector = measured
 sys.exit(main(["serve", sys.argv[1]]))
 """
 

@@ -27,12 +27,12 @@ def test_reverse_pause_and_quit() -> None:
     assert pressed(Screen(), b"S").reverse
     assert pressed(Screen(), b"p").paused
     assert not pressed(Screen(), b"pp").paused
-    assert pressed(Screen(), b"q").left
+    assert pressed(Screen(), b"q").quit
 
 
 def test_a_filter_is_typed_mended_and_taken() -> None:
     typing = pressed(Screen(offset=4), b"/qx\x7fs")
-    assert (typing.editing, typing.filter, typing.left) == ("qs", "", False)
+    assert (typing.editing, typing.filter, typing.quit) == ("qs", "", False)
     taken = pressed(typing, b"\r")
     assert (taken.editing, taken.filter, taken.offset) == (None, "qs", 0)
     assert pressed(taken, b"/ab\x1b").filter == "qs", "Esc leaves it as it was"
@@ -71,7 +71,7 @@ def test_the_keys_are_shown_until_any_key(key: bytes) -> None:
     shown = pressed(Screen(), key)
     assert shown.help
     assert pressed(shown, b"s") == Screen(), "which does nothing else"
-    assert pressed(shown, b"q").left
+    assert pressed(shown, b"q").quit
 
 
 @pytest.mark.parametrize("data", [b"\x1b[1;5C", b"\x1bOP", b"\x1b[200~", b"\x1bx", b"\xff\xfe", b"\x1b["])

@@ -13,7 +13,7 @@ from warmroute.cli.view.columns import COLUMNS, SORTABLE, UNKNOWN, duration, mat
 from warmroute.cli.view.history import P99, WEIGHT, History, sparkline
 from warmroute.cli.view.keys import Screen
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, EndpointRow, Picture, picture
-from warmroute.cli.view.table import Moment, live, once, page_rows
+from warmroute.cli.view.table import Frame, live, once, page_rows
 
 URL = "http://127.0.0.1:19000"
 
@@ -32,7 +32,7 @@ def drawn(content: Any, columns: int, *, colours: bool = False, **options: Any) 
 
 
 def screenful(now: Picture | None, columns: int, rows: int = 40, **options: Any) -> str:
-    return drawn(live(Moment(URL, now, **options), columns, rows), columns)
+    return drawn(live(Frame(URL, now, **options), columns, rows), columns)
 
 
 def test_a_wide_terminal_shows_everything(now: Picture) -> None:
@@ -145,7 +145,7 @@ def test_more_endpoints_than_rows_are_counted_and_scrolled_to(rows: int) -> None
     many = Picture([EndpointRow(f"10.0.0.{n:03}:8000", "chat", weight=n) for n in range(100)])
     text = screenful(many, 100, rows)
     shown = [line for line in text.splitlines() if line.startswith("10.0.0.")]
-    assert len(shown) == page_rows(Moment(URL, many), 100, rows) >= 1
+    assert len(shown) == page_rows(Frame(URL, many), 100, rows) >= 1
     assert f"{len(shown)} of 100 rows" in text
     assert len(text.splitlines()) == rows
     scrolled = screenful(many, 100, rows, screen=Screen(offset=99))
@@ -203,7 +203,7 @@ def test_a_filter_being_typed_is_shown(now: Picture) -> None:
 
 
 def test_colours_come_and_no_color_is_honoured(now: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = live(Moment(URL, now), 120, 30)
+    content = live(Frame(URL, now), 120, 30)
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[" in drawn(content, 120, colours=True, color_system="standard")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -35,7 +35,7 @@ def test_a_worker_that_fails_at_its_start_waits_longer_each_time() -> None:
     pauses = [backoff.ended(0.5, in_order=False) for _ in range(10)]
     assert pauses[:3] == [FIRST_SECONDS, 2 * FIRST_SECONDS, 4 * FIRST_SECONDS]
     assert pauses[-1] == MOST_SECONDS
-    assert backoff.hopeless
+    assert backoff.fails_always
 
 
 @pytest.mark.parametrize(("lived", "in_order"), [(SETTLED_SECONDS, False), (0.5, True)])
@@ -44,7 +44,7 @@ def test_a_settled_or_stopped_worker_restarts_at_once(lived: float, in_order: bo
     for _ in range(5):
         backoff.ended(0.5, in_order=False)
     assert backoff.ended(lived, in_order=in_order) == 0.0
-    assert not backoff.hopeless
+    assert not backoff.fails_always
 
 
 def test_each_worker_has_addresses_of_its_own() -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fleet.service.allocator import MOST_BYTES, WORTH_BYTES, FreeBytes
+from fleet.service.allocator import LEAST_BYTES, MOST_BYTES, FreeBytes
 
 MEBI = 1 << 20
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ BLOCKS = """
 import asyncio, ctypes, os, sys
 from bench.abuse.site import resident_bytes
 from fleet.service import serving
-serving.give_back_at_rest = asyncio.Event().wait
+serving.trim_after_peaks = asyncio.Event().wait
 run = asyncio.run if sys.argv[1] == "bare" else serving.run
 malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
 malloc.restype = ctypes.c_void_p
@@ -85,18 +85,18 @@ def test_large_blocks_go_back_at_once() -> None:
 
 def test_a_long_pause_is_not_worth_it() -> None:
     """It takes 40 ms for `MOST_BYTES`, and every thread that allocates waits."""
-    assert FreeBytes(0).is_worth(MOST_BYTES)
-    assert not FreeBytes(0).is_worth(MOST_BYTES + 1)
+    assert FreeBytes(0).call_for_trim(MOST_BYTES)
+    assert not FreeBytes(0).call_for_trim(MOST_BYTES + 1)
 
 
 def test_free_memory_is_returned_once() -> None:
     free = FreeBytes(10 * MEBI)
-    assert not free.is_worth(10 * MEBI + WORTH_BYTES)
-    assert free.is_worth(11 * MEBI + WORTH_BYTES)
-    assert not FreeBytes(11 * MEBI + WORTH_BYTES).is_worth(11 * MEBI + WORTH_BYTES)
+    assert not free.call_for_trim(10 * MEBI + LEAST_BYTES)
+    assert free.call_for_trim(11 * MEBI + LEAST_BYTES)
+    assert not FreeBytes(11 * MEBI + LEAST_BYTES).call_for_trim(11 * MEBI + LEAST_BYTES)
 
 
 def test_memory_freed_again_is_returned_again() -> None:
     free = FreeBytes(100 * MEBI)
-    assert not free.is_worth(10 * MEBI)
-    assert free.is_worth(11 * MEBI + WORTH_BYTES)
+    assert not free.call_for_trim(10 * MEBI)
+    assert free.call_for_trim(11 * MEBI + LEAST_BYTES)

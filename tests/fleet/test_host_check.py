@@ -95,7 +95,7 @@ def test_a_name_that_the_services_certificate_lacks(at: Path) -> None:
     assert grave
     assert text == (
         "tls.envoy.server_name: 'other.example' is not in the certificate of tls.xds, which shows"
-        " 'warmroute', so nobody connects there; allowed: one of its DNS names"
+        " 'warmroute', so no client connects there; allowed: one of its DNS names"
     )
     assert "tls.ext_proc" in other
 

@@ -153,7 +153,7 @@ def test_peers_write_no_line_through_grpcs_core(tmp_path: Path) -> None:
 
 def test_lines_of_libraries_are_rationed_and_the_rest_counted() -> None:
     now = 0.0
-    ration = native_log.Ration(lambda: now)
+    ration = native_log.LineLimit(lambda: now)
     assert list(ration.feed(b"half a ")) == []
     assert list(ration.feed(b"line\n\n")) == ["a library says: half a line"]
     logged = [text for _ in range(100) for text in ration.feed(b"\xff\n")]

@@ -10,7 +10,7 @@ from cryptography import x509
 from fleet.errors import SettingsError
 from fleet.service.roles import PeerNames, has_role, refusal
 from fleet.settings import RoleSettings, parse_settings
-from fleet.settings.role_check import findings, opened
+from fleet.settings.role_check import added_access, findings
 from testing.certificates import Authority
 from warmroute.cli.main import main
 
@@ -188,19 +188,19 @@ def test_thousands_of_names_are_compared_at_once(one: str, other: str) -> None:
 def test_reload_that_widens_access_is_reported() -> None:
     named = parse_settings(text("roles: {envoys: [envoy], workers: [worker]}"))
     unnamed = parse_settings(text())
-    assert "tls.roles: deleted" in opened(named, unnamed)[0]
-    assert "restart the service" in opened(named, unnamed)[0]
-    assert opened(unnamed, named) == []
-    assert opened(unnamed, unnamed) == [], "it is so since the start"
+    assert "tls.roles: deleted" in added_access(named, unnamed)[0]
+    assert "restart the service" in added_access(named, unnamed)[0]
+    assert added_access(unnamed, named) == []
+    assert added_access(unnamed, unnamed) == [], "it is so since the start"
     doubled = parse_settings(text("roles: {envoys: [envoy, worker], workers: [worker]}"))
-    assert "may fetch the keys" in opened(named, doubled)[0]
-    assert opened(doubled, doubled) == []
+    assert "may fetch the keys" in added_access(named, doubled)[0]
+    assert added_access(doubled, doubled) == []
 
 
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ("roles: {workers: [worker]}", r"tls\.roles\.envoys: without a name nobody could use tls\.xds"),
+        ("roles: {workers: [worker]}", r"tls\.roles\.envoys: without a name no peer could use tls\.xds"),
         ("roles: {grpc_clients: [c], gateways: [g]}", r"tls\.roles\.workers: without a name"),
         ("roles: {envoys: ['*']}", r"tls\.roles\.envoys\[0\]: '\*'; allowed: a DNS name, or \*\. and one"),
         ("roles: {envoys: ['a.*']}", r"tls\.roles\.envoys\[0\]"),
@@ -226,7 +226,7 @@ def test_roles_that_exclude_all_or_do_nothing_are_refused(more: str, problem: st
 def test_roles_without_client_certificates_are_refused() -> None:
     alone = "pools: [{name: p, endpoints: [{address: '10.0.0.1:1'}]}]\n"
     alone += "listeners: [{name: l, address: '127.0.0.1:2', pool: p}]\ntls: {roles: {envoys: [envoy]}}\n"
-    with pytest.raises(SettingsError, match=r"tls\.roles: nobody is asked for a certificate"):
+    with pytest.raises(SettingsError, match=r"tls\.roles: no service requests certificates"):
         parse_settings(alone)
 
 

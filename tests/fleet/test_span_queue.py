@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from prometheus_client import CollectorRegistry
 
-from fleet.service.telemetry import Seldom, SpanLosses, SpanQueue, tracer_provider
+from fleet.service.telemetry import RateLimit, SpanLosses, SpanQueue, tracer_provider
 from fleet.settings.telemetry import TelemetrySettings
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_without_traces_no_span_records_anything() -> None:
 
 def test_exporter_errors_are_logged_once_an_interval() -> None:
     now = [100.0]
-    filtered = Seldom(60.0, lambda: now[0])
+    filtered = RateLimit(60.0, lambda: now[0])
 
     def passes(text: str) -> bool:
         return filtered.filter(logging.LogRecord("x", logging.ERROR, "", 0, text, (), None))

@@ -134,7 +134,7 @@ async def test_restart_settings_are_logged(tmp_path: Path, caplog: pytest.LogCap
     watched.path.write_text(GOOD + 'xds: {address: "127.0.0.1:7"}\n')
     await watched.watch.reload()
     assert "xds.address has changed and waits for the next start" in caplog.text
-    assert "all else that it says is in force" in caplog.text
+    assert "everything else in it is in force" in caplog.text
     assert "unchanged" not in caplog.text
     assert watched.applied == []
 

@@ -24,9 +24,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-cluster", default="warmroute", help="what Envoys of one use share (default: %(default)s)"
     )
-    parser.add_argument("--region", default="", help="where this Envoy stands")
-    parser.add_argument("--zone", default="", help="where this Envoy stands")
-    parser.add_argument("--sub-zone", default="", help="where this Envoy stands: its host or NVLink island")
+    parser.add_argument("--region", default="", help="this Envoy's own")
+    parser.add_argument("--zone", default="", help="this Envoy's own")
+    parser.add_argument("--sub-zone", default="", help="its host or NVLink island")
     parser.add_argument(
         "--grpc", action="store_true", help="for gRPC's own xDS client: JSON for GRPC_XDS_BOOTSTRAP"
     )
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         SettingsError: the settings cannot be used.
     """
     settings = load_settings(args.settings)
-    shown = settings.tls.envoy if settings.tls.xds is not None else None
+    tls = settings.tls.envoy if settings.tls.xds is not None else None
     if args.sds:
         if settings.tls.envoy is None:
             raise SettingsError(["tls.envoy: missing; --sds prints files of its sds_directory"])
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             node_id=args.node_id,
             node_cluster=args.node_cluster,
             locality=place,
-            tls=shown,
+            tls=tls,
         )
         print(json.dumps(document, indent=2))
         return 0
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         locality=place,
         delta=args.delta,
         admin_address=args.admin,
-        transport_socket=None if shown is None else bootstrap_socket(shown),
+        transport_socket=None if tls is None else bootstrap_socket(tls),
         connections=settings.connections,
     )
     print(yaml.safe_dump(made, sort_keys=False, default_flow_style=False), end="")

@@ -56,8 +56,8 @@ def _why_not(endpoint: str, entry: dict[str, Any] | None, answer: dict[str, Any]
         until = _until(entry, answer)
         return f"no endpoint has the address {endpoint} now; it is drained if it comes back, {until}"
     return (
-        f"{endpoint} still gets requests: nobody else of its pool is left; it is drained as soon as somebody"
-        f" is, {_until(entry, answer)}"
+        f"{endpoint} still gets requests: its pool has no other endpoint that serves; it is drained as soon"
+        f" as another one does, {_until(entry, answer)}"
     )
 
 

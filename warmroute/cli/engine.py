@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-num-seqs", type=int, default=256, help="requests in a batch")
     parser.add_argument("--max-batched-tokens", type=int, default=8192, help="tokens of a step")
     parser.add_argument("--jitter", type=float, default=0.02, help="share by which steps vary")
-    parser.add_argument("--seed", type=int, default=0, help="fixes the jitter and what the model says")
+    parser.add_argument("--seed", type=int, default=0, help="fixes the jitter and the generated text")
     parser.add_argument(
         "--admin",
         action="store_true",

@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ext-proc-admin",
         action="append",
         metavar="URL",
-        help="of a worker, which knows of picks; may be repeated"
+        help="of an ext_proc worker, which has the picks; may be repeated"
         f" (default: {DEFAULT_EXT_PROC_ADMIN}, by http or https as --admin)",
     )
     parser.add_argument("--json", action="store_true", help="print the servers' answers, by their URLs")
@@ -49,15 +49,15 @@ def run(args: argparse.Namespace) -> int:
         AdminError: no server answers.
     """
     query, urls = query_of(args.what), (args.admin, *(args.ext_proc_admin or ()))
-    documents, troubles = asyncio.run(ask_all((AdminClient.of(args, url) for url in urls), query))
+    documents, failures = asyncio.run(ask_all((AdminClient.of(args, url) for url in urls), query))
     if args.ext_proc_admin is None and not any("picks" in document for document in documents.values()):
         # With `serve` one server has the picks too, and no other listens.
         scheme, separator, _ = args.admin.rpartition("://")
         of_picks = AdminClient.of(args, f"{scheme}{separator}{DEFAULT_EXT_PROC_ADMIN}")
-        more, other_troubles = asyncio.run(ask_all((of_picks,), query))
-        documents, troubles = {**documents, **more}, troubles + other_troubles
+        more, other_failures = asyncio.run(ask_all((of_picks,), query))
+        documents, failures = {**documents, **more}, failures + other_failures
     if not documents:
-        raise AdminError("\n".join(troubles))
+        raise AdminError("\n".join(failures))
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     lines = {url: explained(document, columns) for url, document in documents.items()}
     answers = {url: documents[url] for url, of_it in lines.items() if of_it}
@@ -65,10 +65,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(answers, allow_nan=False))
     elif answers:
         print("\n\n".join("\n".join(lines[url]) for url in answers))
-    for trouble in troubles:
-        print(f"warmroute explain: {trouble}", file=sys.stderr)
+    for failure in failures:
+        print(f"warmroute explain: {failure}", file=sys.stderr)
     if answers:
-        if troubles and not any("picks" in document for document in documents.values()):
+        if failures and not any("picks" in document for document in documents.values()):
             step = "name ext_proc's admin server by --ext-proc-admin"
             print(f"warmroute explain: no picks are shown: {step}", file=sys.stderr)
         return 0
@@ -84,7 +84,7 @@ def query_of(what: str) -> dict[str, str]:
 async def ask_all(clients: Iterable[AdminClient], query: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Query every server once; return each answer by URL and the reasons of missing ones."""
     documents: dict[str, Any] = {}
-    troubles: list[str] = []
+    failures: list[str] = []
     for admin in {admin.url: admin for admin in clients}.values():
         async with admin:
             try:
@@ -92,8 +92,8 @@ async def ask_all(clients: Iterable[AdminClient], query: dict[str, str]) -> tupl
             except NotThereError:
                 documents[admin.url] = {}
             except AdminError as error:
-                troubles.append(str(error))
-    return documents, troubles
+                failures.append(str(error))
+    return documents, failures
 
 
 async def _ask(admin: AdminClient, query: dict[str, str]) -> dict[str, Any]:

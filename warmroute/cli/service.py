@@ -15,7 +15,7 @@ from fleet.service.binding import prepare
 from fleet.service.host_check import host_findings
 from fleet.service.logs import configure_logging
 from fleet.service.otlp_metrics import MetricPush
-from fleet.service.serving import StopSignals, rest_collector, run
+from fleet.service.serving import StopSignals, freeze_garbage_collector, run
 from fleet.service.telemetry import shut_down, tracer_provider
 from fleet.service.tls import Certificates
 from fleet.service.watch import SettingsWatch
@@ -95,7 +95,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
             await part.start()
         await admin.start()
         metrics.start()
-        rest_collector()
+        freeze_garbage_collector()
         await stop.wait()
         await asyncio.gather(*(part.drain() for part in parts))
     finally:

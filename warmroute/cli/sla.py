@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 118
 _MOST_VALUE: Final = 28
 _LEAST_REASON: Final = 40
-_NOTHING: Final = "neither an sla nor a health_check: Envoy's configuration is as ever"
+_NOTHING: Final = "neither an sla nor a health_check: Envoy's configuration does not change"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

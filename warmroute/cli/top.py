@@ -18,7 +18,7 @@ from warmroute.cli.view.columns import SORTABLE, matching, ordered
 from warmroute.cli.view.history import History
 from warmroute.cli.view.keys import Screen, press
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
-from warmroute.cli.view.table import Moment, live, notes_of, once, page_rows
+from warmroute.cli.view.table import Frame, live, notes_of, once, page_rows
 from warmroute.cli.view.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SCRIPT_COLUMNS: Final = 200
 """A pipe has no width: all columns fit into this."""
-_WISHED_FOR: Final = (STATUS, WEIGHTS, SKEW)
+_OPTIONAL: Final = (STATUS, WEIGHTS, SKEW)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ async def ask(client: AdminClient) -> Picture:
     Raises:
         AdminError: there is no answer.
     """
-    return picture(await client.documents(ENDPOINTS, _WISHED_FOR))
+    return picture(await client.documents(ENDPOINTS, _OPTIONAL))
 
 
 def as_plain(now: Picture, screen: Screen) -> dict[str, Any]:
@@ -114,8 +114,8 @@ class Top:
             with Terminal(self._console, self._on_key, self._event.set) as terminal:
                 asking = asyncio.create_task(self._ask_for_ever(), name="top asks")
                 try:
-                    while not self._screen.left and terminal.ended_by is None:
-                        terminal.draw(live(self._moment(), self._console.width, self._console.height))
+                    while not self._screen.quit and terminal.ended_by is None:
+                        terminal.draw(live(self._frame(), self._console.width, self._console.height))
                         await self._event.wait()
                         self._event.clear()
                         if asking.done():
@@ -150,13 +150,13 @@ class Top:
 
     def _on_key(self, key: str) -> None:
         rows = len(matching(self._picture.rows, self._screen.filter)) if self._picture else 0
-        page = page_rows(self._moment(), self._console.width, self._console.height)
+        page = page_rows(self._frame(), self._console.width, self._console.height)
         self._screen = press(self._screen, key, SORTABLE, rows, page)
         self._event.set()
 
-    def _moment(self) -> Moment:
+    def _frame(self) -> Frame:
         now = time.monotonic()
-        return Moment(
+        return Frame(
             url=self._client.url,
             picture=self._picture,
             trouble=self._trouble,

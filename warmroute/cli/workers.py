@@ -41,7 +41,7 @@ FIRST_SECONDS: Final = 0.1
 MOST_SECONDS: Final = 5.0
 SETTLED_SECONDS: Final = 10.0
 """A worker that lived so long did not fail at its start."""
-HOPELESS_AFTER: Final = 3
+FAILS_ALWAYS_AFTER: Final = 3
 """Failed starts in a row after which one more is not expected to help."""
 
 
@@ -146,7 +146,7 @@ class Workers:
         finally:
             self.stop()
             await self._end(lives)
-        if all(worker.backoff.hopeless for worker in self.workers):
+        if all(worker.backoff.fails_always for worker in self.workers):
             logger.error("every worker fails at its start")
             return _FAILED
         return 0
@@ -166,7 +166,7 @@ class Workers:
         while True:
             pause = await worker.live()
             self.on_ended(worker.number)
-            if all(other.backoff.hopeless for other in self.workers):
+            if all(other.backoff.fails_always for other in self.workers):
                 # The supervisor of this process must see it.
                 self._stopping.set()
             with contextlib.suppress(TimeoutError):
@@ -253,6 +253,6 @@ class Backoff:
         return float(min(MOST_SECONDS, FIRST_SECONDS * 2 ** (self.failed_starts - 1)))
 
     @property
-    def hopeless(self) -> bool:
+    def fails_always(self) -> bool:
         """Whether it fails at every start."""
-        return self.failed_starts >= HOPELESS_AFTER
+        return self.failed_starts >= FAILS_ALWAYS_AFTER

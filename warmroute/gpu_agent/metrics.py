@@ -34,7 +34,7 @@ class AgentMetrics:
             Counter(f"{prefix}faults_total", "Samples that failed by our fault", registry=registry),
             Counter(
                 f"{prefix}field_errors_total",
-                "Fields that NVML did not tell, by its error",
+                "Fields that NVML did not return, by its error",
                 ["field", "error"],
                 registry=registry,
             ),

@@ -92,7 +92,7 @@ def _parts(gpus: tuple[GpuReading, ...]) -> Iterator[Metric]:
     rows = gauge("remapped_rows", "Memory rows put aside", "cause")
     pending = gauge("row_remap_pending", "1 while a row waits for a reset to be remapped")
     failed = gauge("row_remap_failed", "1 when a row could not be remapped")
-    action = gauge("recovery_action", "1 for what the driver wants done", "action")
+    action = gauge("recovery_action", "1 for the action that the driver requests", "action")
     links = gauge("nvlinks_active", "NVLinks that are up")
     peers = gauge("peer_link", "1 for the way to another GPU of the host", "peer", "link")
     used = gauge("mig_memory_used_bytes", "Memory in use of a MIG slice", "slice", "instance")

@@ -170,13 +170,13 @@ class AdminClient:
         except msgspec.DecodeError as error:
             raise AdminError(f"{self.url}{path} answers with no JSON: is this Warmroute?") from error
 
-    async def documents(self, needed: str, wished_for: tuple[str, ...]) -> dict[str, Any]:
+    async def documents(self, needed: str, optional: tuple[str, ...]) -> dict[str, Any]:
         """Get the needed path, and the optional ones that the server has.
 
         Raises:
             AdminError: one of them gave no answer.
         """
-        paths = (needed, *wished_for)
+        paths = (needed, *optional)
         answers = await asyncio.gather(*(self.get(path) for path in paths), return_exceptions=True)
         documents: dict[str, Any] = {}
         for path, answer in zip(paths, answers, strict=True):

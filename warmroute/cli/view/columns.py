@@ -33,7 +33,7 @@ GAP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class CellContext:
     """What cells are drawn against."""
 
     heaviest: int = 1
@@ -48,7 +48,7 @@ class Column:
     key: str
     heading: str
     rank: int
-    cell: Callable[[EndpointRow, Scene], Text]
+    cell: Callable[[EndpointRow, CellContext], Text]
     order: Callable[[EndpointRow], float | str | None] | None = None
     """What rows are sorted by; None where it makes no sense."""
     left: bool = False
@@ -108,27 +108,27 @@ def _state(state: str) -> Text:
     return _text(state, _STATES.get(state, ""))
 
 
-def _health(row: EndpointRow, _: Scene) -> Text:
+def _health(row: EndpointRow, _: CellContext) -> Text:
     if row.health is None:
         return unknown()
     return Text(row.health, style="bold red" if row.faults else "green")
 
 
-def _errors(row: EndpointRow, _: Scene) -> Text:
+def _errors(row: EndpointRow, _: CellContext) -> Text:
     share = row.signal("error_ratio")
     return percent(share, "bold red" if share else "", 1 if share and share < 0.1 else 0)
 
 
-def _reason(row: EndpointRow, _: Scene) -> Text:
+def _reason(row: EndpointRow, _: CellContext) -> Text:
     text = _text(brief(row.reason) if row.reason else None)
     text.truncate(_LONGEST_REASON, overflow="ellipsis")
     return text
 
 
-def _trend(name: str, style: str) -> Callable[[EndpointRow, Scene], Text]:
-    def draw(row: EndpointRow, scene: Scene) -> Text:
-        series = scene.history.series(row.address, name, SPARK_CELLS, scene.now)
-        return Text(sparkline(series, scene.history.highest(name)), style=style)
+def _trend(name: str, style: str) -> Callable[[EndpointRow, CellContext], Text]:
+    def draw(row: EndpointRow, context: CellContext) -> Text:
+        series = context.history.series(row.address, name, SPARK_CELLS, context.now)
+        return Text(sparkline(series, context.history.highest(name)), style=style)
 
     return draw
 
@@ -145,12 +145,12 @@ def _signal(name: str) -> Callable[[EndpointRow], float | None]:
     return lambda row: row.signal(name)
 
 
-def _share_of_heaviest(row: EndpointRow, scene: Scene) -> float | None:
-    return None if row.weight is None else row.weight / scene.heaviest
+def _share_of_heaviest(row: EndpointRow, context: CellContext) -> float | None:
+    return None if row.weight is None else row.weight / context.heaviest
 
 
 def _ratio(key: str, heading: str, rank: int, name: str, *, hot: bool) -> Column:
-    def draw(row: EndpointRow, _: Scene) -> Text:
+    def draw(row: EndpointRow, _: CellContext) -> Text:
         share = row.signal(name)
         return percent(share, heat(share) if hot else "")
 

@@ -140,7 +140,7 @@ def _change(entry: Mapping[str, Any], *, newest: bool) -> Iterator[str]:
     before, weight = number(entry.get("before")), number(entry.get("weight"))
     moved = " -> ".join("none" if value is None else f"{value:,.0f}" for value in (before, weight))
     at = f"{entry['at']}  " if entry.get("at") else ""
-    yield f"{at}weight of {entry.get('address')} {moved}: {entry.get('reason') or 'no reason told'}"
+    yield f"{at}weight of {entry.get('address')} {moved}: {entry.get('reason') or 'without a reason'}"
     if not newest:
         return
     yield from _signals(entry.get("signals") or entry.get("load"))
@@ -170,13 +170,13 @@ def _signals(signals: Any) -> Iterator[str]:
 
 
 def _pick(entry: Mapping[str, Any], columns: int | None) -> Iterator[str]:
-    who = f"request {entry['request']}" if entry.get("request") else "a request"
+    request = f"request {entry['request']}" if entry.get("request") else "a request"
     pool, reason, chosen = entry.get("pool"), entry.get("reason"), entry.get("endpoint")
     at = f"{entry['at']}  " if entry.get("at") else ""
     if chosen:
-        yield f"{at}{who}{f' to pool {pool}' if pool else ''} was sent to {chosen}: {reason}"
+        yield f"{at}{request}{f' to pool {pool}' if pool else ''} was sent to {chosen}: {reason}"
     else:
-        yield f"{at}{who}{f' to pool {pool}' if pool else ''} went by weights, without a pick: {reason}"
+        yield f"{at}{request}{f' to pool {pool}' if pool else ''} went by weights, without a pick: {reason}"
     if chosen and (matched := number(entry.get("matched_share"))) is not None:
         yield f"{_INDENT}{matched:.0%} of its prompt was warm there"
     if (expected := number(entry.get("expected_seconds"))) is not None:

@@ -35,8 +35,8 @@ class Screen:
     """Rows scrolled past."""
     help: bool = False
     """The keys are shown in the place of the table."""
-    left: bool = False
-    """The user wants to go."""
+    quit: bool = False
+    """Whether the user has quit."""
 
 
 def decode(data: bytes) -> list[str]:
@@ -83,7 +83,7 @@ def press(screen: Screen, key: str, sortable: Sequence[str], rows: int, page: in
         return replace(screen, offset=max(0, min(min(screen.offset, last) + step, last)))
     match key:
         case "q":
-            return replace(screen, left=True)
+            return replace(screen, quit=True)
         case "s":
             at = sortable.index(screen.sort) if screen.sort in sortable else -1
             return replace(screen, sort=sortable[(at + 1) % len(sortable)])

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleet.names import PICKED_REASONS
-from warmroute.cli.view.columns import COLUMNS, GAP, UNKNOWN, Scene, fitting, matching, ordered
+from warmroute.cli.view.columns import COLUMNS, GAP, UNKNOWN, CellContext, fitting, matching, ordered
 from warmroute.cli.view.history import History
 from warmroute.cli.view.keys import Screen
 from warmroute.cli.view.model import Picture, envoys_away
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warmroute.cli.view.model import EndpointRow
 
 _KEYS: Final = ("s sort  S reverse  / filter  p pause  ↑↓ scroll  ? keys  q quit", "? keys  q quit", "q quit")
-"""What the foot says of keys, as it has room."""
+"""Keys in the foot, by the room that it has."""
 _HELP: Final = (
     ("s, S", "next column; reverse"),
     ("/", "filter by words"),
@@ -48,7 +48,7 @@ _FEW_ROWS: Final = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Frame:
     """All that one drawing shows."""
 
     url: str
@@ -64,29 +64,29 @@ class Moment:
     """The time of day, as text."""
 
 
-def live(moment: Moment, columns: int, rows: int) -> RenderableType:
+def live(frame: Frame, columns: int, rows: int) -> RenderableType:
     """Draw the whole screen: header, banner, table and keys, cut to `columns` and `rows`."""
-    picture = moment.picture or Picture()
-    if moment.screen.help:
-        return Group(_title(moment, picture, columns), *_help())
+    picture = frame.picture or Picture()
+    if frame.screen.help:
+        return Group(_title(frame, picture, columns), *_help())
     shown = ordered(
-        matching(picture.rows, moment.screen.filter), moment.screen.sort, reverse=moment.screen.reverse
+        matching(picture.rows, frame.screen.filter), frame.screen.sort, reverse=frame.screen.reverse
     )
-    top = _top(moment, picture, len(shown), columns, rows)
-    room = page_rows(moment, columns, rows)
-    offset = min(moment.screen.offset, max(0, len(shown) - room))
-    scene = _scene(picture, moment)
-    body = table(shown[offset : offset + room], scene, columns, moment.screen, live_view=True)
-    foot = _foot(moment, picture, len(shown), min(room, len(shown)), columns)
+    top = _top(frame, picture, len(shown), columns, rows)
+    room = page_rows(frame, columns, rows)
+    offset = min(frame.screen.offset, max(0, len(shown) - room))
+    context = _context(picture, frame)
+    body = table(shown[offset : offset + room], context, columns, frame.screen, live_view=True)
+    foot = _foot(frame, picture, len(shown), min(room, len(shown)), columns)
     blank = [Text()] if rows >= _FEW_ROWS else []
     return Group(*top, *blank, body, *blank, foot)
 
 
-def page_rows(moment: Moment, columns: int, rows: int) -> int:
+def page_rows(frame: Frame, columns: int, rows: int) -> int:
     """Return the number of endpoints that fit on a screen of `columns` and `rows`, at least 1."""
-    picture = moment.picture or Picture()
-    matched = len(matching(picture.rows, moment.screen.filter))
-    return max(1, _below(rows) - len(_top(moment, picture, matched, columns, rows)))
+    picture = frame.picture or Picture()
+    matched = len(matching(picture.rows, frame.screen.filter))
+    return max(1, _below(rows) - len(_top(frame, picture, matched, columns, rows)))
 
 
 def _below(rows: int) -> int:
@@ -94,11 +94,11 @@ def _below(rows: int) -> int:
     return rows - (4 if rows >= _FEW_ROWS else 2)
 
 
-def _top(moment: Moment, picture: Picture, matched: int, columns: int, rows: int) -> list[Text]:
-    """Return the lines above the table; where they leave endpoints no room, those that say least go."""
-    banner = _banner(moment, columns)
+def _top(frame: Frame, picture: Picture, matched: int, columns: int, rows: int) -> list[Text]:
+    """Return the lines above the table; where they leave endpoints no room, the least important go."""
+    banner = _banner(frame, columns)
     lines = [
-        (0, _title(moment, picture, columns)),
+        (0, _title(frame, picture, columns)),
         *_header(picture, columns),
         *((0, line) for line in banner),
     ]
@@ -112,16 +112,16 @@ def _top(moment: Moment, picture: Picture, matched: int, columns: int, rows: int
 def once(picture: Picture, columns: int, screen: Screen) -> RenderableType:
     """Draw one plain table, a line an endpoint, cells without blanks but for the reason at the end."""
     shown = ordered(matching(picture.rows, screen.filter), screen.sort, reverse=screen.reverse)
-    return table(shown, _scene(picture, Moment("")), columns, screen, live_view=False)
+    return table(shown, _context(picture, Frame("")), columns, screen, live_view=False)
 
 
 def table(
-    rows: Sequence[EndpointRow], scene: Scene, columns: int, screen: Screen, *, live_view: bool
+    rows: Sequence[EndpointRow], context: CellContext, columns: int, screen: Screen, *, live_view: bool
 ) -> Table:
     """Draw rows with the columns that have room."""
     several = len({row.pool for row in rows}) > 1
     columns_shown = [c for c in COLUMNS if (live_view or not c.live) and (c.key != "pool" or several)]
-    cells = {column.key: [column.cell(row, scene) for row in rows] for column in columns_shown}
+    cells = {column.key: [column.cell(row, context) for row in rows] for column in columns_shown}
     widths = [(column, _width(column, cells[column.key])) for column in columns_shown]
     shown = fitting(widths, columns)
     room = (
@@ -154,18 +154,18 @@ def _width(column: Column, cells: Sequence[Text]) -> int:
     return max(heading, *(cell.cell_len for cell in cells), 1)
 
 
-def _scene(picture: Picture, moment: Moment) -> Scene:
+def _context(picture: Picture, frame: Frame) -> CellContext:
     heaviest = max((row.weight or 0 for row in picture.rows), default=0)
-    return Scene(heaviest or 1, moment.history, moment.now)
+    return CellContext(heaviest or 1, frame.history, frame.now)
 
 
-def _title(moment: Moment, picture: Picture, columns: int) -> Text:
+def _title(frame: Frame, picture: Picture, columns: int) -> Text:
     """Draw one line; the clock, then the URL are left out where they have no room."""
-    count = f"{len(picture.rows)} endpoints" if moment.picture is not None else "nothing known yet"
+    count = f"{len(picture.rows)} endpoints" if frame.picture is not None else "nothing known yet"
     ends = [Text(count, style="bold")]
-    if moment.screen.paused:
+    if frame.screen.paused:
         ends.append(Text("PAUSED", style="bold yellow"))
-    name, url, clock = Text("Warmroute", style="bold orange1"), Text(moment.url), Text(moment.clock)
+    name, url, clock = Text("Warmroute", style="bold orange1"), Text(frame.url), Text(frame.clock)
     title = Text()
     for middle in ([url, clock], [url], []):
         title = Text("  ").join([name, *middle, *ends])
@@ -222,7 +222,7 @@ def _reason(name: str, count: int, total: int) -> Text:
 
 
 def notes_of(status: Mapping[str, Any]) -> list[str]:
-    """What an operator should know at once: pools that stand on old knowledge, or on none, and no Envoy."""
+    """Return notes for operators: pools with old endpoints or none, and that no Envoy is connected."""
     notes = []
     for key, text in (
         ("serving_last_good", "served from the last good state"),
@@ -243,11 +243,11 @@ def _pair(name: str, value: Any, *, bad: bool) -> Text:
     return Text.assemble((f"{name} ", "dim"), (f"{value:,}" if isinstance(value, int) else UNKNOWN, style))
 
 
-def _banner(moment: Moment, columns: int) -> list[Text]:
-    if not moment.trouble:
+def _banner(frame: Frame, columns: int) -> list[Text]:
+    if not frame.trouble:
         return []
-    age = f"; what you see is {moment.age_seconds:.0f} s old" if moment.picture is not None else ""
-    text = f"NO ANSWER: {moment.trouble}{age}; trying again"
+    age = f"; what you see is {frame.age_seconds:.0f} s old" if frame.picture is not None else ""
+    text = f"NO ANSWER: {frame.trouble}{age}; trying again"
     lines = textwrap.wrap(text, max(1, columns - 2)) if columns > _NAME_CELLS else [text]
     return [Text(f" {line} ", style="bold white on red") for line in lines]
 
@@ -280,8 +280,8 @@ def _help() -> list[Text]:
     return [Text.assemble((f"{key:<{keys}}", "bold"), f"  {text}") for key, text in _HELP]
 
 
-def _foot(moment: Moment, picture: Picture, matched: int, shown: int, columns: int) -> Text:
-    screen = moment.screen
+def _foot(frame: Frame, picture: Picture, matched: int, shown: int, columns: int) -> Text:
+    screen = frame.screen
     if screen.editing is not None:
         return Text.assemble(("filter: ", "bold"), screen.editing, ("█", "blink"), ("  Enter, Esc", "dim"))
     foot = Text(f"by {screen.sort} {'▼' if screen.reverse else '▲'}  ", style="bold")
