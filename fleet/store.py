@@ -16,7 +16,6 @@ from fleet.signals import SignalTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-
 _NO_SIGNALS: Final = SignalTable.unknown(())
 
 

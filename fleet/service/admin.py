@@ -94,12 +94,11 @@ class AdminServer:
     ) -> None:
         """`queries` are views that take parameters, merged where a path has several; `actions` take POST."""
         self._access = access
-        self._registry = registry
-        self._ready = ready
         self._faults = Counter(
             "warmroute_admin_faults_total", "Admin requests that failed by our fault", registry=registry
         )
         application = self._application(views, queries or {}, actions or {})
+        add_health(application.router, registry, ready)
         self._server = HttpServer(access, application)
 
     def _application(
@@ -110,9 +109,6 @@ class AdminServer:
     ) -> web.Application:
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         router = application.router
-        router.add_get("/healthz", self._healthz)
-        router.add_get("/readyz", self._readyz)
-        router.add_get("/metrics", self._metrics)
         for path, view in views.items():
             router.add_get(path, _view_handler(view))
         for path, query_views in queries.items():
@@ -178,19 +174,29 @@ class AdminServer:
         why = gate.refuses(names, "admin", ("operators",), request.remote or "")
         return None if why is None else (403, why)
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        ready = self._ready()
-        return web.Response(text="ready\n" if ready else "not ready\n", status=200 if ready else 503)
+def add_health(
+    router: web.UrlDispatcher,
+    registry: CollectorRegistry,
+    ready: Callable[[], bool],
+    reason: str = "not ready",
+) -> None:
+    """Add /healthz, /readyz and /metrics to a server's paths; /readyz answers 503 with `reason`."""
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def readyz(_: web.Request) -> web.Response:
+        now = ready()
+        return web.Response(text="ready\n" if now else f"{reason}\n", status=200 if now else 503)
+
+    async def metrics(_: web.Request) -> web.Response:
         parts = []
-        for family in list(self._registry.collect()):
+        for family in list(registry.collect()):
             parts.append(generate_latest(_Family(family)))
             await asyncio.sleep(0)
         return web.Response(body=b"".join(parts), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    router.add_get("/healthz", _text_handler("ok\n"))
+    router.add_get("/readyz", readyz)
+    router.add_get("/metrics", metrics)
 
 
 def _text_handler(text: str) -> Handler:

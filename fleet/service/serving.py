@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
 
 from fleet.service.allocator import map_large_blocks, trim_after_peaks
 from fleet.service.binding import cannot_listen, prepare
 from fleet.service.descriptors import grpc_connections, raise_limit
-from fleet.service.health import Health
 from fleet.service.opening import FirstMessages
 from fleet.settings.connections import PERMITTED_PING_SECONDS, ConnectionSettings
 
@@ -42,6 +42,10 @@ _IDLE_SECONDS: Final = 300.0
 """A connection without a call ends after this time. Peers open another one when they need it."""
 HANDSHAKE_SECONDS: Final = 5.0
 """For TLS and the first HTTP/2 frames of a connection to a gRPC server; gRPC's own default is two minutes."""
+MAX_NAME: Final = 256
+"""Characters of a service that a peer asks the health of."""
+MAX_WATCHES: Final = 1024
+"""`Watch` streams of one server; each takes some 25 KB."""
 
 
 def server_options(
@@ -76,9 +80,15 @@ def server_options(
 
 
 PING_SECONDS: Final = 10.0
+
+
 """Between the pings of our gRPC clients, unless the server permits only fewer."""
+
 _PERMITTED_PING_KEY: Final = "warmroute-permitted-ping-ms"
+
 PERMITTED_PING: Final = ((_PERMITTED_PING_KEY, str(round(1000 * PERMITTED_PING_SECONDS))),)
+
+
 """Initial metadata of our servers: the shortest pause between pings, for our clients."""
 
 
@@ -241,3 +251,24 @@ async def _run_and_trim(main: Coroutine[Any, Any, int]) -> int:
         trimming.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await trimming
+
+
+class Health(HealthServicer):  # type: ignore[misc]
+    """`Check` and `Watch`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches = 0
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802 - gRPC's name
+        """Send a service's state now and whenever it changes."""
+        if len(request.service) > MAX_NAME:
+            why = f"a name of {len(request.service)} characters; allowed: {MAX_NAME}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        if self._watches >= MAX_WATCHES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_WATCHES} watches")
+        self._watches += 1
+        try:
+            await super().Watch(request, context)
+        finally:
+            self._watches -= 1

@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from warmroute.cli.view.columns import COLUMNS, SORTABLE, UNKNOWN, duration, matching, ordered
-from warmroute.cli.view.history import P99, WEIGHT, History, sparkline
+from warmroute.cli.view.columns import (
+    COLUMNS,
+    P99,
+    SORTABLE,
+    UNKNOWN,
+    WEIGHT,
+    History,
+    duration,
+    matching,
+    ordered,
+    sparkline,
+)
 from warmroute.cli.view.keys import Screen
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, EndpointRow, Picture, picture
 from warmroute.cli.view.table import Frame, live, once, page_rows

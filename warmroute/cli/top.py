@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from warmroute.cli.options import interval
 from warmroute.cli.view import client
 from warmroute.cli.view.client import AdminClient, AdminError
-from warmroute.cli.view.columns import SORTABLE, matching, ordered
-from warmroute.cli.view.history import History
+from warmroute.cli.view.columns import SORTABLE, History, matching, ordered
 from warmroute.cli.view.keys import Screen, press
 from warmroute.cli.view.model import ENDPOINTS, SKEW, STATUS, WEIGHTS, Picture, picture
 from warmroute.cli.view.table import Frame, live, notes_of, once, page_rows

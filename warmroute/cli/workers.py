@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
 
 logger = logging.getLogger(__name__)
+
 WORKERS_PATH: Final = "/api/v1/workers"
 WORKERS_VARIABLE: Final = "WARMROUTE_EXT_PROC_WORKERS"
 _GRACE_SECONDS: Final = 5.0

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleet.gpu.faults import MAX_REMEMBERED, FaultLog
 from fleet.gpu.reading import GpuReading, NodeReading
-from warmroute.gpu_agent.fields import Surroundings
-from warmroute.gpu_agent.session import Session, about_one_gpu
+from warmroute.gpu_agent.fields import Session, Surroundings, about_one_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fleet.gpu.faults import cuda_code
 from fleet.gpu.reading import CLOCKS_EVENT_REASONS
+from fleet.service.admin import add_health
 from fleet.service.admin_access import Access
 from fleet.service.http_server import HttpServer, body_of
 from fleet.settings.address import is_local
@@ -138,15 +138,11 @@ class AgentServer:
         note_cuda_error: Callable[[str, int], None],
     ) -> None:
         self._address = address
-        self._registry = registry
         self._newest = newest
-        self._ready = ready
         self._note = note_cuda_error
         self._access = Access(address, field="--listen")
         application = web.Application(client_max_size=MAX_BODY_BYTES)
-        application.router.add_get("/metrics", self._metrics)
-        application.router.add_get("/healthz", self._healthz)
-        application.router.add_get("/readyz", self._readyz)
+        add_health(application.router, registry, ready, "no fresh sample")
         # A reported fault may take a GPU out of service, so only this host may report.
         if is_local(address):
             application.router.add_post("/faults", self._faults)
@@ -164,18 +160,6 @@ class AgentServer:
     async def stop(self) -> None:
         """Close the listener and its connections."""
         await self._server.stop()
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST}
-        )
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def _readyz(self, _: web.Request) -> web.Response:
-        ready = self._ready()
-        return web.Response(text="ready\n" if ready else "no fresh sample\n", status=200 if ready else 503)
 
     async def _faults(self, request: web.Request) -> web.Response:
         """`{"gpu": UUID or index, "cuda_error": name or number}`, from a wrapper around an engine."""

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleet.names import PICKED_REASONS
-from warmroute.cli.view.columns import COLUMNS, GAP, UNKNOWN, CellContext, fitting, matching, ordered
-from warmroute.cli.view.history import History
+from warmroute.cli.view.columns import COLUMNS, GAP, UNKNOWN, CellContext, History, fitting, matching, ordered
 from warmroute.cli.view.keys import Screen
 from warmroute.cli.view.model import Picture, envoys_away
 
