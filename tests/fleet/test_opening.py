@@ -11,8 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bench.abuse import calls
-from fleet.service import health as health_module
-from fleet.service import opening
+from fleet.service import opening, serving
 from fleet.service.serving import GrpcServer
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ async def test_streams_that_come_at_once_all_say_what_they_mean_to(server: GrpcS
 async def test_watches_are_bounded_and_so_are_names(
     server: GrpcServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_module, "MAX_WATCHES", 2)
+    monkeypatch.setattr(serving, "MAX_WATCHES", 2)
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from warmroute.cli import engine
+from warmroute.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +19,6 @@ RUN = (
     "import argparse, sys; from warmroute.cli import engine; p = argparse.ArgumentParser(); "
     "engine.arguments(p); sys.exit(engine.run(p.parse_args()))"
 )
-
-
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    engine.arguments(parser)
-    return parser.parse_args(words)
 
 
 async def test_it_says_where_it_listens_and_ends_on_sigterm(request: pytest.FixtureRequest) -> None:
@@ -66,5 +59,5 @@ def test_senseless_options_end_with_2_and_say_which(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything listens."""
-    assert engine.run(parse(*words)) == 2
+    assert main(["engine", *words]) == 2
     assert message in capsys.readouterr().err
