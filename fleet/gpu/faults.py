@@ -97,11 +97,6 @@ def health(events: Iterable[FaultEvent], now: float, settings: FaultSettings) ->
     return Health(worst.value, cause, until)
 
 
-def health_score(events: Iterable[FaultEvent], now: float, settings: FaultSettings) -> float:
-    """Only the score of `health`."""
-    return health(events, now, settings).score
-
-
 def _ends(event: FaultEvent, fault_class: FaultClass, settings: FaultSettings) -> float | None:
     """Return when a fault stops counting; None: never."""
     if fault_class is FaultClass.DRAINED:

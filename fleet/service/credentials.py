@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def server_files(settings: ServerTlsSettings) -> Files:
-    """The files of one of our addresses."""
-    return Files(
-        settings.certificate_file, settings.key_file, settings.client_ca_file, ca_field="client_ca_file"
-    )
-
-
 def certificate_provider(
     certificates: Certificates, settings: Settings, service: str
 ) -> CertificateProvider | None:
@@ -38,7 +31,9 @@ def certificate_provider(
     section: ServerTlsSettings | None = getattr(settings.tls, service)
     if section is None:
         return None
-    return certificates.watch(service, f"tls.{service}", server_files(section))
+    ca = section.client_ca_file
+    files = Files(section.certificate_file, section.key_file, ca, ca_field="client_ca_file")
+    return certificates.watch(service, f"tls.{service}", files)
 
 
 def grpc_server(

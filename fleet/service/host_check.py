@@ -27,7 +27,6 @@ _SERVICES: Final = ("xds", "ext_proc", "control", "admin")
 _DIALLED_BY: Final = (("xds", "envoy"), ("ext_proc", "envoy"), ("control", "workers"))
 """Our services, and the section with the name that their clients require."""
 _SIDES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
-_USAGES: Final = {"server": "serverAuth", "client": "clientAuth"}
 
 
 def host_findings(settings: Settings) -> tuple[Finding, ...]:
@@ -65,7 +64,7 @@ def _usages(settings: Settings) -> Iterator[Finding]:
         if chain and not _usable(chain[0], side):
             yield Finding(
                 f"{path}: {file!r} is not for the {side}'s side of a connection, so peers refuse it; allowed:"
-                f" the extended key usage {_USAGES[side]}",
+                f" the extended key usage {side}Auth",
                 grave=True,
             )
 

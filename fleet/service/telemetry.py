@@ -135,10 +135,6 @@ class CountingExporter(SpanExporter):
         """Abandon the export in progress."""
         self._exporter.shutdown()
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush the exporter."""
-        return self._exporter.force_flush(timeout_millis)
-
 
 class SpanQueue(BatchSpanProcessor):
     """The SDK's batch processor with our limits: beyond the queue's limit, a new span is only counted.

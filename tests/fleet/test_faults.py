@@ -19,7 +19,7 @@ from fleet.gpu.fault_table import (
     XIDS,
     FaultClass,
 )
-from fleet.gpu.faults import MAX_REMEMBERED, FaultEvent, FaultLog, classify, cuda_code, health, health_score
+from fleet.gpu.faults import MAX_REMEMBERED, FaultEvent, FaultLog, classify, cuda_code, health
 from fleet.settings.weights import FaultSettings
 
 SETTINGS = FaultSettings(transient_seconds=30, isolated_seconds=300)
@@ -85,9 +85,9 @@ def test_codes_have_the_vendors_class(kind: str, code: str, score: float) -> Non
 
 def test_each_class_counts_as_long_as_it_is_set_to() -> None:
     transient, isolated, drained = (FaultEvent("xid", code, 100.0) for code in ("31", "94", "79"))
-    assert [health_score([transient], at, SETTINGS) for at in (100, 129.9, 130)] == [0.9, 0.9, 1.0]
-    assert [health_score([isolated], at, SETTINGS) for at in (100, 399.9, 400)] == [0.4, 0.4, 1.0]
-    assert health_score([drained], 1e9, SETTINGS) == 0.0
+    assert [health([transient], at, SETTINGS).score for at in (100, 129.9, 130)] == [0.9, 0.9, 1.0]
+    assert [health([isolated], at, SETTINGS).score for at in (100, 399.9, 400)] == [0.4, 0.4, 1.0]
+    assert health([drained], 1e9, SETTINGS).score == 0.0
 
 
 def test_the_worst_fault_that_still_counts_is_the_cause() -> None:
@@ -108,7 +108,7 @@ def test_score_changes_by_itself_only_at_until(faults: list[tuple[str, float]], 
     rated = health(events, now, SETTINGS)
     until = now + 1e6 if rated.until is None else rated.until
     assert until > now
-    assert health_score(events, (now + until) / 2, SETTINGS) == rated.score
+    assert health(events, (now + until) / 2, SETTINGS).score == rated.score
     if rated.score == FaultClass.FINE.value:
         assert rated.cause is None
 

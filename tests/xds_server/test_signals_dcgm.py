@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
-from fleet.gpu.faults import FaultEvent, health_score
+from fleet.gpu.faults import FaultEvent, health
 from fleet.gpu.reading import GpuReading, MigSlice, RemappedRows
 from fleet.settings import LimitSettings, SignalSettings
 from fleet.settings.weights import FaultSettings
@@ -112,13 +112,13 @@ def test_growth_of_uncorrected_errors_is_a_fault() -> None:
     scores = []
     for count in (4, 4, 5):
         gpu = first(b"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL %d" % count, reader=reader, now=1.0)
-        scores.append(health_score(gpu.events(1.0), 1.0, FaultSettings()))
+        scores.append(health(gpu.events(1.0), 1.0, FaultSettings()).score)
     assert scores == [1.0, 1.0, 0.4]
 
 
 def test_a_failed_remap_drains() -> None:
     gpu = first(b"DCGM_FI_DEV_ROW_REMAP_FAILURE 1")
-    assert health_score(gpu.events(0.0), 0.0, FaultSettings()) == 0.0
+    assert health(gpu.events(0.0), 0.0, FaultSettings()).score == 0.0
 
 
 @given(st.binary(max_size=300), st.integers(0, len(PAGE)))

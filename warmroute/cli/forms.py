@@ -37,22 +37,15 @@ def obstacles(settings: Settings, role: Role) -> Iterator[str]:
             yield from error.problems
 
 
-def admin_address(settings: Settings, role: Role) -> tuple[str, str]:
-    """Return setting and value of the address of the role's admin server."""
-    if role == "ext-proc":
-        return "admin.ext_proc_address", settings.admin.ext_proc_address
-    return "admin.address", settings.admin.address
+def admin_field(role: Role) -> str:
+    """Return the setting with the address of the role's admin server."""
+    return "admin.ext_proc_address" if role == "ext-proc" else "admin.address"
 
 
 def addresses(settings: Settings, role: Role) -> list[tuple[str, str]]:
     """Return setting and value of each address that the role listens on."""
-    bound = [admin_address(settings, role)]
-    if role in {"serve", "xds"}:
-        bound.append(("xds.address", settings.xds.address))
-    if role == "xds":
-        bound.append(("control.address", settings.control.address))
-    if role in {"serve", "ext-proc"}:
-        bound.append(("ext_proc.address", settings.ext_proc.address))
+    services = [f"{service}.address" for service in _SERVICES[role] if service != "admin"]
+    bound = [(field, settings.addresses[field]) for field in (admin_field(role), *services)]
     return [(field, address) for field, address in bound if address]
 
 
@@ -69,7 +62,7 @@ def _needs(settings: Settings, role: Role) -> Iterator[Callable[[], object]]:
     for field, address in addresses(settings, role):
         yield partial(binding.check, field, address)
     certificates, token = Certificates(), settings.admin.token_file
-    if token and admin_address(settings, role)[1]:
+    if token and settings.addresses[admin_field(role)]:
         yield partial(TokenFile, Path(token))
     for service in _SERVICES[role]:
         yield partial(certificate_provider, certificates, settings, service)

@@ -21,7 +21,7 @@ from fleet.service.tls import Certificates
 from fleet.service.watch import SettingsWatch
 from fleet.settings.role_check import findings
 from fleet.store import FleetStore
-from warmroute.cli.forms import addresses, admin_address
+from warmroute.cli.forms import addresses, admin_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ async def _serve(path: Path, settings: Settings, role: Role, place: Callable[[Se
     stop = StopSignals()
     registry, store = CollectorRegistry(), FleetStore()
     certificates = Certificates(registry)
-    access = Access.of(settings, admin_address(settings, role)[0], certificates)
+    access = Access.of(settings, admin_field(role), certificates)
     _log_findings(settings)
     provider = tracer_provider(settings.telemetry, role, registry)
     parts = _parts(settings, role, store, registry, provider, certificates)
