@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fleet.settings.address import IpAddress
 from fleet.settings.sla import HealthCheckSettings, SlaSettings
-from fleet.settings.strict import LABELS, FilePath, HttpUrl, Name, Port, Seconds, Strict
+from fleet.settings.strict import LABELS, FilePath, HttpUrl, Name, Port, Seconds, Strict, Unique
 from fleet.settings.tls import PoolTlsSettings
 from fleet.settings.upgrades import Protocol
 
@@ -60,7 +60,7 @@ class EndpointSettings(Strict):
     """Default: http://ADDRESS/metrics; with `pools.tls` https://."""
     node: NodeName = ""
     """The host whose GPUs the engine uses, as its GPU agent names it; empty: the address' host."""
-    gpus: Annotated[tuple[GpuName, ...], Field(max_length=64)] = ()
+    gpus: Annotated[tuple[GpuName, ...], Field(max_length=64), Unique] = ()
     """The GPUs, or MIG slices, that the engine uses; empty: all of its node's."""
     gpu_metrics_url: HttpUrl | None = None
     """A DCGM exporter's page, for nodes without a GPU agent."""
@@ -68,12 +68,6 @@ class EndpointSettings(Strict):
     """Units that fail as a whole (NVLink island, rack, power feed), in addition to its node."""
     locality: LocalitySettings = LocalitySettings()
     kv_events: KvEventSettings | None = None
-
-    @model_validator(mode="after")
-    def _each_gpu_once(self) -> Self:
-        if len(set(self.gpus)) < len(self.gpus):
-            raise ValueError("allowed: each of gpus once")
-        return self
 
 
 class FileDiscoverySettings(Strict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -21,6 +21,16 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 FieldPath = tuple[int | str, ...]
 """Names and indices from the root of the settings to a field."""
+
+
+def _unique(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(entries)) < len(entries):
+        raise ValueError("allowed: each entry once")
+    return entries
+
+
+Unique = AfterValidator(_unique)
+"""Of a list's entries."""
 
 
 class Strict(BaseModel):

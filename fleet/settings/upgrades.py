@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from fleet.settings.headers import HeaderName
-from fleet.settings.strict import Seconds, Strict, UrlPath
+from fleet.settings.strict import Seconds, Strict, Unique, UrlPath
 
 Protocol = Literal["http1", "h2", "auto", "grpc"]
 """HTTP version to a pool's engines: HTTP/1.1; HTTP/2; HTTP/2 if all of them speak it; always HTTP/2."""
@@ -68,7 +68,7 @@ class Http2Settings(Strict):
 class UpgradeSettings(Strict):
     """Requests that may become WebSockets, and the handling of those that cannot."""
 
-    paths: Annotated[tuple[UpgradePath, ...], Field(max_length=64)] = ("/v1/realtime",)
+    paths: Annotated[tuple[UpgradePath, ...], Field(max_length=64), Unique] = ("/v1/realtime",)
     """On these, handshakes are checked and picked at their headers, and requests without an upgrade fall
     back."""
     elsewhere: Literal["pass", "refuse"] = "pass"
@@ -95,8 +95,6 @@ class UpgradeSettings(Strict):
     def _not_everything_falls_back(self) -> Self:
         if "/" in self.paths and self.fallback.enabled:
             raise ValueError("allowed: the path / only with fallback.enabled: false")
-        if len(set(self.paths)) < len(self.paths):
-            raise ValueError("allowed: each of paths once")
         return self
 
     def takes(self, path: str) -> bool:
