@@ -138,8 +138,8 @@ class AdminServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer, and close connections whose TLS context has been replaced."""
         response = await self._answer(request, handler)
-        shown = request.get_extra_info("ssl_object")
-        if shown is not None and getattr(shown.context, "retired", False):
+        ssl_object = request.get_extra_info("ssl_object")
+        if ssl_object is not None and getattr(ssl_object.context, "retired", False):
             response.force_close()
         return response
 
@@ -168,8 +168,8 @@ class AdminServer:
         gate = self._access.gate
         if gate is None or request.path in OPEN_PATHS:
             return None
-        shown = request.get_extra_info("ssl_object")
-        certificate = None if shown is None else shown.getpeercert(binary_form=True)
+        ssl_object = request.get_extra_info("ssl_object")
+        certificate = None if ssl_object is None else ssl_object.getpeercert(binary_form=True)
         names = gate.names(certificate or b"")
         why = gate.refuses(names, "admin", ("operators",), request.remote or "")
         return None if why is None else (403, why)

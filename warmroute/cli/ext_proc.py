@@ -61,16 +61,16 @@ def _run_worker(path: Path, settings: Settings, number: int) -> int:
 
 def placed(started: Settings, number: int) -> Callable[[Settings], Settings]:
     """Return a function that replaces the started addresses in settings by those of worker `number`."""
-    address, admin = started.ext_proc.address, started.admin.ext_proc_address
-    own = worker_address(address, number), worker_admin_address(admin, number)
+    first, first_admin = started.ext_proc.address, started.admin.ext_proc_address
+    own, own_admin = worker_address(first, number), worker_admin_address(first_admin, number)
 
     def place(settings: Settings) -> Settings:
-        ext_proc, shown = settings.ext_proc, settings.admin
-        if ext_proc.address == address:
-            ext_proc = ext_proc.model_copy(update={"address": own[0]})
-        if shown.ext_proc_address == admin:
-            shown = shown.model_copy(update={"ext_proc_address": own[1]})
-        return settings.model_copy(update={"ext_proc": ext_proc, "admin": shown})
+        ext_proc, admin = settings.ext_proc, settings.admin
+        if ext_proc.address == first:
+            ext_proc = ext_proc.model_copy(update={"address": own})
+        if admin.ext_proc_address == first_admin:
+            admin = admin.model_copy(update={"ext_proc_address": own_admin})
+        return settings.model_copy(update={"ext_proc": ext_proc, "admin": admin})
 
     return place
 

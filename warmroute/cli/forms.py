@@ -67,8 +67,8 @@ def _needs(settings: Settings, role: Role) -> Iterator[Callable[[], object]]:
     for service in _SERVICES[role]:
         yield partial(certificate_provider, certificates, settings, service)
     if role == "ext-proc":
-        shown = settings.tls.workers if settings.tls.control is not None else None
-        yield partial(Dialler.of, settings.control.address, shown, "tls.workers", certificates)
+        peer = settings.tls.workers if settings.tls.control is not None else None
+        yield partial(Dialler.of, settings.control.address, peer, "tls.workers", certificates)
     else:
         from xds_server.tls.secrets import Secrets  # noqa: PLC0415 - workers need nothing of xds_server
 
