@@ -15,7 +15,7 @@ import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
-from fleet.service.allocator import map_large_blocks, trim_after_peaks
+from fleet.service.allocator import share_one_heap, trim_after_peaks
 from fleet.service.binding import cannot_listen, prepare
 from fleet.service.descriptors import grpc_connections, raise_limit
 from fleet.service.opening import FirstMessages
@@ -238,7 +238,7 @@ def freeze_garbage_collector() -> None:
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a service's main coroutine on uvloop and return its exit status."""
     raise_limit()
-    map_large_blocks()
+    share_one_heap()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run_and_trim(main))
 
