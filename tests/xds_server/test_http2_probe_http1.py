@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from testing.certificates import Authority
-from xds_server.http2.probe_http1 import speaks_http1
+from xds_server.http2.probe import speaks_http1
 from xds_server.tls.engine_tls import Dial
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""A probe that tests whether an engine speaks HTTP/2, without risk to a client's request.
+"""Probes that test whether an engine speaks HTTP/2 and HTTP/1.1, without risk to a client's request.
 
-Frames are written by hand: a preface, SETTINGS, and a few requests whose header fields need only HPACK's
-static table and plain text. Sources: RFC 9113, 3.4, 4.1, 6.4 to 6.8, 8.3; RFC 7541, 6.1, 6.2.
+The library h2 speaks HTTP/2. It gets one frame at a time, so that frames are bounded before h2 keeps or
+decodes them. GOAWAY is read here: h2 accepts no frame after it, although a server may announce with it that
+it closes after the answers in progress (RFC 9113, 6.8).
 """
 
 from __future__ import annotations
@@ -9,114 +10,167 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, RemoteSettingsChanged, ResponseReceived, StreamEnded, StreamReset
+from h2.exceptions import ProtocolError
 
 from fleet.endpoint import address_of
 
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from xds_server.tls.engine_tls import Dial
+
+    Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+_PATH: Final = "/health"
+"""It is cheap or absent: any status is an answer."""
+
 _REQUESTS: Final = 3
-_FRAME_HEADER: Final = 9
+_FRAME_HEADER_BYTES: Final = 9
 _MOST_FRAME_BYTES: Final = 16_384
 _MOST_FRAMES: Final = 200
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 0x0, 0x1, 0x3, 0x4, 0x6, 0x7
-_ACK, _END_STREAM, _END_HEADERS = 0x1, 0x1, 0x4
-_MISSING_BYTE: Final = b"\xff"
-_PATH: Final = b"/health"
+"""Per answer."""
+_MOST_CONTROL_BYTES: Final = 16_384
+"""Of an answer's frames except DATA: h2 decodes a header block in one piece, at up to 2 µs a byte."""
+_DATA, _GOAWAY = 0x0, 0x7
+_GOAWAY_FIELDS: Final = struct.Struct("!II")
+"""The last stream that the server may still answer, and an error code."""
+_CONFIGURATION: Final = H2Configuration(validate_inbound_headers=False)
+"""As lenient with header fields as Envoy."""
 
-
-class NotHttp2Error(Exception):
-    """The engine's answer breaks HTTP/2."""
+_STATUS_LINE: Final = b"HTTP/1."
+_REFUSALS: Final = frozenset((b"400", b"403", b"421", b"426", b"501", b"505"))
+"""Servers of HTTP/2 alone refuse HTTP/1.1 with these, in HTTP/1.1."""
+_NO_COMMON_PROTOCOL: Final = "no application protocol"
+"""OpenSSL's words for the alert with which ALPN fails. Source: RFC 7301, 3.2."""
 
 
 async def speaks_http2(host: str, port: int, timeout_seconds: float) -> bool | None:
     """Return whether an engine answers requests over HTTP/2; None: it was not reached or is silent."""
     try:
-        async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                return await _completes_requests(reader, writer, address_of(host, port))
-            finally:
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+        async with _connected(host, port, timeout_seconds) as (reader, writer):
+            return await _completes_requests(reader, writer, address_of(host, port))
     except (OSError, TimeoutError):
         return None
+
+
+async def speaks_http1(host: str, port: int, timeout_seconds: float, dial: Dial | None = None) -> bool | None:
+    """Return whether an engine answers a request over HTTP/1.1.
+
+    None: it was not reached, is silent or hangs up, or its answer may be a refusal of the protocol.
+    """
+    request = (
+        f"GET {_PATH} HTTP/1.1\r\nhost: {address_of(host, port)}\r\n"
+        "user-agent: warmroute\r\nconnection: close\r\n\r\n"
+    )
+    try:
+        async with _connected(host, port, timeout_seconds, dial) as (reader, writer):
+            writer.write(request.encode())
+            return await _answers_in_http1(reader)
+    except (OSError, TimeoutError) as error:
+        return False if _NO_COMMON_PROTOCOL in str(error).lower() else None
+
+
+@contextlib.asynccontextmanager
+async def _connected(
+    host: str, port: int, timeout_seconds: float, dial: Dial | None = None
+) -> AsyncIterator[Connection]:
+    ssl, name = (None, None) if dial is None else (dial.http1, dial.server_name)
+    async with asyncio.timeout(timeout_seconds):
+        reader, writer = await asyncio.open_connection(host, port, ssl=ssl, server_hostname=name)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _answers_in_http1(reader: asyncio.StreamReader) -> bool | None:
+    try:
+        line = await reader.readexactly(len(_STATUS_LINE) + len("1 200"))
+    except asyncio.IncompleteReadError as error:
+        return None if _STATUS_LINE.startswith(error.partial[: len(_STATUS_LINE)]) else False
+    if not line.startswith(_STATUS_LINE):
+        return False
+    return None if line[-3:] in _REFUSALS else True
 
 
 async def _completes_requests(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str
 ) -> bool:
+    connection = H2Connection(_CONFIGURATION)
+    connection.initiate_connection()
+    writer.write(connection.data_to_send())
+    request = ((":method", "GET"), (":scheme", "http"), (":authority", authority), (":path", _PATH))
     try:
-        writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
-        kind, flags, _, _ = await _next(reader)
+        first = connection.receive_data(await _next_frame(reader))
         # The first frame of a server is its SETTINGS.
-        if kind != _SETTINGS or flags & _ACK:
+        if not first or not isinstance(first[0], RemoteSettingsChanged):
             return False
-        writer.write(_frame(_SETTINGS, _ACK, 0))
-        for number in range(_REQUESTS):
-            stream = 2 * number + 1
-            writer.write(_frame(_HEADERS, _END_STREAM | _END_HEADERS, stream, _request(authority)))
-            if not await _await_response(reader, writer, stream):
+        for _ in range(_REQUESTS):
+            stream = connection.get_next_available_stream_id()
+            connection.send_headers(stream, request, end_stream=True)
+            if not await _await_response(reader, writer, connection, stream):
                 break
-    except (NotHttp2Error, asyncio.IncompleteReadError, ConnectionError):
+    except (ProtocolError, asyncio.IncompleteReadError, ConnectionError):
         return False
     return True
 
 
-async def _await_response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: int) -> bool:
+async def _await_response(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: H2Connection, stream: int
+) -> bool:
     """Read until the request has its answer, whatever its status; False if it is the last on the connection.
 
     Raises:
-        NotHttp2Error: there is no answer.
+        ProtocolError: there is no answer, or it exceeds the limits.
     """
-    begun, more = False, True
+    begun, more, control_bytes = False, True, 0
     for _ in range(_MOST_FRAMES):
-        kind, flags, on, payload = await _next(reader)
-        if kind == _PING and not flags & _ACK:
-            writer.write(_frame(_PING, _ACK, 0, payload))
-        elif kind == _GOAWAY:
-            last, code = struct.unpack_from("!II", payload.ljust(8, _MISSING_BYTE))
-            if code or not last:
-                raise NotHttp2Error
-            if last < stream:
+        writer.write(connection.data_to_send())
+        frame = await _next_frame(reader)
+        kind = frame[3]
+        if kind == _GOAWAY:
+            if _last_answered(frame) < stream:
                 # It closes after the request before, as it may: clients retry on another connection.
                 return False
             more = False
-        elif on == stream and kind == _RST_STREAM:
-            if not begun:
-                raise NotHttp2Error
-            return more
-        elif on == stream and kind in (_HEADERS, _DATA):
-            begun = True
-            if flags & _END_STREAM:
+            continue
+        if kind != _DATA:
+            control_bytes += len(frame)
+            if control_bytes > _MOST_CONTROL_BYTES:
+                raise ProtocolError
+        for event in connection.receive_data(frame):
+            if isinstance(event, DataReceived):
+                connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, ResponseReceived):
+                begun = begun or event.stream_id == stream
+            elif isinstance(event, StreamEnded | StreamReset) and event.stream_id == stream:
+                if not begun:
+                    raise ProtocolError
                 return more
-    raise NotHttp2Error
+    raise ProtocolError
 
 
-async def _next(reader: asyncio.StreamReader) -> tuple[int, int, int, bytes]:
-    head = await reader.readexactly(_FRAME_HEADER)
-    size, kind, flags, stream = (
-        int.from_bytes(head[:3]),
-        head[3],
-        head[4],
-        int.from_bytes(head[5:]) & 0x7FFFFFFF,
-    )
+def _last_answered(goaway: bytes) -> int:
+    """Return the last stream that a graceful GOAWAY promises to answer."""
+    try:
+        last, code = _GOAWAY_FIELDS.unpack_from(goaway, _FRAME_HEADER_BYTES)
+    except struct.error as error:
+        raise ProtocolError from error
+    if code or not last:
+        raise ProtocolError
+    return int(last)
+
+
+async def _next_frame(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(_FRAME_HEADER_BYTES)
+    size = int.from_bytes(head[:3])
     if size > _MOST_FRAME_BYTES:
-        raise NotHttp2Error
-    return kind, flags, stream, await reader.readexactly(size)
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return len(payload).to_bytes(3) + struct.pack("!BBI", kind, flags, stream) + payload
-
-
-def _request(authority: str) -> bytes:
-    """GET of a path that is cheap or absent: any status answers it."""
-    get, http = b"\x82", b"\x86"
-    path, host = _literal(4, _PATH), _literal(1, authority.encode())
-    return get + http + path + host
-
-
-def _literal(index: int, value: bytes) -> bytes:
-    """A literal header field without indexing, with its name from the static table."""
-    return bytes([index, len(value)]) + value
+        raise ProtocolError
+    return head + await reader.readexactly(size)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import Counter, Gauge
 
 from fleet.settings.address import split_host_port
-from xds_server.http2.probe import speaks_http2
-from xds_server.http2.probe_http1 import speaks_http1
+from xds_server.http2.probe import speaks_http1, speaks_http2
 from xds_server.http2.protocol_choice import ProtocolChoice
 from xds_server.http2.support import Http2Tracker, RequestOutcome
 from xds_server.tls.engine_tls import plaintext
