@@ -31,3 +31,22 @@ def pool(**models: tuple[str, ...]) -> tuple[Pool, ...]:
 def test_the_last_that_serves_a_model_stays(models: dict[str, tuple[str, ...]], unfit: str, out: str) -> None:
     got = left_out(pool(**models), frozenset((A,)), frozenset((unfit,)))
     assert got == frozenset((out,)) - {""}
+
+
+class CountedModels(tuple[str, ...]):
+    """Models that count how often they are read."""
+
+    __slots__ = ()
+    reads = 0
+
+    def __len__(self) -> int:
+        type(self).reads += 1
+        return super().__len__()
+
+
+def test_work_grows_with_the_pool_not_its_square() -> None:
+    """A name server may name thousands of addresses, some of which do not answer."""
+    endpoints = tuple(Endpoint(f"10.0.0.{n}:1", "p", models=CountedModels(("m",))) for n in range(200))
+    candidates = frozenset(endpoint.address for endpoint in endpoints[:100])
+    assert left_out((Pool("p", endpoints),), candidates, frozenset()) == candidates
+    assert CountedModels.reads <= 4 * len(endpoints)

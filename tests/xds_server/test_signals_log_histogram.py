@@ -78,11 +78,12 @@ def test_newest_slices_win_once_they_hold_enough() -> None:
 def test_memory_is_fixed_and_bins_do_not_wrap() -> None:
     """However many come, the arrays stay and a full bin stays full."""
     histogram = FleetHistogram(1, WINDOW)
-    held = histogram.nbytes
+    put(histogram, 0, [2.0], 0.0)
+    before = histogram.nbytes
     for _ in range(3):
         histogram.add(np.zeros(40_000, np.int64), np.full(40_000, 2.0), 0.0)
     put(histogram, 0, [0.01] * 10, 0.0)
-    assert histogram.nbytes == held < 5000
+    assert histogram.nbytes == before < 5000
     assert of(histogram, 0, 0.5) == pytest.approx(2.0, rel=0.05)
 
 
@@ -93,3 +94,19 @@ def test_rows_follow_the_membership() -> None:
     histogram.relay(np.array([1, -1]))
     assert of(histogram, 0, 0.5) == pytest.approx(7.0, rel=0.05)
     assert np.isnan(of(histogram, 1, 0.5))
+
+
+def test_rows_without_observations_take_no_memory() -> None:
+    """A fleet that a name server makes up costs nothing; rows that leave give their memory back."""
+    histogram = FleetHistogram(4000, WINDOW)
+    histogram.advance(0.0)
+    put(histogram, 3999, [1.0], 0.0)
+    put(histogram, 7, [2.0], 0.0)
+    two = histogram.nbytes
+    assert two < 10_000
+    histogram.relay(np.array([3999, *[-1] * 4000]))
+    assert histogram.nbytes == two // 2
+    put(histogram, 4000, [3.0], 0.0)
+    assert of(histogram, 0, 0.5) == pytest.approx(1.0, rel=0.05)
+    assert of(histogram, 4000, 0.5) == pytest.approx(3.0, rel=0.05)
+    assert np.isnan(of(histogram, 7, 0.5))

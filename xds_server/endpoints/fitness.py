@@ -28,11 +28,12 @@ def left_out(
     for pool in pools if candidates else ():
         there = [endpoint for endpoint in pool.endpoints if endpoint.address not in leaving]
         stay = [e.models for e in there if e.address not in candidates and e.address not in unfit]
-        models = {model for names in stay for model in names}
-        for endpoint in there:
-            served = bool(stay) and (not all(stay) or models.issuperset(endpoint.models))
-            if served and endpoint.address in candidates:
-                out.add(endpoint.address)
+        any_model, models = not all(stay), {model for names in stay for model in names}
+        out.update(
+            endpoint.address
+            for endpoint in (there if stay else ())
+            if endpoint.address in candidates and (any_model or models.issuperset(endpoint.models))
+        )
     return frozenset(out)
 
 

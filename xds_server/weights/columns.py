@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -35,7 +35,7 @@ class Columns:
     """Columns in the order of the endpoints; NaN is unknown."""
 
     signals: SignalTable
-    """Fresh ones only."""
+    """Fresh ones only, at most a number with which formulas do not overflow."""
     memory_used_ratio: FloatArray
     """The memory that `weights.memory` chooses, 0 to 1."""
     waiting: FloatArray
@@ -49,9 +49,10 @@ class Columns:
     @classmethod
     def of(cls, signals: SignalTable, memory: Memory = "kv") -> Columns:
         """Add to fresh signals what follows from them."""
-        queue, running = _bounded(signals["queue_depth"]), _bounded(signals["running"])
+        signals = replace(signals, values=np.minimum(signals.values, _MOST))
+        queue, running = signals["queue_depth"], signals["running"]
         # NaN where one of the three is unknown: then nothing is known to be on its way.
-        uncounted = _bounded(signals["in_flight"]) - queue - running
+        uncounted = signals["in_flight"] - queue - running
         faulty = (signals["reachable"] < 1) | (signals["stalled"] > 0) | (signals["trust_ratio"] < 1)
         faulty |= (signals["gpu_health_score"] < 1) | (signals["ready"] < 1)
         return cls(
@@ -75,8 +76,8 @@ class Columns:
         return len(self.signals)
 
     def __getitem__(self, name: str) -> FloatArray:
-        """Return one signal of every endpoint, at most a number with which formulas do not overflow."""
-        return _bounded(self.signals[name])
+        """Return one signal of every endpoint."""
+        return self.signals[name]
 
     def blind(self) -> bool:
         """Whether no engine shows memory, queue or running; figures of Envoys and workers are no page."""
@@ -96,7 +97,3 @@ class Columns:
     def peers(self) -> Peers:
         """Return what is usual among these."""
         return Peers(lower_median(self["latency_p50_seconds"]), lower_median(self["latency_p99_seconds"]))
-
-
-def _bounded(column: FloatArray) -> FloatArray:
-    return np.minimum(column, _MOST)

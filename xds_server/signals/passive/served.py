@@ -92,7 +92,9 @@ class ServedWindows:
         """Follow a changed membership: row i is `addresses[i]` and was row `source[i]`, or new at -1."""
         self._flush()
         self._rows = {address: row for row, address in enumerate(addresses)}
-        self._counts = np.stack([relaid(counts, source, 0) for counts in self._counts])
+        before, kept = self._counts, np.flatnonzero(source >= 0)
+        self._counts = np.zeros((len(before), len(source), _KINDS), np.uint32)
+        self._counts[:, kept] = before[:, source[kept]]
         self._first_bytes.relay(source)
         self._durations.relay(source)
         self._latencies = relaid(self._latencies, source, np.nan)
