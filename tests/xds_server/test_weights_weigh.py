@@ -11,6 +11,7 @@ import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import SignalSettings, StabiliserSettings, WeightSettings
+from fleet.signals import SignalTable
 from testing.signals import Load, Signal
 from tests.xds_server.tables import columns_of, weigh
 from xds_server.weights.health import unhealthy
@@ -255,3 +256,21 @@ def test_what_a_restart_begins_with_holds_no_override() -> None:
     assert held.weights["b"] == 7
     assert restarted.unforced() == pytest.approx(own, abs=1)
     assert weigh(restarted, everybody, {}, 3.0).weights == pytest.approx(own, abs=1)
+
+
+def test_changes_are_explained_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick may change every weight of a large fleet; traces and decisions read some of them."""
+    names = [f"e{number}" for number in range(100)]
+    explained: list[int] = []
+    endpoint_values = SignalTable.endpoint_values
+
+    def counted(table: SignalTable, column: int) -> dict[str, float]:
+        explained.append(column)
+        return endpoint_values(table, column)
+
+    monkeypatch.setattr(SignalTable, "endpoint_values", counted)
+    pool = Membership((Pool("p", tuple(Endpoint(name, "p") for name in names)),))
+    update = weigh(Weigher(DIRECT, SIGNALS), pool, {name: load(0, 0.5) for name in names}, 0.0)
+    assert (len(update.changes), explained) == (100, [])
+    assert [change.address for change in update.changes[-2:]] == names[-2:]
+    assert explained == [98, 99]

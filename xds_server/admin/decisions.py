@@ -40,8 +40,8 @@ class WeightDecisions:
 
     def note(self, update: WeightUpdate, version: str) -> None:
         """Remember a published update."""
-        at = self._wall()
-        self._ring.extend(_Decision(at, version, change) for change in update.changes)
+        at, newest = self._wall(), update.changes[-(self._ring.maxlen or 0) :]
+        self._ring.extend(_Decision(at, version, change) for change in newest)
 
     def view(self, query: Query) -> dict[str, Any]:
         """Newest changes first, at most `query.limit`, of one endpoint if it is named, and its verdict.

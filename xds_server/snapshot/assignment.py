@@ -8,7 +8,7 @@ weights. The result equals the bytes that upb writes for the whole message (a te
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -152,13 +152,23 @@ def _endpoint(endpoint: Endpoint) -> bytes:
 
 def _heads(endpoint: bytes, status: int) -> tuple[bytes, bytes]:
     """Everything of an LbEndpoint before its weight, for weights of one and of two bytes."""
-    health = endpoint_components_pb2.LbEndpoint(health_status=status)  # type: ignore[arg-type] # Its number.
-    body = endpoint + health.SerializeToString()
-    short, long = len(_tails()[1]), len(_tails()[_ONE_BYTE_VARINT])
-    return (
-        b"".join((_LB_ENDPOINTS, _varint(len(body) + short), body)),
-        b"".join((_LB_ENDPOINTS, _varint(len(body) + long), body)),
-    )
+    body = endpoint + _health(status)
+    short, long = _begins(len(body))
+    return short + body, long + body
+
+
+@cache
+def _health(status: int) -> bytes:
+    """An LbEndpoint with nothing but its status."""
+    message = endpoint_components_pb2.LbEndpoint(health_status=status)  # type: ignore[arg-type] # Its number.
+    return bytes(message.SerializeToString())
+
+
+@lru_cache
+def _begins(size: int) -> tuple[bytes, bytes]:
+    """Tag and length of an LbEndpoint with `size` bytes before a weight of one and of two bytes."""
+    short, long = (size + len(_tails()[weight]) for weight in (MIN_WEIGHT, _ONE_BYTE_VARINT))
+    return _LB_ENDPOINTS + _varint(short), _LB_ENDPOINTS + _varint(long)
 
 
 @cache

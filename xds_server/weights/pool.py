@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from fleet.columns import fill_unknown
 from xds_server.weights.border import to_weights
@@ -17,7 +18,7 @@ from xds_server.weights.trusted import Trusted
 from xds_server.weights.verdict import Appraisal, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from fleet.settings import WeightSettings
     from xds_server.weights.columns import Columns
@@ -52,6 +53,76 @@ class WeightChange:
     """The strategy's, on its own scale."""
     factors: Mapping[str, float] = field(default_factory=dict)
     """As `Verdict.factors` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Explanation:
+    """What the weights of one pool at one tick follow from."""
+
+    addresses: tuple[str, ...]
+    appraisal: Appraisal | None
+    """None: the weights are those of the last good state."""
+    settings: WeightSettings
+    tick: Tick
+
+    def factors(self, row: int) -> Mapping[str, float]:
+        slow_start = self.tick.ramp.get(self.addresses[row])
+        return NO_FACTORS if self.appraisal is None else self.appraisal.factors_of(row, slow_start)
+
+    def reason(self, row: int) -> str:
+        address = self.addresses[row]
+        if address in self.tick.overrides:
+            return "override"
+        if self.appraisal is None:
+            return "last good state"
+        return self.appraisal.reason(row, self.tick.ramp.get(address), self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChanges:
+    """The changed weights of one pool at one tick."""
+
+    rows: list[int]
+    old: Mapping[str, int]
+    new: Mapping[str, int]
+    explanation: _Explanation
+    columns: Columns
+
+    def explained(self, row: int) -> WeightChange:
+        """Return the change of the endpoint at `row`."""
+        explanation = self.explanation
+        address, appraisal = explanation.addresses[row], explanation.appraisal
+        return WeightChange(
+            address=address,
+            old=self.old.get(address),
+            new=self.new[address],
+            reason=explanation.reason(row),
+            signals=self.columns.signals.endpoint_values(row),
+            score=None if appraisal is None else float(appraisal.scores[row]),
+            factors=explanation.factors(row),
+        )
+
+
+class Changes(Sequence[WeightChange]):
+    """The changed weights of one tick, by pool. Each is explained when it is read: all may have changed."""
+
+    def __init__(self, pools: Sequence[PoolChanges]) -> None:
+        self._places = [(pool, row) for pool in pools for row in pool.rows]
+
+    def __len__(self) -> int:
+        """How many endpoints have another weight."""
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> WeightChange: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[WeightChange, ...]: ...
+    def __getitem__(self, index: int | slice) -> WeightChange | tuple[WeightChange, ...]:
+        """Return one change, or some of them."""
+        if isinstance(index, slice):
+            return tuple(pool.explained(row) for pool, row in self._places[index])
+        pool, row = self._places[index]
+        return pool.explained(row)
 
 
 class PoolWeights:
@@ -93,8 +164,8 @@ class PoolWeights:
         self._stabiliser.published(self._shares, now)
         self.restored = frozenset(weights).intersection(marked)
 
-    def step(self, addresses: tuple[str, ...], columns: Columns, tick: Tick) -> list[WeightChange]:
-        """Compute, and return what has changed: often nothing."""
+    def step(self, addresses: tuple[str, ...], columns: Columns, tick: Tick) -> PoolChanges | None:
+        """Compute, and return what has changed; None: nothing, as often."""
         self._addresses = addresses
         ramp = _of(tick.ramp, addresses) or NO_FACTORS
         overrides = _of(tick.overrides, addresses) or NO_OVERRIDES
@@ -102,11 +173,11 @@ class PoolWeights:
             if self.weights.keys() == set(addresses):
                 self._stabiliser.published(self._shares, tick.now)
                 changed = overrides != self._overrides
-                return self._take({**self._saved, **overrides}, columns, tick) if changed else []
+                return self._take({**self._saved, **overrides}, columns, tick) if changed else None
             self.restored = None
         if not self._appraise(addresses, columns, tick.now):
             if overrides == self._overrides and not self._ramp_is_due(ramp, tick.now):
-                return []
+                return None
             self._stabiliser.hold(tick.now)
         slowed = [share * ramp.get(address, 1.0) for address, share in self._shares.items()]
         weights = dict(zip(self._shares, to_weights(slowed).tolist(), strict=True))
@@ -122,17 +193,17 @@ class PoolWeights:
     def verdict(self, row: int, tick: Tick, *, marked: bool) -> Verdict:
         """Say of the endpoint at `row` why it weighs what it weighs."""
         address, appraisal = self._addresses[row], self._appraisal
-        weight = self.weights.get(address)
+        weight, explanation = self.weights.get(address), self._explanation(tick)
         return Verdict(
             address=address,
             pool=self.name,
             score=None if appraisal is None else float(appraisal.scores[row]),
-            factors=self._factors(row, tick),
+            factors=explanation.factors(row),
             weight=weight,
             share=None if weight is None else weight / self._total,
             target_share=self._shares.get(address) if appraisal is None else float(appraisal.shares[row]),
             unhealthy=marked,
-            reason=self._reason(row, tick),
+            reason=explanation.reason(row),
         )
 
     def _appraise(self, addresses: tuple[str, ...], columns: Columns, now: float) -> bool:
@@ -173,38 +244,14 @@ class PoolWeights:
             for address, before in self._ramp.items()
         )
 
-    def _take(self, weights: dict[str, int], columns: Columns, tick: Tick) -> list[WeightChange]:
+    def _take(self, weights: dict[str, int], columns: Columns, tick: Tick) -> PoolChanges | None:
         old, self.weights, self._total = self.weights, weights, sum(weights.values())
         self._overrides = _of(tick.overrides, self._addresses) or NO_OVERRIDES
-        changes = []
-        for row, address in enumerate(self._addresses):
-            if old.get(address) != weights[address]:
-                appraisal = self._appraisal
-                score = None if appraisal is None else float(appraisal.scores[row])
-                changes.append(
-                    WeightChange(
-                        address=address,
-                        old=old.get(address),
-                        new=weights[address],
-                        reason=self._reason(row, tick),
-                        signals=columns.signals.endpoint_values(row),
-                        score=score,
-                        factors=self._factors(row, tick),
-                    )
-                )
-        return changes
+        rows = [row for row, a in enumerate(self._addresses) if old.get(a) != weights[a]]
+        return PoolChanges(rows, old, weights, self._explanation(tick), columns) if rows else None
 
-    def _factors(self, row: int, tick: Tick) -> Mapping[str, float]:
-        slow_start = tick.ramp.get(self._addresses[row])
-        return NO_FACTORS if self._appraisal is None else self._appraisal.factors_of(row, slow_start)
-
-    def _reason(self, row: int, tick: Tick) -> str:
-        address = self._addresses[row]
-        if address in tick.overrides:
-            return "override"
-        if self._appraisal is None:
-            return "last good state"
-        return self._appraisal.reason(row, tick.ramp.get(address), self._settings)
+    def _explanation(self, tick: Tick) -> _Explanation:
+        return _Explanation(self._addresses, self._appraisal, self._settings, tick)
 
 
 def _of(values: Mapping[str, T], addresses: Sequence[str]) -> dict[str, T]:

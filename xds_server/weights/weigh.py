@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 
 from xds_server.weights.border import to_weights
 from xds_server.weights.columns import Columns
-from xds_server.weights.pool import NO_FACTORS, NO_OVERRIDES, PoolWeights, Tick, WeightChange
+from xds_server.weights.pool import (
+    NO_FACTORS,
+    NO_OVERRIDES,
+    Changes,
+    PoolChanges,
+    PoolWeights,
+    Tick,
+    WeightChange,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from fleet.endpoint import Membership
     from fleet.settings import SignalSettings, WeightSettings
@@ -31,7 +39,7 @@ class WeightUpdate:
     unhealthy: frozenset[str]
     changed: bool
     """Whether a weight, a health mark or the membership differs from the update before."""
-    changes: tuple[WeightChange, ...] = ()
+    changes: Sequence[WeightChange] = ()
     blind_pools: frozenset[str] = frozenset()
     """Pools in which no endpoint has a fresh signal that counts: their weights turn equal."""
 
@@ -100,20 +108,23 @@ class Weigher:
             signals.arranged(membership.addresses).fresh(now - self._signals.stale_after_seconds),
             self._settings.memory,
         )
-        changes: list[WeightChange] = []
+        changes: list[PoolChanges] = []
         marked: set[str] = set()
         blind: set[str] = set()
         start = 0
         for name, addresses in self._addresses.items():
             end = start + len(addresses)
             part, pool = columns.part(start, end), self._pool(name)
-            changes += pool.step(addresses, part, tick)
+            if (moved := pool.step(addresses, part, tick)) is not None:
+                changes.append(moved)
             marked |= pool.marked(part)
             if addresses and part.blind():
                 blind.add(name)
             start = end
         self._tick = tick
-        return self._updated(membership, tuple(changes), frozenset(marked), frozenset(blind))
+        return self._updated(
+            membership, Changes(changes) if changes else (), frozenset(marked), frozenset(blind)
+        )
 
     @property
     def in_use(self) -> Mapping[str, int]:
@@ -175,7 +186,7 @@ class Weigher:
     def _updated(
         self,
         membership: Membership,
-        changes: tuple[WeightChange, ...],
+        changes: Sequence[WeightChange],
         marked: frozenset[str],
         blind: frozenset[str],
     ) -> WeightUpdate:

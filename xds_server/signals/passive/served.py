@@ -92,9 +92,12 @@ class ServedWindows:
         """Follow a changed membership: row i is `addresses[i]` and was row `source[i]`, or new at -1."""
         self._flush()
         self._rows = {address: row for row, address in enumerate(addresses)}
-        before, kept = self._counts, np.flatnonzero(source >= 0)
+        before, counting = self._counts, np.atleast_1d(self._counts.any(axis=(0, 2)))
+        rows = np.array(
+            [row for row, was in enumerate(source.tolist()) if was >= 0 and counting[was]], np.int64
+        )
         self._counts = np.zeros((len(before), len(source), _KINDS), np.uint32)
-        self._counts[:, kept] = before[:, source[kept]]
+        self._counts[:, rows] = before[:, source[rows]]
         self._first_bytes.relay(source)
         self._durations.relay(source)
         self._latencies = relaid(self._latencies, source, np.nan)
