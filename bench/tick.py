@@ -51,7 +51,7 @@ def measure(endpoints: int, ticks: int) -> dict[str, float]:
         spent.setdefault("tick", []).append(sum(parts))
         timed("worker", site.worker)
     registry = CollectorRegistry()
-    site.exposition().register(registry)
+    registry.register(site.exposition())
     for _ in range(8):
         timed("exposition", lambda: generate_latest(registry))
     return {name: statistics.median(entries) for name, entries in spent.items()} | {

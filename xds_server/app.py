@@ -20,11 +20,10 @@ from xds_server.discovery.csds import ClientStatusService
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.server import DiscoveryService
 from xds_server.doors import Doors
-from xds_server.endpoints.fitness import asleep_of, unfit_of
+from xds_server.endpoints.fitness import Sleepers, asleep_of, unfit_of
 from xds_server.endpoints.keeper import EndpointKeeper
-from xds_server.endpoints.listed import restated
 from xds_server.endpoints.roster import Roster, assemble
-from xds_server.endpoints.sleepers import Sleepers
+from xds_server.endpoints.status import with_states
 from xds_server.envoy.build import build_snapshot
 from xds_server.http2.watch import Http2Watch
 from xds_server.signals.passive.missed import missed_of
@@ -35,8 +34,7 @@ from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.state.last_good import LastGood
 from xds_server.state.saver import Saver
 from xds_server.state.serving import ServingStatus
-from xds_server.telemetry.exposition import ClientExposition, EndpointExposition
-from xds_server.telemetry.tick_metrics import TickMetrics
+from xds_server.telemetry.exposition import ClientExposition, EndpointExposition, TickMetrics
 from xds_server.ticker import Staged, Ticker, idle_seconds
 from xds_server.tls.secrets import Secrets
 from xds_server.weights.weigh import Weigher, WeightUpdate
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
     from fleet.settings import Settings
     from fleet.store import FleetStore
     from xds_server.access_log.finished import Finished
-    from xds_server.endpoints.listed import Listed
+    from xds_server.endpoints.status import EndpointStatus
     from xds_server.http2.protocol_choice import ProtocolChoice
     from xds_server.snapshot.snapshot import Resource
 
@@ -114,7 +112,7 @@ class XdsServer:
             engine_tls=tls,
         )
         self._sensing = Sensing(settings, store, registry, clock, others)
-        EndpointExposition(store, clock).register(registry)
+        registry.register(EndpointExposition(store, clock))
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
         self._arrivals, self._doors = Arrivals(settings.xds.address, clock), Doors(settings, certificates)
         self._discovery = DiscoveryService(
@@ -126,13 +124,13 @@ class XdsServer:
             may_have_keys=self._doors.may_have_keys,
         )
         clients = ClientStatusService(self._discovery, progress)
-        ClientExposition(clients.lag).register(registry)
+        registry.register(ClientExposition(clients.lag))
         self._grpc = self._doors.xds(self._discovery.register, clients.register, self._sensing.register)
         to_control = ControlService(store, registry, clock).register, self._sensing.register_agents
         self._control = self._doors.control(*to_control) if control else None
-        self._metrics, self._sleepers = TickMetrics.of(registry), Sleepers()
+        self._metrics, self._sleepers = TickMetrics(registry), Sleepers()
         pages = self._sensing.scraper.signals
-        self._status = StatusViews(store, clients, registry, self._listed, self._standing_now, pages)
+        self._status = StatusViews(store, clients, registry, self._listed, self._serving_now, pages)
         self._roster: Roster | None = None
         self._weights: Mapping[str, int] = {}
         self._served: tuple[object, ...] | None = None
@@ -298,7 +296,7 @@ class XdsServer:
         # Last, so that a fault of an observer costs no weights.
         self._sensing.observe(roster.active, signals, now)
 
-    def _standing_now(self) -> Mapping[str, Any]:
+    def _serving_now(self) -> Mapping[str, Any]:
         return {**self._serving_status.status(), "clients": self._arrivals.connected}
 
     def _publish_missed(self, finished: Finished) -> None:
@@ -323,10 +321,10 @@ class XdsServer:
         self._roster = roster
         return roster
 
-    def _listed(self) -> list[Listed]:
+    def _listed(self) -> list[EndpointStatus]:
         """Every endpoint of the keeper, served or not, with the state of those that get no new requests."""
         leaving = frozenset[str]() if self._roster is None else self._roster.leaving
-        return restated(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
+        return with_states(self._keeper.listed(), self._sleepers.now, self._operators.drained() & leaving)
 
     def _publish(
         self, roster: Roster, update: WeightUpdate, secrets: tuple[Resource, ...], protocols: ProtocolChoice

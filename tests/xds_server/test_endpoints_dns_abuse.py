@@ -22,11 +22,11 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import DiscoverySettings, ListenerSettings, PoolSettings, Settings
 from xds_server.endpoints import lookup as lookup_module
 from xds_server.endpoints import name_server
-from xds_server.endpoints.factory import Maker
+from xds_server.endpoints.factory import SourceFactory
 from xds_server.endpoints.keeper import EndpointKeeper
-from xds_server.endpoints.lookup import Lookup, Reply, State
+from xds_server.endpoints.lookup import Lookup, Reply, ReplyStatus
 from xds_server.endpoints.source import SourceMetrics
-from xds_server.endpoints.special import brought_back, left_out
+from xds_server.endpoints.special import screen_last_good, special_endpoints
 from xds_server.http1.place import place_of
 from xds_server.http1.special import special
 
@@ -159,7 +159,7 @@ async def test_whatever_is_answered_is_unknown_and_raises_nothing(
     address = await hostile.start(kind)
     reply = await Lookup([address]).ask("engines.test", dns.rdatatype.A)
     assert hostile.queries
-    assert reply == Reply(State.UNKNOWN, problem=PROBLEMS[kind])
+    assert reply == Reply(ReplyStatus.UNKNOWN, problem=PROBLEMS[kind])
 
 
 async def test_answers_of_others_do_not_hide_the_right_one(
@@ -229,7 +229,7 @@ def test_addresses_without_an_engine(host: str, why: str) -> None:
 def test_an_endpoints_pages_count_too(url: str) -> None:
     good = Endpoint("10.0.0.1:80", "p", metrics_url="http://10.0.0.1:80/metrics")
     bad = Endpoint("10.0.0.2:80", "p", **{url: "http://169.254.169.254/latest/"})  # type: ignore[arg-type]
-    assert left_out([good, bad]) == {"10.0.0.2:80": "metadata"}
+    assert special_endpoints([good, bad]) == {"10.0.0.2:80": "metadata"}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_an_endpoints_pages_count_too(url: str) -> None:
 )
 def test_what_is_dialled_counts_and_not_how_it_is_spelt(url: str) -> None:
     bad = Endpoint("10.0.0.2:80", "p", metrics_url=url)
-    assert left_out([bad]) == {"10.0.0.2:80": special(place_of(url).host)}
+    assert special_endpoints([bad]) == {"10.0.0.2:80": special(place_of(url).host)}
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -253,7 +253,7 @@ def test_last_good_state_is_screened(allowed: bool) -> None:
     pools = TypeAdapter(tuple[PoolSettings, ...]).validate_json(text)
     good, bad = (Endpoint(address, "p") for address in ("10.0.0.1:80", "169.254.169.254:80"))
     led = Endpoint("10.0.0.2:80", "p", metrics_url="http://169.254.169.254/latest/")
-    back = brought_back(Membership((Pool("p", (good, bad, led)), Pool("q"))), pools)
+    back = screen_last_good(Membership((Pool("p", (good, bad, led)), Pool("q"))), pools)
     assert back == {"p": (good, bad, led) if allowed else (replace(good, screened=True),)}
 
 
@@ -281,7 +281,9 @@ async def test_special_addresses_need_the_setting(
         "max_ttl_seconds": 0.05,
     }
     settings = DiscoverySettings.model_validate({"dns": given, "special_addresses": allowed})
-    made = Maker()(PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry()))
+    made = SourceFactory()(
+        PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry())
+    )
     results: list[tuple[Endpoint, ...]] = []
     task = asyncio.create_task(made.source.run(results.append))
     async with asyncio.timeout(60):

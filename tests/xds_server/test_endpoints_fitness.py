@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleet.endpoint import Endpoint, Pool
-from xds_server.endpoints.fitness import left_out
+from xds_server.endpoints.fitness import exclusions
 
 A, B, C = (f"10.0.0.{number}:8000" for number in (1, 2, 3))
 
@@ -29,7 +29,7 @@ def pool(**models: tuple[str, ...]) -> tuple[Pool, ...]:
     ],
 )
 def test_the_last_that_serves_a_model_stays(models: dict[str, tuple[str, ...]], unfit: str, out: str) -> None:
-    got = left_out(pool(**models), frozenset((A,)), frozenset((unfit,)))
+    got = exclusions(pool(**models), frozenset((A,)), frozenset((unfit,)))
     assert got == frozenset((out,)) - {""}
 
 
@@ -48,5 +48,5 @@ def test_work_grows_with_the_pool_not_its_square() -> None:
     """A name server may name thousands of addresses, some of which do not answer."""
     endpoints = tuple(Endpoint(f"10.0.0.{n}:1", "p", models=CountedModels(("m",))) for n in range(200))
     candidates = frozenset(endpoint.address for endpoint in endpoints[:100])
-    assert left_out((Pool("p", endpoints),), candidates, frozenset()) == candidates
+    assert exclusions((Pool("p", endpoints),), candidates, frozenset()) == candidates
     assert CountedModels.reads <= 4 * len(endpoints)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.endpoint import Endpoint, Pool
 from fleet.settings import JoiningSettings
-from xds_server.endpoints.gate import BLINK_SECONDS, SILENT_ANSWERS, Gate, State, Verdict
+from xds_server.endpoints.gate import BLINK_SECONDS, SILENT_ANSWERS, Gate, ProbeResult, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +31,8 @@ class Driven:
         pool = Pool("p", tuple(Endpoint(address, "p") for address in addresses))
         self.gate.update((pool,), {"p": self.joining}, self.now, presumed=set(presumed), trusted=set(trusted))
 
-    def verdict(self, address: str, verdict: Verdict = Verdict.READY) -> bool:
-        return self.gate.record(address, verdict, self.now)
+    def result(self, address: str, result: ProbeResult = ProbeResult.READY) -> bool:
+        return self.gate.record(address, result, self.now)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -63,10 +63,10 @@ def driven() -> Driven:
 
 def test_new_endpoint_waits_for_its_probe_then_ramps(driven: Driven) -> None:
     assert driven.served == {A}
-    assert not driven.verdict(B, Verdict.NOT_READY)
-    assert not driven.verdict(B, Verdict.UNKNOWN)
+    assert not driven.result(B, ProbeResult.NOT_READY)
+    assert not driven.result(B, ProbeResult.UNKNOWN)
     assert driven.served == {A}
-    assert driven.verdict(B)
+    assert driven.result(B)
     assert driven.served == {A, B}
     assert driven.ramp == {B: pytest.approx(0.2)}
     driven.pass_time(5)
@@ -76,14 +76,14 @@ def test_new_endpoint_waits_for_its_probe_then_ramps(driven: Driven) -> None:
 
 
 def test_once_let_in_a_probe_takes_nobody_out(driven: Driven) -> None:
-    driven.verdict(B)
-    assert not driven.verdict(B, Verdict.NOT_READY)
+    driven.result(B)
+    assert not driven.result(B, ProbeResult.NOT_READY)
     assert driven.served == {A, B}
     assert driven.gate.probing() == []
 
 
 def test_one_that_leaves_is_drained_and_then_gone(driven: Driven) -> None:
-    driven.verdict(B)
+    driven.result(B)
     driven.find(B)
     assert driven.served == {B}
     assert set(driven.listed) == {A, B}
@@ -101,7 +101,7 @@ def test_one_that_was_never_served_is_gone_at_once(driven: Driven) -> None:
 
 
 def test_endpoint_back_while_draining_keeps_its_state(driven: Driven) -> None:
-    driven.verdict(B)
+    driven.result(B)
     driven.pass_time(20)
     driven.find(A)
     driven.pass_time(3)
@@ -111,7 +111,7 @@ def test_endpoint_back_while_draining_keeps_its_state(driven: Driven) -> None:
 
 
 def test_slow_start_survives_a_short_absence(driven: Driven) -> None:
-    driven.verdict(B)
+    driven.result(B)
     driven.find(A)
     driven.pass_time(2.5)
     driven.find(A, B)
@@ -125,17 +125,17 @@ def test_long_absence_makes_an_endpoint_new() -> None:
     driven.pass_time(BLINK_SECONDS + 1)
     driven.find(A, B)
     assert driven.served == {A}
-    driven.verdict(B)
+    driven.result(B)
     assert driven.ramp == {B: pytest.approx(0.2)}
 
 
 def test_all_are_served_while_none_is_admitted() -> None:
     driven = Driven()
     driven.find(A, B)
-    driven.verdict(A, Verdict.NOT_READY)
-    driven.verdict(B, Verdict.NOT_READY)
+    driven.result(A, ProbeResult.NOT_READY)
+    driven.result(B, ProbeResult.NOT_READY)
     assert driven.served == {A, B}
-    driven.verdict(B)
+    driven.result(B)
     assert driven.served == {B}
 
 
@@ -144,13 +144,13 @@ def test_all_are_served_while_admitted_ones_are_unfit(driven: Driven) -> None:
     assert driven.gate.judge(frozenset({A}))
     assert driven.served == {A, B}
     assert driven.gate.refused() == frozenset(), "nothing speaks against B"
-    driven.verdict(B, Verdict.NOT_READY)
+    driven.result(B, ProbeResult.NOT_READY)
     assert driven.gate.refused() == {B}
-    driven.verdict(B, Verdict.UNKNOWN)
+    driven.result(B, ProbeResult.UNKNOWN)
     assert driven.gate.refused() == frozenset()
     assert driven.gate.judge(frozenset())
     assert driven.served == {A}
-    driven.verdict(B)
+    driven.result(B)
     assert not driven.gate.judge(frozenset({A})), "nobody waits"
     assert driven.served == {A, B}
 
@@ -179,24 +179,24 @@ def test_first_sync_is_served_before_its_probes() -> None:
     driven.find(A, B, C, presumed=[A, B, C])
     assert driven.served == {A, B, C}
     assert driven.gate.untried()
-    driven.verdict(A)
-    driven.verdict(B, Verdict.UNKNOWN)
-    driven.verdict(C, Verdict.NOT_READY)
+    driven.result(A)
+    driven.result(B, ProbeResult.UNKNOWN)
+    driven.result(C, ProbeResult.NOT_READY)
     assert not driven.gate.untried()
     assert driven.served == {A, B}, "no answer in time is no word against an engine under load"
     assert driven.ramp == {}
-    driven.verdict(C)
+    driven.result(C)
     assert driven.ramp == {C: pytest.approx(0.2)}, "what came up after us starts slowly"
 
 
 def test_silent_engine_is_admitted_after_some_answers(driven: Driven) -> None:
     for _ in range(SILENT_ANSWERS - 1):
-        driven.verdict(B, Verdict.SILENT)
-    driven.verdict(B, Verdict.NOT_READY)
+        driven.result(B, ProbeResult.SILENT)
+    driven.result(B, ProbeResult.NOT_READY)
     for _ in range(SILENT_ANSWERS - 1):
-        driven.verdict(B, Verdict.SILENT)
+        driven.result(B, ProbeResult.SILENT)
     assert driven.served == {A}
-    driven.verdict(B, Verdict.SILENT)
+    driven.result(B, ProbeResult.SILENT)
     assert driven.served == {A, B}
 
 
@@ -218,7 +218,7 @@ def test_a_probe_that_is_switched_off_lets_the_waiting_in(driven: Driven) -> Non
 def test_without_slow_start_nobody_is_held_down() -> None:
     driven = Driven(JOINING.model_copy(update={"slow_start_seconds": 0.0}))
     driven.find(A)
-    driven.verdict(A)
+    driven.result(A)
     assert driven.ramp == {}
 
 
@@ -238,7 +238,7 @@ def test_a_removed_pool_takes_its_endpoints_along() -> None:
 
 
 def test_changed_fields_keep_the_state(driven: Driven) -> None:
-    driven.verdict(B)
+    driven.result(B)
     changed = Endpoint(B, "p", models=("other",))
     driven.gate.update((Pool("p", (Endpoint(A, "p"), changed)),), {"p": JOINING}, driven.now)
     assert changed in driven.gate.serving()[0].endpoints
@@ -249,7 +249,7 @@ FOUND = st.lists(st.sampled_from(ADDRESSES), unique=True)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("find"), FOUND, FOUND),
-        st.tuples(st.just("verdict"), st.sampled_from(ADDRESSES), st.sampled_from(Verdict)),
+        st.tuples(st.just("result"), st.sampled_from(ADDRESSES), st.sampled_from(ProbeResult)),
         st.tuples(st.just("wait"), st.floats(0, 50), st.none()),
     ),
     max_size=40,
@@ -268,9 +268,9 @@ def test_pool_with_endpoints_always_serves_some(steps: list[tuple[str, object, o
             endpoints = list(first)  # type: ignore[call-overload]
             driven.find(*endpoints, presumed=second)  # type: ignore[arg-type]
             admitted &= set(endpoints)
-        elif kind == "verdict":
-            driven.verdict(first, second)  # type: ignore[arg-type]
-            if first in endpoints and second is Verdict.READY:
+        elif kind == "result":
+            driven.result(first, second)  # type: ignore[arg-type]
+            if first in endpoints and second is ProbeResult.READY:
                 admitted.add(first)  # type: ignore[arg-type]
         else:
             driven.pass_time(first)  # type: ignore[arg-type]
@@ -290,6 +290,6 @@ def test_order_of_endpoints_has_no_effect(endpoints: list[str], random: object) 
     for driven, order in ((first, endpoints), (second, shuffled)):
         driven.find(*order)
         for address in sorted(order)[:2]:
-            driven.verdict(address)
+            driven.result(address)
     assert first.served == second.served
     assert first.ramp == second.ramp

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.settings import PoolSettings, Settings, parse_settings
-from xds_server.endpoints.factory import Made, Maker
-from xds_server.endpoints.gate import Verdict
+from xds_server.endpoints.factory import ReportedSource, SourceFactory
+from xds_server.endpoints.gate import ProbeResult
 from xds_server.endpoints.keeper import EndpointKeeper
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 
@@ -74,12 +74,14 @@ class Kept:
     def _changed(self) -> None:
         self.changes += 1
 
-    def _make(self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
+    def _make(
+        self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics
+    ) -> ReportedSource:
         if entry is None or entry.file is None:
-            return Maker()(pool, entry, metrics)
+            return SourceFactory()(pool, entry, metrics)
         source = self.sources[entry.file.path] = Scripted(pool)
         source.fault = self.fault
-        return Made(source, TroubleReport("scripted", "file", metrics))
+        return ReportedSource(source, TroubleReport("scripted", "file", metrics))
 
     async def start(self) -> None:
         await self.keeper.start()
@@ -359,7 +361,7 @@ async def test_waiting_endpoint_serves_while_admitted_are_unfit(
     assert kept.listed == [A]
     kept.keeper.judge(frozenset({A}))
     assert kept.listed == [A, B]
-    kept.keeper._on_verdict(B, Verdict.NOT_READY)
+    kept.keeper._on_probe(B, ProbeResult.NOT_READY)
     assert kept.keeper.not_ready() == {B}
     kept.keeper.judge(frozenset({B}))
     assert kept.listed == [A]

@@ -17,7 +17,7 @@ from aiohttp import web
 from fleet.endpoint import Endpoint
 from fleet.settings import JoiningSettings
 from tests.envoy.fickle import Deaf
-from xds_server.endpoints.gate import Verdict
+from xds_server.endpoints.gate import ProbeResult
 from xds_server.endpoints.probe import Prober
 from xds_server.http1.client import FetchError
 from xds_server.signals.scrape.fetch import PageFetcher
@@ -66,13 +66,13 @@ class Probing:
     """A prober and what it heard; it goes on until ready."""
 
     def __init__(self) -> None:
-        self.verdicts: list[Verdict] = []
-        self.enough = Verdict.READY
+        self.results: list[ProbeResult] = []
+        self.enough = ProbeResult.READY
         self.prober = Prober(self._take)
 
-    def _take(self, address: str, verdict: Verdict) -> bool:
-        self.verdicts.append(verdict)
-        return verdict is not self.enough
+    def _take(self, address: str, result: ProbeResult) -> bool:
+        self.results.append(result)
+        return result is not self.enough
 
     def probe(
         self,
@@ -89,9 +89,9 @@ class Probing:
             while not condition():
                 await asyncio.sleep(0.005)
 
-    async def first(self) -> Verdict:
-        await self.until(lambda: bool(self.verdicts))
-        return self.verdicts[0]
+    async def first(self) -> ProbeResult:
+        await self.until(lambda: bool(self.results))
+        return self.results[0]
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ async def probing() -> AsyncIterator[Probing]:
 async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, probing: Probing) -> None:
     engine.status = 503
     probing.probe(engine.address)
-    await probing.until(lambda: len(probing.verdicts) >= 3)
-    assert set(probing.verdicts) == {Verdict.NOT_READY}
+    await probing.until(lambda: len(probing.results) >= 3)
+    assert set(probing.results) == {ProbeResult.NOT_READY}
     engine.status = 200
-    await probing.until(lambda: Verdict.READY in probing.verdicts)
+    await probing.until(lambda: ProbeResult.READY in probing.results)
     requests = len(engine.paths)
     await asyncio.sleep(0.05)
     assert len(engine.paths) == requests, "who is ready is not asked again"
@@ -120,7 +120,7 @@ async def test_why_an_engine_is_not_ready_is_kept_and_logged_once(
     caplog.set_level(logging.INFO)
     engine.status = 503
     probing.probe(engine.address)
-    await probing.until(lambda: len(probing.verdicts) >= 3)
+    await probing.until(lambda: len(probing.results) >= 3)
     requests = f"GET http://{engine.address}/v1/models"
     assert probing.prober.refusals[engine.address].startswith(f"{requests} was answered 503; ")
     assert caplog.text.count("is not ready") == 1
@@ -138,7 +138,7 @@ async def test_refusal_from_the_start_is_logged_with_reason(
 ) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     probing.probe(address)
-    await probing.until(lambda: len(probing.verdicts) >= 2)
+    await probing.until(lambda: len(probing.results) >= 2)
     why = f"GET http://{address}/v1/models: connection refused; start the engine, or mend its address"
     assert probing.prober.refusals == {address: why}
     assert [record.message for record in caplog.records] == [f"{address} is not ready: {why}"]
@@ -147,36 +147,36 @@ async def test_refusal_from_the_start_is_logged_with_reason(
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "models", "verdict"),
+    ("status", "body", "models", "result"),
     [
-        (200, GOOD, ("x", "lora"), Verdict.READY),
-        (200, GOOD, ("x",), Verdict.NOT_READY),
-        (200, b'{"data": []}', ("m",), Verdict.NOT_READY),
-        (200, b"not JSON", (), Verdict.READY),
-        (200, b"not JSON", ("m",), Verdict.NOT_READY),
-        (200, b"[" * 100_000, ("m",), Verdict.NOT_READY),
-        (200, b'{"data": [' + b" " * 2_000_000 + b'{"id": "m"}]}', ("m",), Verdict.NOT_READY),
-        (204, b"", (), Verdict.NOT_READY),
-        (302, b"", ("m",), Verdict.NOT_READY),
-        (500, GOOD, ("m",), Verdict.NOT_READY),
-        (401, b"", ("m",), Verdict.SILENT),
-        (404, b"", ("m",), Verdict.NOT_READY),
-        (404, b"", (), Verdict.SILENT),
+        (200, GOOD, ("x", "lora"), ProbeResult.READY),
+        (200, GOOD, ("x",), ProbeResult.NOT_READY),
+        (200, b'{"data": []}', ("m",), ProbeResult.NOT_READY),
+        (200, b"not JSON", (), ProbeResult.READY),
+        (200, b"not JSON", ("m",), ProbeResult.NOT_READY),
+        (200, b"[" * 100_000, ("m",), ProbeResult.NOT_READY),
+        (200, b'{"data": [' + b" " * 2_000_000 + b'{"id": "m"}]}', ("m",), ProbeResult.NOT_READY),
+        (204, b"", (), ProbeResult.NOT_READY),
+        (302, b"", ("m",), ProbeResult.NOT_READY),
+        (500, GOOD, ("m",), ProbeResult.NOT_READY),
+        (401, b"", ("m",), ProbeResult.SILENT),
+        (404, b"", ("m",), ProbeResult.NOT_READY),
+        (404, b"", (), ProbeResult.SILENT),
     ],
 )
 async def test_what_an_answer_is_worth(
-    status: int, body: bytes, models: tuple[str, ...], verdict: Verdict, engine: Engine, probing: Probing
+    status: int, body: bytes, models: tuple[str, ...], result: ProbeResult, engine: Engine, probing: Probing
 ) -> None:
     engine.status, engine.body = status, body
     probing.probe(engine.address, models)
-    assert await probing.first() is verdict
+    assert await probing.first() is result
 
 
 async def test_supported_engines_page_replaces_models(engine: Engine, probing: Probing) -> None:
     """Triton has no list of models, and no other server has its page."""
     engine.status, engine.body, engine.page = 404, b"", b'# HELP x\nnv_inference_count{model="m"} 3\n'
     probing.probe(engine.address)
-    assert await probing.first() is Verdict.SILENT
+    assert await probing.first() is ProbeResult.SILENT
     assert engine.paths[:2] == ["/v1/models", "/metrics"]
 
 
@@ -188,9 +188,9 @@ async def test_each_reason_and_the_end_are_logged_once(
         (404, "answered 404, and its metrics page was answered 404"),
         (503, "answered 503"),
     ):
-        before = len(probing.verdicts)
+        before = len(probing.results)
         probing.probe(engine.address)
-        await probing.until(lambda before=before: len(probing.verdicts) > before + 3)
+        await probing.until(lambda before=before: len(probing.results) > before + 3)
         texts = [record.getMessage() for record in caplog.records]
         assert sum(f"http://{engine.address}/v1/models was {answer}" in text for text in texts) == 1
     engine.status = 200
@@ -206,7 +206,7 @@ async def test_unavailable_page_proves_nothing(
     beside = f"127.0.0.1:{unused_tcp_port}"
     engine.statuses = {"/metrics": 500}
     probing.probe(engine.address, page=beside if where == "beside" else engine.address)
-    assert await probing.first() is Verdict.UNKNOWN
+    assert await probing.first() is ProbeResult.UNKNOWN
 
 
 async def test_model_names_are_quoted_cut_and_logged_once(
@@ -216,8 +216,8 @@ async def test_model_names_are_quoted_cut_and_logged_once(
     for number in range(5):
         name = f"{number}\x1b[31m\n{'x' * 300}"
         engine.body = json.dumps({"data": [{"id": name}]}).encode()
-        before = len(probing.verdicts)
-        await probing.until(lambda before=before: len(probing.verdicts) > before + 1)
+        before = len(probing.results)
+        await probing.until(lambda before=before: len(probing.results) > before + 1)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.isprintable()
     assert len(message) < 400
@@ -239,7 +239,7 @@ async def test_a_slow_handshake_is_a_connection(probing: Probing) -> None:
     try:
         joining = JOINING.model_copy(update={"probe_timeout_seconds": 0.2})
         prober.update({address: (Endpoint(address, "p"), joining)})
-        assert await probing.first() is Verdict.UNKNOWN
+        assert await probing.first() is ProbeResult.UNKNOWN
         async with PageFetcher(1_000) as fetcher:
             with pytest.raises(FetchError) as raised:
                 await fetcher.fetch(f"https://{address}/metrics", 0.2, dial)
@@ -254,36 +254,36 @@ async def test_late_time_out_is_our_own(probing: Probing, monkeypatch: pytest.Mo
     with contextlib.closing(await Deaf().fill()) as deaf:
         monkeypatch.setattr("xds_server.http1.client._LATE_FACTOR", 0.0)
         probing.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
-        assert await probing.first() is Verdict.UNKNOWN
+        assert await probing.first() is ProbeResult.UNKNOWN
 
 
 @pytest.mark.parametrize(
-    ("number", "verdict"),
+    ("number", "result"),
     [
-        (errno.EHOSTUNREACH, Verdict.NO_CONNECTION),
-        (errno.ENETUNREACH, Verdict.UNKNOWN),
-        (errno.ENETDOWN, Verdict.UNKNOWN),
+        (errno.EHOSTUNREACH, ProbeResult.NO_CONNECTION),
+        (errno.ENETUNREACH, ProbeResult.UNKNOWN),
+        (errno.ENETDOWN, ProbeResult.UNKNOWN),
     ],
 )
 async def test_a_host_without_a_network_says_nothing_of_others(
-    number: int, verdict: Verdict, probing: Probing, monkeypatch: pytest.MonkeyPatch
+    number: int, result: ProbeResult, probing: Probing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object, **__: object) -> None:
         raise OSError(number, "told")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
     probing.probe("192.0.2.1:80")
-    assert await probing.first() is verdict
+    assert await probing.first() is result
     async with PageFetcher(1_000) as fetcher:
         with pytest.raises(FetchError) as raised:
             await fetcher.fetch("http://192.0.2.1/metrics", 60.0)
-    assert raised.value.no_route is (verdict is Verdict.NO_CONNECTION)
+    assert raised.value.no_route is (result is ProbeResult.NO_CONNECTION)
 
 
 async def test_admission_without_models_is_logged(
     engine: Engine, probing: Probing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine.status, probing.enough = 404, Verdict.SILENT
+    engine.status, probing.enough = 404, ProbeResult.SILENT
     probing.probe(engine.address, ())
     await probing.until(lambda: "passes its probe without showing a model" in caplog.text)
     assert "/v1/models was answered 404" in caplog.text
@@ -292,13 +292,13 @@ async def test_admission_without_models_is_logged(
 async def test_dropped_packets_are_no_connection(probing: Probing) -> None:
     with contextlib.closing(await Deaf().fill()) as deaf:
         probing.probe(deaf.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.2}))
-        assert await probing.first() is Verdict.NO_CONNECTION
+        assert await probing.first() is ProbeResult.NO_CONNECTION
 
 
 async def test_health_wants_200_and_nothing_else(engine: Engine, probing: Probing) -> None:
     engine.body = b""
     probing.probe(engine.address, joining=JOINING.model_copy(update={"probe": "health"}))
-    assert await probing.first() is Verdict.READY
+    assert await probing.first() is ProbeResult.READY
     assert engine.paths == ["/health"]
 
 
@@ -306,13 +306,13 @@ async def test_a_refused_connection_is_a_clear_no(probing: Probing) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port
         probing.probe("{}:{}".format(*bound.getsockname()))
-        assert await probing.first() is Verdict.NOT_READY
+        assert await probing.first() is ProbeResult.NOT_READY
 
 
 async def test_silence_proves_nothing(engine: Engine, probing: Probing) -> None:
     engine.silent = True
     probing.probe(engine.address, joining=JOINING.model_copy(update={"probe_timeout_seconds": 0.05}))
-    assert await probing.first() is Verdict.UNKNOWN
+    assert await probing.first() is ProbeResult.UNKNOWN
 
 
 async def test_removed_endpoint_is_not_probed(engine: Engine, probing: Probing) -> None:

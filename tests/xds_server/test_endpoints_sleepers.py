@@ -9,8 +9,7 @@ import pytest
 
 from fleet.endpoint import Endpoint, Membership, Pool
 from testing.signals import Load, Signal, table_of
-from xds_server.endpoints.fitness import asleep_of, unfit_of
-from xds_server.endpoints.sleepers import Sleepers
+from xds_server.endpoints.fitness import Sleepers, asleep_of, unfit_of
 
 NOBODY: frozenset[str] = frozenset()
 

@@ -20,7 +20,7 @@ def fleet(*addresses: str, pool: str = "chat") -> Membership:
 
 def page(store: FleetStore, **kwargs: int) -> CollectorRegistry:
     registry = CollectorRegistry()
-    EndpointExposition(store, clock=lambda: 105.0, **kwargs).register(registry)
+    registry.register(EndpointExposition(store, clock=lambda: 105.0, **kwargs))
     return registry
 
 
@@ -113,6 +113,6 @@ async def test_every_signal_has_a_metric() -> None:
 
 def test_the_slowest_client_is_told() -> None:
     registry = CollectorRegistry()
-    ClientExposition(lambda: (3, 4.5)).register(registry)
+    registry.register(ClientExposition(lambda: (3, 4.5)))
     assert registry.get_sample_value("warmroute_xds_clients") == 3
     assert registry.get_sample_value("warmroute_xds_lag_seconds") == 4.5

@@ -24,9 +24,9 @@ from fleet.settings import (
 )
 from xds_server.endpoints import name_server
 from xds_server.endpoints.dns import MAX_PLACES, DnsSource
-from xds_server.endpoints.factory import Maker
-from xds_server.endpoints.gate import Verdict
-from xds_server.endpoints.lookup import Reply, State
+from xds_server.endpoints.factory import SourceFactory
+from xds_server.endpoints.gate import ProbeResult
+from xds_server.endpoints.lookup import Reply, ReplyStatus
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 from xds_server.http1.client import Client, FetchError
@@ -142,13 +142,13 @@ PASSES: list[Passes] = [Passes()]
 @pytest.mark.parametrize("kind", ["scrapes", "probes"])
 async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: list[int]) -> None:
     """Late timers all fire in one pass: 5,000 engines that refuse connections held the loop for seconds."""
-    verdicts: list[Verdict] = []
+    results: list[ProbeResult] = []
     async with counting() as PASSES[0]:
         if kind == "scrapes":
             asker: Any = Scraper(SignalSettings(scrape_interval_seconds=3600.0), LimitSettings())
             asker.update(Membership((Pool("p", ENDPOINTS),)))
         else:
-            asker = Prober(lambda _, verdict: bool(verdicts.append(verdict)))
+            asker = Prober(lambda _, result: bool(results.append(result)))
             asker.update({each.address: (each, JoiningSettings()) for each in ENDPOINTS})
         tasks = len(asyncio.all_tasks())
         await until(lambda: len(begun) >= len(ENDPOINTS))
@@ -156,7 +156,7 @@ async def test_many_endpoints_are_asked_one_after_the_other(kind: str, begun: li
         await asker.close()
     assert tasks < 20
     assert len(set(begun)) == len(begun)
-    assert kind == "scrapes" or set(verdicts) == {Verdict.NOT_READY}
+    assert kind == "scrapes" or set(results) == {ProbeResult.NOT_READY}
 
 
 @pytest.mark.io
@@ -179,7 +179,7 @@ async def test_sources_read_one_answer_in_a_pass_together(monkeypatch: pytest.Mo
     monkeypatch.setattr(name_server, "_read", noting)
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(Holding, local_addr=("127.0.0.1", 0))
-    maker, metrics = Maker(), SourceMetrics(CollectorRegistry())
+    maker, metrics = SourceFactory(), SourceMetrics(CollectorRegistry())
     address = "{}:{}".format(*transport.get_extra_info("sockname"))
     tasks = []
     for number in range(20):
@@ -207,10 +207,14 @@ class Services:
     async def ask(self, name: str, kind: dns.rdatatype.RdataType) -> Reply:
         if kind == dns.rdatatype.SRV:
             texts = [f"0 0 {n + 1} t.test." for n in range(self._services)]
-            return Reply(State.FOUND, tuple(dns.rrset.from_text_list(name, 1, "IN", "SRV", texts)), 1.0)
+            return Reply(
+                ReplyStatus.RECORDS, tuple(dns.rrset.from_text_list(name, 1, "IN", "SRV", texts)), 1.0
+            )
         if kind == dns.rdatatype.AAAA:
-            return Reply(State.EMPTY, ttl=1.0)
-        return Reply(State.FOUND, tuple(f"10.0.{n >> 8}.{n & 255}" for n in range(self._addresses)), 1.0)
+            return Reply(ReplyStatus.NO_RECORDS, ttl=1.0)
+        return Reply(
+            ReplyStatus.RECORDS, tuple(f"10.0.{n >> 8}.{n & 255}" for n in range(self._addresses)), 1.0
+        )
 
 
 @pytest.mark.parametrize(("services", "addresses", "most"), [(40, 2000, MAX_PLACES), (2000, 4, 8000)])

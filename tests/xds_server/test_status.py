@@ -8,12 +8,12 @@ from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.store import FleetStore, Traffic
 from testing.signals import Load, Signal, table_of, view_with
 from xds_server.admin.status import StatusViews
-from xds_server.endpoints.listed import Listed
+from xds_server.endpoints.status import EndpointStatus
 
 
 def test_in_flight_is_unknown_while_no_worker_tells() -> None:
     store = FleetStore()
-    listed = [Listed(Endpoint(address, "p"), "admitted", "static") for address in ("a:1", "b:1")]
+    listed = [EndpointStatus(Endpoint(address, "p"), "admitted", "static") for address in ("a:1", "b:1")]
     views = StatusViews(store, Mock(), CollectorRegistry(), lambda: listed, dict, lambda: table_of((), {}))
 
     def in_flight() -> list[int | None]:
@@ -31,7 +31,11 @@ def test_whoever_is_not_weighed_keeps_the_load_of_its_page() -> None:
     store = FleetStore()
     names = ("weighed:1", "drained:1", "new:1")
     weighed, drained, new = (Endpoint(address, "p") for address in names)
-    listed = [Listed(weighed, "admitted", "s"), Listed(drained, "drained", "s"), Listed(new, "probing", "s")]
+    listed = [
+        EndpointStatus(weighed, "admitted", "s"),
+        EndpointStatus(drained, "drained", "s"),
+        EndpointStatus(new, "probing", "s"),
+    ]
     pages = {address: Load(queue_depth=Signal(3.0, 1.0, "scrape")) for address in names[:2]}
     joined = {"weighed:1": Load(queue_depth=Signal(4.0, 1.0, "scrape"))}
     store.publish(view_with(Membership((Pool("p", (weighed,)),)), {"weighed:1": 1000}, joined))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleet.signals import SignalTable
     from fleet.store import FleetStore
     from xds_server.discovery.csds import ClientStatusService
-    from xds_server.endpoints.listed import Listed
+    from xds_server.endpoints.status import EndpointStatus
 
 
 class StatusViews:
@@ -25,8 +25,8 @@ class StatusViews:
         store: FleetStore,
         clients: ClientStatusService,
         registry: CollectorRegistry,
-        listed: Callable[[], Sequence[Listed]],
-        standing: Callable[[], Mapping[str, Any]],
+        listed: Callable[[], Sequence[EndpointStatus]],
+        serving: Callable[[], Mapping[str, Any]],
         pages: Callable[[], SignalTable],
     ) -> None:
         """`pages` has the signals of the metrics pages of all endpoints that are served or will be again."""
@@ -34,7 +34,7 @@ class StatusViews:
         self._clients = clients
         self._registry = registry
         self._listed = listed
-        self._standing = standing
+        self._serving = serving
         self._pages = pages
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
@@ -78,7 +78,7 @@ class StatusViews:
     def status(self) -> dict[str, Any]:
         """Counts since the start, and the pools without live data."""
         return {
-            **self._standing(),
+            **self._serving(),
             "weight_updates": int(self._total("warmroute_weight_updates_total")),
             "pushes": int(self._total("warmroute_xds_pushes_total")),
             "acks": int(self._total("warmroute_xds_acks_total")),

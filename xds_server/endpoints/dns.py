@@ -15,7 +15,7 @@ import dns.rdatatype
 from fleet.endpoint import address_of
 from fleet.settings import EndpointSettings
 from fleet.settings.membership import endpoint_of
-from xds_server.endpoints.lookup import Lookup, Reply, State
+from xds_server.endpoints.lookup import Lookup, Reply, ReplyStatus
 from xds_server.endpoints.name_server import MAX_RECORDS
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class DnsSource:
 
     async def _by_service(self) -> set[_Place] | None:
         reply = await self._ask(self._settings.name, dns.rdatatype.SRV)
-        if reply.state is State.UNKNOWN:
+        if reply.status is ReplyStatus.UNKNOWN:
             return None
         offered = await asyncio.to_thread(_offered, reply.records)
         records = [record for record in offered if record[2]]
@@ -148,11 +148,11 @@ class DnsSource:
         replies = dict(
             zip(FAMILIES, await asyncio.gather(*(self._ask(name, f) for f in FAMILIES)), strict=True)
         )
-        somebody = any(reply.state is State.FOUND for reply in replies.values())
+        has_records = any(reply.status is ReplyStatus.RECORDS for reply in replies.values())
         for family, reply in replies.items():
-            if reply.state is State.FOUND:
+            if reply.status is ReplyStatus.RECORDS:
                 self._memory[name, family] = reply.records
-            elif reply.state is State.EMPTY or (reply.unproven and somebody):
+            elif reply.status is ReplyStatus.NO_RECORDS or (reply.unproven and has_records):
                 # A name that has the one family exists, so that no data for the other needs no proof.
                 self._memory[name, family] = ()
             else:

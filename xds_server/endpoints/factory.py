@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from xds_server.endpoints.dns import DnsSource
 from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.lookup import Lookup
-from xds_server.endpoints.source import EndpointSource, TroubleReport
+from xds_server.endpoints.source import EndpointSource, StaticSource, TroubleReport
 from xds_server.endpoints.special import Screen
-from xds_server.endpoints.static import StaticSource
 from xds_server.http1.turn import Turn
 
 if TYPE_CHECKING:
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
     from fleet.settings import DiscoverySettings, PoolSettings
     from xds_server.endpoints.source import SourceMetrics
 
-    Factory = Callable[["PoolSettings", "DiscoverySettings | None", SourceMetrics], "Made"]
+    Factory = Callable[["PoolSettings", "DiscoverySettings | None", SourceMetrics], "ReportedSource"]
 
 
 Key = tuple[str, "DiscoverySettings | None"]
-"""Pool and source; None: the endpoints listed in the settings."""
+"""Pool and source; None: the endpoints.status in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReportedSource:
     """A source with its reporter."""
 
     source: EndpointSource
@@ -37,10 +36,10 @@ class Made:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningSource:
     """A source that runs, with its newest endpoints."""
 
-    made: Made
+    made: ReportedSource
     basis: tuple[object, ...]
     endpoints: tuple[Endpoint, ...] | None = None
     """None: unknown yet."""
@@ -70,23 +69,25 @@ def label(entry: DiscoverySettings | None) -> str:
     return f"dns {entry.dns.name}"
 
 
-class Maker:
+class SourceFactory:
     """Builds sources. DNS sources take turns, as one name server may answer all of them at once."""
 
     def __init__(self) -> None:
         self._turn = Turn(rest=1.0)
 
-    def __call__(self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics) -> Made:
+    def __call__(
+        self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics
+    ) -> ReportedSource:
         """Build a source of a pool."""
         where = f"pool {pool.name}"
         if entry is None:
-            return Made(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
+            return ReportedSource(StaticSource(pool), TroubleReport(f"{where}: settings", "static", metrics))
         name = f"{where}: {label(entry)}"
         screen = None if entry.special_addresses else Screen(name)
         if entry.file is not None:
             trouble = TroubleReport(name, "file", metrics)
-            return Made(FileSource(pool, entry.file, trouble, screen=screen), trouble)
+            return ReportedSource(FileSource(pool, entry.file, trouble, screen=screen), trouble)
         assert entry.dns is not None
         trouble = TroubleReport(name, "dns", metrics)
         lookup = Lookup(entry.dns.nameservers, self._turn)
-        return Made(DnsSource(pool, entry.dns, trouble, lookup, screen=screen), trouble)
+        return ReportedSource(DnsSource(pool, entry.dns, trouble, lookup, screen=screen), trouble)

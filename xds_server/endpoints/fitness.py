@@ -1,7 +1,14 @@
-"""Which endpoints would not serve, and which of them to leave out: never the last one of a model. Pure."""
+"""Endpoints that would not serve, and which of them get no new requests: never the last one of a model. Pure.
+
+vLLM's sleep mode frees weights and KV cache until a client wakes the engine: its page, models and health look
+good, and requests hang or fail. So a sleeping engine gets no new requests until its page says that it is
+awake. If no other engine of its pool would serve, it is served as if it were awake: some wake by a request,
+and Envoy alone would have sent one.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,11 +16,13 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from fleet.endpoint import Pool
+    from fleet.endpoint import Membership, Pool
     from fleet.signals import SignalTable
 
+logger = logging.getLogger(__name__)
 
-def left_out(
+
+def exclusions(
     pools: Iterable[Pool],
     candidates: frozenset[str],
     unfit: frozenset[str],
@@ -59,3 +68,30 @@ def unfit_of(
 def _where(signals: SignalTable, name: str, value: float, oldest: float) -> frozenset[str]:
     columns = np.flatnonzero((signals[name] == value) & (signals.at(name) >= oldest))
     return frozenset(signals.addresses[column] for column in columns.tolist())
+
+
+class Sleepers:
+    """The endpoints that sleep now; changes are logged."""
+
+    def __init__(self) -> None:
+        self.now: frozenset[str] = frozenset()
+
+    def update(
+        self,
+        membership: Membership,
+        leaving: frozenset[str],
+        asleep: frozenset[str],
+        unfit: frozenset[str],
+    ) -> frozenset[str]:
+        """Return the addresses that get no new requests because they sleep.
+
+        Addresses in `leaving` get none anyway; those in `unfit` would not serve.
+        """
+        out = exclusions(membership.pools, asleep, unfit, leaving)
+        if out != self.now:
+            for address in sorted(out - self.now):
+                logger.info("%s is asleep (vllm:engine_sleep_state): no new requests until it wakes", address)
+            for address in sorted(self.now - out):
+                logger.info("%s gets requests again: it is awake, or no other endpoint is left", address)
+            self.now = out
+        return out

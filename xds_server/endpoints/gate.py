@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Endpoint, Pool
-from xds_server.endpoints.fitness import left_out
+from xds_server.endpoints.fitness import exclusions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BLINK_SECONDS: Final = 30.0
 """An endpoint that comes back within this time keeps its state; later it is a new one."""
 SILENT_ANSWERS: Final = 3
-"""An engine with this many SILENT verdicts in a row is admitted."""
+"""An engine with this many SILENT results in a row is admitted."""
 
 
 class State(Enum):
@@ -32,7 +32,7 @@ class State(Enum):
     LEAVING = "leaving"
 
 
-class Verdict(Enum):
+class ProbeResult(Enum):
     """The result of a probe."""
 
     READY = "ready"
@@ -105,17 +105,17 @@ class Gate:
                 self._stay(entry, now)
         self.advance(now)
 
-    def record(self, address: str, verdict: Verdict, now: float) -> bool:
-        """Record a probe's verdict; returns whether the served endpoints may have changed."""
+    def record(self, address: str, result: ProbeResult, now: float) -> bool:
+        """Record a probe's result; returns whether the served endpoints may have changed."""
         entry = self._entries.get(address)
         if entry is None or entry.state is not State.PROBING:
             return False
-        entry.silent = entry.silent + 1 if verdict is Verdict.SILENT else 0
-        entry.refused = verdict is Verdict.NOT_READY
+        entry.silent = entry.silent + 1 if result is ProbeResult.SILENT else 0
+        entry.refused = result is ProbeResult.NOT_READY
         presumed = self._unpresume(address)
-        if verdict is Verdict.READY or (verdict is Verdict.SILENT and entry.silent >= SILENT_ANSWERS):
+        if result is ProbeResult.READY or (result is ProbeResult.SILENT and entry.silent >= SILENT_ANSWERS):
             self._admit(entry, now, ramp=not presumed)
-        elif presumed and verdict is not Verdict.NOT_READY:
+        elif presumed and result is not ProbeResult.NOT_READY:
             self._admit(entry, now, ramp=False)
         elif not presumed:
             return False
@@ -206,7 +206,7 @@ class Gate:
 
     def _served(self, pool: Pool) -> tuple[Endpoint, ...]:
         waiting = frozenset(e.address for e in pool.endpoints if not self._is_in(e.address))
-        out = left_out((pool,), waiting, self._unfit)
+        out = exclusions((pool,), waiting, self._unfit)
         return tuple(endpoint for endpoint in pool.endpoints if endpoint.address not in out)
 
     def _served_addresses(self) -> frozenset[str]:

@@ -8,14 +8,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Membership
-from xds_server.endpoints.factory import Key, Maker, Running, basis, keys, label
-from xds_server.endpoints.gate import Gate, State, Verdict
-from xds_server.endpoints.listed import Listed, source_by_address
+from xds_server.endpoints.factory import Key, RunningSource, SourceFactory, basis, keys, label
+from xds_server.endpoints.gate import Gate, ProbeResult, State
 from xds_server.endpoints.merge import merge
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.readiness import Readiness
 from xds_server.endpoints.source import KeeperMetrics
-from xds_server.endpoints.special import brought_back
+from xds_server.endpoints.special import screen_last_good
+from xds_server.endpoints.status import EndpointStatus, source_by_address
 from xds_server.signals.passive.reach import Reach
 from xds_server.tls.engine_tls import plaintext
 
@@ -60,13 +60,13 @@ class EndpointKeeper:
         self._settings = settings
         self._reach = Reach() if reach is None else reach
         self._clock = clock
-        self._factory = factory or Maker()
+        self._factory = factory or SourceFactory()
         self._engine_tls = engine_tls
         self._metrics = KeeperMetrics(registry)
         self._gate = Gate()
         self._readiness = Readiness()
         self._prober: Prober | None = None
-        self._running: dict[Key, Running] = {}
+        self._running: dict[Key, RunningSource] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._retained: dict[str, tuple[Endpoint, ...]] = {}
         """Pool to endpoints that stay served while a source of the pool has no result yet."""
@@ -80,13 +80,13 @@ class EndpointKeeper:
 
     def restore(self, last_good: Membership) -> None:
         """Serve the last good state until sources have results; before `start` only."""
-        self._retained = brought_back(last_good, self._settings.pools)
+        self._retained = screen_last_good(last_good, self._settings.pools)
         self._restored_pools = frozenset(self._retained)
 
     async def start(self) -> None:
         """Run the sources."""
         self._prober = Prober(
-            self._on_verdict, engine_tls=self._engine_tls, page_bytes=self._settings.limits.metrics_page_bytes
+            self._on_probe, engine_tls=self._engine_tls, page_bytes=self._settings.limits.metrics_page_bytes
         )
         self._reconcile(initial=True)
 
@@ -185,16 +185,16 @@ class EndpointKeeper:
         return self._restored_pools
 
     def source_of(self, address: str) -> str:
-        """The source of an endpoint of the membership, as in `Listed.source`; empty: unknown."""
+        """The source of an endpoint of the membership, as in `EndpointStatus.source`; empty: unknown."""
         return self._sources.get(address, "")
 
-    def listed(self) -> tuple[Listed, ...]:
+    def listed(self) -> tuple[EndpointStatus, ...]:
         """All discovered and leaving endpoints, served or not."""
         ramp = self.ramp(self._clock())
         refusals = {} if self._prober is None else self._prober.refusals
         not_ready = self._readiness.not_ready()
         return tuple(
-            Listed(
+            EndpointStatus(
                 endpoint,
                 "ramp" if endpoint.address in ramp and state is State.ADMITTED else state.value,
                 self.source_of(endpoint.address),
@@ -239,7 +239,7 @@ class EndpointKeeper:
             if running_before is not None and running_before.basis == current:
                 continue
             made = self._factory(pool_settings, key[1], self._metrics.sources)
-            running = self._running[key] = Running(made, current, initial=initial)
+            running = self._running[key] = RunningSource(made, current, initial=initial)
             if running_before is not None:
                 self._stop(running_before)
                 running.endpoints = running_before.endpoints
@@ -247,14 +247,14 @@ class EndpointKeeper:
         # At the start, what is retained is the last good state.
         self._merge(trusted=initial)
 
-    def _stop(self, running: Running) -> None:
+    def _stop(self, running: RunningSource) -> None:
         running.made.trouble.close()
         if running.task is not None and not running.task.done():
             self._ending.add(running.task)
             running.task.add_done_callback(self._ending.discard)
             running.task.cancel()
 
-    async def _follow(self, key: Key, running: Running) -> None:
+    async def _follow(self, key: Key, running: RunningSource) -> None:
         def on_update(endpoints: tuple[Endpoint, ...]) -> None:
             if self._running.get(key) is running:
                 self._take(running, endpoints)
@@ -270,7 +270,7 @@ class EndpointKeeper:
                 return
             await asyncio.sleep(RESTART_SECONDS)
 
-    def _take(self, running: Running, endpoints: tuple[Endpoint, ...]) -> None:
+    def _take(self, running: RunningSource, endpoints: tuple[Endpoint, ...]) -> None:
         if endpoints == running.endpoints:
             return
         presumed: tuple[Endpoint, ...] = ()
@@ -329,16 +329,16 @@ class EndpointKeeper:
             joining = {pool.name: pool.joining for pool in self._settings.pools}
             self._prober.update({e.address: (e, joining[e.pool]) for e in probed if e.pool in joining})
 
-    def _on_verdict(self, address: str, verdict: Verdict) -> bool:
+    def _on_probe(self, address: str, result: ProbeResult) -> bool:
         now = self._clock()
         if self._gate.is_probing(address):
-            if verdict in {Verdict.READY, Verdict.SILENT}:
+            if result in {ProbeResult.READY, ProbeResult.SILENT}:
                 self._readiness.passed(address)
-            if self._gate.record(address, verdict, now):
+            if self._gate.record(address, result, now):
                 self._changed()
             return self._gate.is_probing(address)
-        self._reach.probed(address, now, connected=verdict is not Verdict.NO_CONNECTION)
-        if self._readiness.record(address, verdict, now):
+        self._reach.probed(address, now, connected=result is not ProbeResult.NO_CONNECTION)
+        if self._readiness.record(address, result, now):
             self.on_change()
         return address in self._readiness.suspects()
 

@@ -35,11 +35,11 @@ _ON_LOOP: Final = 256
 _ADDRESSES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
 
 
-class State(Enum):
+class ReplyStatus(Enum):
     """What an answer says about the records of the query."""
 
-    FOUND = "found"
-    EMPTY = "empty"
+    RECORDS = "records"
+    NO_RECORDS = "no records"
     """Certainly none: NXDOMAIN or no data, with the zone's SOA (RFC 2308)."""
     UNKNOWN = "unknown"
 
@@ -48,7 +48,7 @@ class State(Enum):
 class Reply:
     """An answer, or the reason why there is none."""
 
-    state: State
+    status: ReplyStatus
     records: tuple[Any, ...] = ()
     """Of A and AAAA the addresses as text, of SRV the records."""
     ttl: float | None = None
@@ -92,18 +92,18 @@ class Lookup:
         except (dns.exception.DNSException, OSError, EOFError) as error:
             # The system's name servers may have changed.
             self._resolver = None
-            return Reply(State.UNKNOWN, problem=f"{kind_text}: {_reason(error)}")
+            return Reply(ReplyStatus.UNKNOWN, problem=f"{kind_text}: {_reason(error)}")
         if answer.rrset is None:
             return _negative([answer.response], f"{kind_text}: no data")
         ttl = float(answer.chaining_result.minimum_ttl)
         if kind == dns.rdatatype.SRV:
             additional = await asyncio.to_thread(_additional, answer.response)
-            return Reply(State.FOUND, tuple(answer.rrset), ttl, additional=additional)
+            return Reply(ReplyStatus.RECORDS, tuple(answer.rrset), ttl, additional=additional)
         few = len(answer.rrset) <= _ON_LOOP
         addresses = _usable(answer.rrset) if few else await asyncio.to_thread(_usable, answer.rrset)
         if not addresses:
-            return Reply(State.UNKNOWN, problem=f"{kind_text}: no address that can be connected to")
-        return Reply(State.FOUND, addresses, ttl)
+            return Reply(ReplyStatus.UNKNOWN, problem=f"{kind_text}: no address that can be connected to")
+        return Reply(ReplyStatus.RECORDS, addresses, ttl)
 
 
 def _resolver(nameservers: Sequence[str], turn: Turn) -> dns.asyncresolver.Resolver:
@@ -126,10 +126,10 @@ def _negative(responses: Iterable[QueryMessage], said: str) -> Reply:
             if any(rrset.rdtype == dns.rdatatype.SOA for rrset in response.authority)
         ]
     except dns.exception.DNSException as error:
-        return Reply(State.UNKNOWN, problem=f"{said}: {_reason(error)}")
+        return Reply(ReplyStatus.UNKNOWN, problem=f"{said}: {_reason(error)}")
     if not ttls:
-        return Reply(State.UNKNOWN, problem=f"{said}, without SOA", unproven=True)
-    return Reply(State.EMPTY, ttl=float(min(ttls)))
+        return Reply(ReplyStatus.UNKNOWN, problem=f"{said}, without SOA", unproven=True)
+    return Reply(ReplyStatus.NO_RECORDS, ttl=float(min(ttls)))
 
 
 def _additional(

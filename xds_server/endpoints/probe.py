@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from fleet.settings import LimitSettings
-from xds_server.endpoints.gate import Verdict
+from xds_server.endpoints.gate import ProbeResult
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.scrape.auto import kind_of
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from fleet.settings import JoiningSettings
     from xds_server.tls.engine_tls import EngineTls
 
-    OnVerdict = Callable[[str, Verdict], bool]
-    """Takes address and verdict; returns whether to go on probing."""
+    OnProbe = Callable[[str, ProbeResult], bool]
+    """Takes address and result; returns whether to go on probing."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class _Models(msgspec.Struct):
 _decoder: Final = msgspec.json.Decoder(_Models)
 
 
-class Answer(NamedTuple):
-    """A probe's verdict, and the reason for the log: request, answer and next step."""
+class ProbeAnswer(NamedTuple):
+    """A probe's result, and the reason for the log: request, answer and next step."""
 
-    verdict: Verdict
+    result: ProbeResult
     text: str
     detail: str = ""
     """The server's own words after the text: a change of these alone is not logged again."""
@@ -73,12 +73,12 @@ class Prober:
 
     def __init__(
         self,
-        on_verdict: OnVerdict,
+        on_probe: OnProbe,
         jitter: Callable[[], float] = random.random,
         engine_tls: EngineTls = plaintext,
         page_bytes: int = LimitSettings().metrics_page_bytes,
     ) -> None:
-        self._on_verdict = on_verdict
+        self._on_probe = on_probe
         self._page_bytes = page_bytes
         self._engine_tls = engine_tls
         self._jitter = jitter
@@ -127,7 +127,7 @@ class Prober:
             async with self._at_once:
                 await self._turn.take()
                 answer = await self._probe(endpoint, joining)
-            go_on = self._on_verdict(endpoint.address, answer.verdict)
+            go_on = self._on_probe(endpoint.address, answer.result)
             _log_answer(endpoint.address, answer, logged, go_on=go_on)
             if not go_on:
                 self.refusals.pop(endpoint.address, None)
@@ -136,7 +136,7 @@ class Prober:
             self.refusals[endpoint.address] = answer.text + answer.detail
             await asyncio.sleep(joining.probe_interval_seconds * (1.0 - _JITTER * self._jitter()))
 
-    async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> Answer:
+    async def _probe(self, endpoint: Endpoint, joining: JoiningSettings) -> ProbeAnswer:
         dial = self._engine_tls(endpoint.pool)
         scheme = "http" if dial is None else "https"
         url = f"{scheme}://{endpoint.address}{_PATHS[joining.probe]}"
@@ -151,24 +151,28 @@ class Prober:
         if status in _SILENT:
             return await self._silent(endpoint, joining, answered, guarded=status in _GUARDED)
         if status != _OK:
-            return Answer(Verdict.NOT_READY, f"{answered}; its model may still be loading: see its log")
+            return ProbeAnswer(
+                ProbeResult.NOT_READY, f"{answered}; its model may still be loading: see its log"
+            )
         if joining.probe == "health" or not endpoint.models:
-            return Answer(Verdict.READY, answered)
+            return ProbeAnswer(ProbeResult.READY, answered)
         return _listed(body, endpoint, answered)
 
     async def _silent(
         self, endpoint: Endpoint, joining: JoiningSettings, answered: str, *, guarded: bool
-    ) -> Answer:
+    ) -> ProbeAnswer:
         """Judge a server without a list of models: the metrics page of a supported engine passes."""
         if guarded:
-            return Answer(Verdict.SILENT, f"{answered}: it wants a key")
-        verdict, page = await self._page(endpoint, joining.probe_timeout_seconds)
+            return ProbeAnswer(ProbeResult.SILENT, f"{answered}: it wants a key")
+        result, page = await self._page(endpoint, joining.probe_timeout_seconds)
         if not page:
-            return Answer(verdict, "")
-        step = _NETWORK if verdict is Verdict.UNKNOWN else _NO_ENGINE
-        return Answer(verdict if endpoint.models else Verdict.SILENT, f"{answered}, and {page}; {step}")
+            return ProbeAnswer(result, "")
+        step = _NETWORK if result is ProbeResult.UNKNOWN else _NO_ENGINE
+        return ProbeAnswer(
+            result if endpoint.models else ProbeResult.SILENT, f"{answered}, and {page}; {step}"
+        )
 
-    async def _page(self, endpoint: Endpoint, timeout_seconds: float) -> tuple[Verdict, str]:
+    async def _page(self, endpoint: Endpoint, timeout_seconds: float) -> tuple[ProbeResult, str]:
         """Judge its metrics page, and return the reason; empty: the page is a supported engine's.
 
         Only a page of something else, or an answer that there is no page, fails the probe.
@@ -181,49 +185,52 @@ class Prober:
                 endpoint.metrics_url, timeout_seconds, self._page_bytes, dial, screened=endpoint.screened
             )
         except FetchError as error:
-            return Verdict.UNKNOWN, f"{subject} was not to be had ({error.detail})"
+            return ProbeResult.UNKNOWN, f"{subject} was not to be had ({error.detail})"
         if got.status != _OK:
             none = own and got.status in _SILENT - _GUARDED
-            return Verdict.NOT_READY if none else Verdict.UNKNOWN, f"{subject} was answered {got.status}"
+            return (
+                ProbeResult.NOT_READY if none else ProbeResult.UNKNOWN,
+                f"{subject} was answered {got.status}",
+            )
         if kind_of(ENGINES, page):
-            return Verdict.SILENT, ""
-        return Verdict.NOT_READY, f"{subject} is no supported engine's"
+            return ProbeResult.SILENT, ""
+        return ProbeResult.NOT_READY, f"{subject} is no supported engine's"
 
 
-def _log_answer(address: str, answer: Answer, logged: set[str], *, go_on: bool) -> None:
+def _log_answer(address: str, answer: ProbeAnswer, logged: set[str], *, go_on: bool) -> None:
     """Log each reason once, and the end."""
     if go_on:
-        if answer.verdict is not Verdict.SILENT and answer.text not in logged:
+        if answer.result is not ProbeResult.SILENT and answer.text not in logged:
             # A suspected engine whose probe shows nothing stays served.
 
-            what = "is not ready" if answer.verdict is Verdict.NOT_READY else "has not answered its probe"
+            what = "is not ready" if answer.result is ProbeResult.NOT_READY else "has not answered its probe"
             logger.warning("%s %s: %s%s", address, what, answer.text, answer.detail)
             logged.add(answer.text)
-    elif answer.verdict is Verdict.SILENT and answer.text:
+    elif answer.result is ProbeResult.SILENT and answer.text:
         logger.warning("%s passes its probe without showing a model: %s", address, answer.text)
     elif logged:
         logger.info("%s is ready", address)
 
 
-def _unanswered(url: str, error: FetchError) -> Answer:
+def _unanswered(url: str, error: FetchError) -> ProbeAnswer:
     if error.kind == "refused":
         step = "start the engine, or mend its address"
-        return Answer(Verdict.NOT_READY, f"GET {url}: {error.detail}; {step}")
+        return ProbeAnswer(ProbeResult.NOT_READY, f"GET {url}: {error.detail}; {step}")
     if error.kind == "too_large":
-        return Answer(Verdict.NOT_READY, f"GET {url} was answered with {error.detail}; {_NO_ENGINE}")
+        return ProbeAnswer(ProbeResult.NOT_READY, f"GET {url} was answered with {error.detail}; {_NO_ENGINE}")
     if error.kind == "connect":
-        verdict = Verdict.NO_CONNECTION if error.unconnected or error.no_route else Verdict.UNKNOWN
-        return Answer(verdict, f"GET {url}: {error.detail}; {_NETWORK}")
-    return Answer(Verdict.UNKNOWN, f"GET {url}: no whole answer ({error.detail})")
+        result = ProbeResult.NO_CONNECTION if error.unconnected or error.no_route else ProbeResult.UNKNOWN
+        return ProbeAnswer(result, f"GET {url}: {error.detail}; {_NETWORK}")
+    return ProbeAnswer(ProbeResult.UNKNOWN, f"GET {url}: no whole answer ({error.detail})")
 
 
-def _listed(body: bytes, endpoint: Endpoint, answered: str) -> Answer:
+def _listed(body: bytes, endpoint: Endpoint, answered: str) -> ProbeAnswer:
     try:
         listed = [model.id for model in _decoder.decode(body).data]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Answer(Verdict.NOT_READY, f"{answered}, and that is no list of models; {_NO_ENGINE}")
+        return ProbeAnswer(ProbeResult.NOT_READY, f"{answered}, and that is no list of models; {_NO_ENGINE}")
     if not set(listed).isdisjoint(endpoint.models):
-        return Answer(Verdict.READY, answered)
+        return ProbeAnswer(ProbeResult.READY, answered)
     ours, theirs = (", ".join(ascii(name[:100]) for name in names[:3]) for names in (endpoint.models, listed))
     text = f"{answered}, and lists no model of {ours}; mend pools.models or the address"
-    return Answer(Verdict.NOT_READY, text, f"; it lists {theirs or 'none'}")
+    return ProbeAnswer(ProbeResult.NOT_READY, text, f"; it lists {theirs or 'none'}")

@@ -16,7 +16,7 @@ A probe must not lock out an engine that serves. So a probe without a connection
 changes nothing (`signals/passive/reach.py` decides whether a missing connection counts). As long as no probe
 has passed yet (the engine may speak HTTP/2 only), a refused connection only raises suspicion, and an answer
 that shows nothing ends it. If requests reach a NOT_READY endpoint all the same (its pool has no better one)
-and it answers three of them well, all begun after the verdict, its probe is disregarded. It is still probed,
+and it answers three of them well, all begun after the result, its probe is disregarded. It is still probed,
 and counts again once it passes. Probes have no effect in a pool in which none counts and passes: otherwise
 the first engine whose probe is disregarded would get the requests of all others.
 """
@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from xds_server.endpoints.gate import Verdict
+from xds_server.endpoints.gate import ProbeResult
 from xds_server.signals.passive.reach import BEGUN_LATER_SECONDS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Readiness:
         self._suspicions: dict[str, _Suspicion] = {}
         self._settled_at: dict[str, float] = {}
         self._passed: set[str] = set()
-        """Addresses with a READY or SILENT verdict."""
+        """Addresses with a READY or SILENT result."""
         self._disregarded: set[str] = set()
         """Addresses whose probe fails although they serve."""
 
@@ -81,17 +81,17 @@ class Readiness:
         self._suspicions[address] = _Suspicion()
         return True
 
-    def record(self, address: str, verdict: Verdict, now: float) -> bool:
-        """Record a probe's verdict; returns whether the ready endpoints have changed."""
+    def record(self, address: str, result: ProbeResult, now: float) -> bool:
+        """Record a probe's result; returns whether the ready endpoints have changed."""
         suspicion = self._suspicions.get(address)
-        passes = verdict in {Verdict.READY, Verdict.SILENT}
+        passes = result in {ProbeResult.READY, ProbeResult.SILENT}
         if passes:
             self.passed(address)
         if suspicion is None:
             return False
         if passes:
             return self._settle(address, now)
-        refuses = verdict is Verdict.NOT_READY
+        refuses = result is ProbeResult.NOT_READY
         if address in self._disregarded if refuses else address not in self._passed:
             return self._settle(address, now)
         if refuses and suspicion.ready:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleet.endpoint import Membership, Pool
-from xds_server.endpoints.fitness import left_out
+from xds_server.endpoints.fitness import exclusions
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -58,7 +58,7 @@ def assemble(
         endpoint.address for name in names if name in discovered for endpoint in discovered[name].endpoints
     }
     pools = tuple(discovered[name] if name in discovered else _without(kept[name], taken) for name in names)
-    leaving = (leaving & taken) | left_out(pools, drained, unfit, leaving)
+    leaving = (leaving & taken) | exclusions(pools, drained, unfit, leaving)
     if (
         before is not None
         and before.settings is settings

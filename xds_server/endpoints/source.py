@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from fleet.settings.membership import endpoint_of
 from xds_server.endpoints.gate import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleet.endpoint import Endpoint
+    from fleet.settings import PoolSettings
 
     OnEndpoints = Callable[[tuple[Endpoint, ...]], None]
 
@@ -39,13 +41,25 @@ class EndpointSource(Protocol):
         """
 
 
+class StaticSource:
+    """Passes the endpoints of the settings once."""
+
+    def __init__(self, pool: PoolSettings) -> None:
+        self.name = f"pool {pool.name}: settings"
+        self._endpoints = tuple(endpoint_of(pool, entry) for entry in pool.endpoints)
+
+    async def run(self, on_endpoints: OnEndpoints) -> None:
+        """Pass them and end."""
+        on_endpoints(self._endpoints)
+
+
 class SourceMetrics:
     """Metrics of all sources together."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.errors = Counter(
             "warmroute_endpoint_source_errors",
-            "Errors of sources of endpoints, by kind of source; what was found last stays",
+            "Errors of sources of endpoints, by kind of source; the last endpoints stay",
             ["source"],
             registry=registry,
         )
@@ -80,7 +94,7 @@ class TroubleReport:
         """Record an error; `text` stays the same as long as the state does."""
         self._errors.inc()
         if text != self._text:
-            logger.warning("%s: what was found last stays: %s", self._name, text)
+            logger.warning("%s: its last endpoints stay: %s", self._name, text)
         self._text = text
         self._metrics.set_failing(self, failing=True)
 
@@ -111,7 +125,7 @@ class KeeperMetrics:
         )
         self.over_limit = Gauge(
             "warmroute_endpoints_over_limit",
-            "Endpoints found and left out because of limits.endpoints",
+            "Discovered endpoints left out because of limits.endpoints",
             registry=registry,
         )
         for state in State:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 _MOST_NAMED: Final = 3
 
 
-def left_out(endpoints: Iterable[Endpoint]) -> dict[str, str]:
+def special_endpoints(endpoints: Iterable[Endpoint]) -> dict[str, str]:
     """Return the endpoints that must not be used: address to reason."""
     refused = {}
     for endpoint in endpoints:
@@ -43,7 +43,7 @@ class Screen:
 
     def __call__(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...] | None:
         """Return the others; None: all are refused, so the endpoints of the source count as unknown."""
-        refused = left_out(endpoints)
+        refused = special_endpoints(endpoints)
         self._log_refused(refused)
         kept = tuple(replace(each, screened=True) for each in endpoints if each.address not in refused)
         return None if refused and not kept else kept
@@ -57,7 +57,7 @@ class Screen:
         self._left_out = refused
 
 
-def brought_back(last_good: Membership, pools: Iterable[PoolSettings]) -> dict[str, tuple[Endpoint, ...]]:
+def screen_last_good(last_good: Membership, pools: Iterable[PoolSettings]) -> dict[str, tuple[Endpoint, ...]]:
     """Return, by pool, the endpoints of a last good state that a source of the pool may name."""
     screened = {pool.name for pool in pools if not any(entry.special_addresses for entry in pool.discovery)}
     kept = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fleet.errors import SnapshotError
+from fleet.identity import cached_by_identity
 from fleet.names import TYPE_SECRET
 from xds_server.envoy.clusters import clusters
 from xds_server.envoy.listeners import listeners
@@ -56,7 +56,7 @@ def build_snapshot(
         raise SnapshotError(f"membership has pools that the settings do not have: {', '.join(foreign)}")
     snapshot = Snapshot.of(
         [
-            *_of_settings(_Same(settings), protocols),
+            *_of_settings(settings, protocols),
             *secrets,
             *load_assignments(membership, weights, unhealthy, draining),
         ]
@@ -67,22 +67,6 @@ def build_snapshot(
     return snapshot
 
 
-class _Same:
-    """Settings compared by identity: they are frozen, and hashing them all would cost more than it saves."""
-
-    __slots__ = ("settings",)
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.settings is self.settings
-
-    def __hash__(self) -> int:
-        return id(self.settings)
-
-
-@lru_cache(maxsize=2)
-def _of_settings(same: _Same, protocols: ProtocolChoice) -> tuple[Resource, ...]:
-    settings = same.settings
+@cached_by_identity
+def _of_settings(settings: Settings, protocols: ProtocolChoice) -> tuple[Resource, ...]:
     return (*clusters(settings), *listeners(settings), *api_listeners(settings), *routes(settings, protocols))

@@ -40,7 +40,7 @@ from envoy_data_plane.envoy.type.v3 import Percent
 
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
 from fleet.settings.address import split_host_port
-from xds_server.envoy import connections, limits, tls, transports
+from xds_server.envoy import limits, tls, transports
 from xds_server.envoy.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
 from xds_server.envoy.proxyless import weighted_policy
 from xds_server.envoy.upgrades import http1_cluster
@@ -74,20 +74,18 @@ _PANIC_PERCENT: Final = 50.0
 
 def clusters(settings: Settings) -> list[Resource]:
     """Every cluster that the listeners of these settings need."""
-    connection_settings = settings.connections
-    made = [
-        _pool_cluster(pool, pool.name, transports.of(pool), connection_settings) for pool in settings.pools
-    ]
+    connections = settings.connections
+    made = [_pool_cluster(pool, pool.name, transports.of(pool), connections) for pool in settings.pools]
     for pool in settings.pools:
         second = http1_cluster(pool)
         if second is not None and second != pool.name:
-            made.append(_pool_cluster(pool, second, transports.HTTP1, connection_settings))
+            made.append(_pool_cluster(pool, second, transports.HTTP1, connections))
     made.append(_ext_proc_cluster(settings))
     return [Resource.of(cluster.name, TYPE_CLUSTER, bytes(cluster)) for cluster in made]
 
 
 def _pool_cluster(
-    pool: PoolSettings, name: str, transport: transports.Transport, connection_settings: ConnectionSettings
+    pool: PoolSettings, name: str, transport: transports.Transport, connections: ConnectionSettings
 ) -> Cluster:
     return Cluster(
         name=name,
@@ -107,16 +105,14 @@ def _pool_cluster(
         outlier_detection=limits.outlier_detection(pool, _refused_connections_only()),
         health_checks=transport.probing(limits.health_checks(pool)),
         ignore_health_on_host_removal=limits.leaves_at_once(pool),
-        typed_extension_protocol_options={
-            _UPSTREAM_OPTIONS: packed(transport.options(pool, connection_settings))
-        },
+        typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool, connections))},
     )
 
 
 def _pick_then_weights() -> LoadBalancingPolicy:
     """The pick from metadata, which no client can set; without a pick Maglev, which respects EDS weights.
 
-    round_robin and least_request start anew with every EDS update and then starve light endpoints.
+    round_robin and least_request start again with every EDS update and then starve light endpoints.
     The policy behind is for gRPC: each client takes the first of the list that it knows.
     """
     destination = MetadataKey(key=DESTINATION_NAMESPACE, path=[MetadataKeyPathSegment(key=DESTINATION_KEY)])
@@ -168,7 +164,7 @@ def _refused_connections_only() -> OutlierDetection:
 
 
 def _ext_proc_cluster(settings: Settings) -> Cluster:
-    http2 = connections.ext_proc_http2(settings)
+    http2 = transports.ext_proc_http2(settings)
     return Cluster(
         name=EXT_PROC_CLUSTER,
         type=_discovery(settings.ext_proc.address),

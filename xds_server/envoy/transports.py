@@ -1,4 +1,4 @@
-"""The protocol between a cluster and a pool's engines: HTTP/1.1, HTTP/2, or by ALPN."""
+"""Protocols of clusters' connections: HTTP/1.1, HTTP/2 or by ALPN, with the pings that the peer permits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from envoy_data_plane.envoy.config.core.v3 import (
     HealthCheckTlsOptions,
     Http1ProtocolOptions,
+    Http2ProtocolOptions,
     HttpProtocolOptions,
+    KeepaliveSettings,
 )
 from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
     HttpProtocolOptions as UpstreamProtocolOptions,
@@ -19,13 +21,12 @@ from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
 )
 from envoy_data_plane.envoy.type.v3 import CodecClientType
 
-from xds_server.envoy.connections import engine_http2
 from xds_server.envoy.extension import seconds
 
 if TYPE_CHECKING:
     from envoy_data_plane.envoy.config.core.v3 import HealthCheck
 
-    from fleet.settings import PoolSettings
+    from fleet.settings import PoolSettings, Settings
     from fleet.settings.connections import ConnectionSettings
 
 
@@ -76,3 +77,25 @@ def of(pool: PoolSettings) -> Transport:
     if pool.protocol == "http1":
         return HTTP1
     return AGREED if pool.protocol == "auto" and pool.tls is not None else HTTP2
+
+
+def ext_proc_http2(settings: Settings) -> Http2ProtocolOptions:
+    """Options of Envoy's connections to ext_proc's workers."""
+    connections = settings.connections
+    return Http2ProtocolOptions(
+        max_concurrent_streams=min(connections.ext_proc_streams, settings.limits.ext_proc_streams),
+        connection_keepalive=_pings(connections, connections.ping_seconds),
+    )
+
+
+def engine_http2(connections: ConnectionSettings) -> Http2ProtocolOptions:
+    """Options of Envoy's HTTP/2 connections to engines: pings only if the settings permit them."""
+    if connections.engine_ping_seconds is None:
+        return Http2ProtocolOptions()
+    return Http2ProtocolOptions(connection_keepalive=_pings(connections, connections.engine_ping_seconds))
+
+
+def _pings(connections: ConnectionSettings, interval_seconds: float) -> KeepaliveSettings:
+    return KeepaliveSettings(
+        interval=seconds(interval_seconds), timeout=seconds(connections.ping_timeout_seconds)
+    )

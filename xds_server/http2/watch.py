@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter, Gauge
@@ -36,40 +35,30 @@ _MOST_PROBES: Final = 16
 """At once; the other engines of a large new fleet wait for their turn."""
 
 
-@dataclass(frozen=True, slots=True)
 class Http2Metrics:
     """Metrics of pools that speak HTTP/2."""
 
-    moved: Gauge
-    unmovable: Gauge
-    breaches: Counter
-    probe_faults: Counter
-
-    @classmethod
-    def of(cls, registry: CollectorRegistry) -> Http2Metrics:
-        """Create the metrics in a registry."""
-        return cls(
-            Gauge(
-                "warmroute_http2_pools_moved",
-                "Pools that speak HTTP/2 and are spoken to in HTTP/1.1 for now",
-                registry=registry,
-            ),
-            Gauge(
-                "warmroute_http2_pools_held",
-                "Pools with an engine that speaks HTTP/2 badly that stay with it: not all speak HTTP/1.1",
-                registry=registry,
-            ),
-            Counter(
-                "warmroute_http2_breaches",
-                "Requests over HTTP/2 that ended by a breach of the protocol or without any answer, by pool",
-                ["pool"],
-                registry=registry,
-            ),
-            Counter(
-                "warmroute_http2_probe_faults",
-                "Questions to engines, which protocols they speak, that failed by a fault of ours",
-                registry=registry,
-            ),
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.moved = Gauge(
+            "warmroute_http2_pools_moved",
+            "Pools with HTTP/2 in their settings whose requests go by HTTP/1.1 for now",
+            registry=registry,
+        )
+        self.unmovable = Gauge(
+            "warmroute_http2_pools_held",
+            "Pools with an engine that speaks HTTP/2 badly that stay with it: not all speak HTTP/1.1",
+            registry=registry,
+        )
+        self.breaches = Counter(
+            "warmroute_http2_breaches",
+            "Requests over HTTP/2 that ended by a breach of the protocol or without any answer, by pool",
+            ["pool"],
+            registry=registry,
+        )
+        self.probe_faults = Counter(
+            "warmroute_http2_probe_faults",
+            "Probes of engines' protocols that failed by a fault of ours",
+            registry=registry,
         )
 
 
@@ -89,7 +78,7 @@ class Http2Watch:
         self.choice = ProtocolChoice()
         """As of the last tick."""
         self._engine_tls = engine_tls
-        self._metrics = Http2Metrics.of(registry)
+        self._metrics = Http2Metrics(registry)
         self._clock = clock
         self._on_change = on_change
         self._tracker = Http2Tracker(settings.upgrades.http2)
@@ -178,7 +167,7 @@ class Http2Watch:
                 good, http1 = await self._probe_engine(probe)
         except Exception:  # the one edge: a fault of ours must not end the probes of an engine
             self._metrics.probe_faults.inc()
-            logger.exception("asking %s which protocols it speaks failed by a fault of ours", probe.address)
+            logger.exception("a probe of the protocols of %s failed by a fault of ours", probe.address)
         if self._tracker.record_probe(probe.address, good=good, http1=http1, now=self._clock()):
             spoken = (
                 f"{'speaks' if speaks else 'does not speak'} {name}"

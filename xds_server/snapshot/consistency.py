@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 
-def check(snapshot: Snapshot, unheard: AbstractSet[str] = frozenset()) -> None:
+def check(snapshot: Snapshot, undiscovered: AbstractSet[str] = frozenset()) -> None:
     """Check that every name which a resource refers to is a resource of the same snapshot.
 
-    Load assignments named in `unheard` may be missing: their endpoints are unknown, which differs from empty.
+    Load assignments in `undiscovered` may be missing: their endpoints are unknown, which differs from empty.
 
     Raises:
         SnapshotError: it names the missing or unused resources.
@@ -31,7 +31,7 @@ def check(snapshot: Snapshot, unheard: AbstractSet[str] = frozenset()) -> None:
     endpoints = snapshot.of_type(TYPE_ENDPOINT)
     routes = snapshot.of_type(TYPE_ROUTE)
     by_eds = _references(clusters.values())
-    _same("load assignments", by_eds - (unheard - endpoints.keys()), endpoints.keys())
+    _same("load assignments", by_eds - (undiscovered - endpoints.keys()), endpoints.keys())
     _same("route configurations", _references(snapshot.of_type(TYPE_LISTENER).values()), routes.keys())
     if missing := _references(routes.values()) - clusters.keys():
         raise SnapshotError(f"routes refer to clusters that do not exist: {', '.join(sorted(missing))}")

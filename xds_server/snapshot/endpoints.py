@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from fleet.endpoint import Pool
 from fleet.envoy_api.config.core.v3 import health_check_pb2
 from fleet.errors import SnapshotError
+from fleet.identity import cached_by_identity
 from xds_server.snapshot.assignment import Assignment, Layout
 from xds_server.weights.border import MIN_WEIGHT
 
@@ -53,32 +53,17 @@ def assignments(
     health = dict.fromkeys(unhealthy, int(health_check_pb2.UNHEALTHY))
     health |= dict.fromkeys(draining, int(health_check_pb2.DRAINING))
     made = []
-    for pool, layout in zip(membership.pools, _layouts(_Same(membership)), strict=True):
+    for pool, layout in zip(membership.pools, _layouts(membership), strict=True):
         staying = _without_panic(pool, unhealthy, draining)
         used = layout if staying is pool else Layout(staying)
         made.append(Assignment.of(used, weights, _mean_weight(used.addresses, weights), health))
     return tuple(made)
 
 
-class _Same:
-    """A membership compared by identity: it is frozen, and comparing it would cost more than it saves."""
-
-    __slots__ = ("membership",)
-
-    def __init__(self, membership: Membership) -> None:
-        self.membership = membership
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.membership is self.membership
-
-    def __hash__(self) -> int:
-        return id(self.membership)
-
-
-@lru_cache(maxsize=2)
-def _layouts(same: _Same) -> tuple[Layout, ...]:
-    _check_addresses(same.membership.pools)
-    return tuple(Layout(pool) for pool in same.membership.pools)
+@cached_by_identity
+def _layouts(membership: Membership) -> tuple[Layout, ...]:
+    _check_addresses(membership.pools)
+    return tuple(Layout(pool) for pool in membership.pools)
 
 
 def _check_addresses(pools: Iterable[Pool]) -> None:
@@ -87,7 +72,7 @@ def _check_addresses(pools: Iterable[Pool]) -> None:
         for endpoint in pool.endpoints:
             if endpoint.address in pool_of:
                 where = f"{pool_of[endpoint.address]!r} and {pool.name!r}"
-                raise SnapshotError(f"address {endpoint.address!r} stands twice: in {where}")
+                raise SnapshotError(f"address {endpoint.address!r} occurs twice: in {where}")
             pool_of[endpoint.address] = pool.name
 
 

@@ -31,10 +31,10 @@ def group_snapshots(
 
     None when no group can differ, because in each pool all endpoints stand in one place.
     """
-    everyone = assignments(membership, weights, unhealthy, draining)
-    if all(len(assignment.layout.localities) < 2 for assignment in everyone):
+    current = assignments(membership, weights, unhealthy, draining)
+    if all(len(assignment.layout.localities) < 2 for assignment in current):
         return None
-    return GroupSnapshots(settings, snapshot, everyone, Topology(settings))
+    return GroupSnapshots(settings, snapshot, current, Topology(settings))
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ class ServingStatus:
         self._saved_at = ""
         self._serving = Gauge(
             "warmroute_serving_last_good",
-            "Pools served from the last good state, because nothing live is known of them since the start",
+            "Pools served from the last good state: no source has answered since the start",
             registry=registry,
         )
         self._unknown_gauge = Gauge(
             "warmroute_unknown_pools",
-            "Pools of which no source has told anything; Envoys keep what they have",
+            "Pools without an answer from any source; Envoys keep their endpoints",
             registry=registry,
         )
 
@@ -58,7 +58,7 @@ class ServingStatus:
         """Record which pools have unknown endpoints."""
         if pools - self._unknown:
             logger.warning(
-                "no source has told of these pools yet, Envoys keep what they have: %s", _named(pools)
+                "no source of these pools has answered yet, Envoys keep their endpoints: %s", _named(pools)
             )
         self._unknown = pools
         self._unknown_gauge.set(len(pools))

@@ -23,7 +23,7 @@ def read_whole(path: Path, most_bytes: int) -> bytes | None:
         OSError: it cannot be read.
     """
     try:
-        # Not to wait for somebody to write, should the name be a pipe's.
+        # Without waiting for a writer where the name is a pipe's.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return file.read(most_bytes + 1) or b""
     except FileNotFoundError:
@@ -39,8 +39,7 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary = path.with_name(path.name + ".new")
     with _one_at_a_time:
         make_directories(path.parent)
-        # A new file, so that a link that somebody has put there is not followed.
-
+        # A new file, so that no link at this place is followed.
         temporary.unlink(missing_ok=True)
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             os.fchmod(file.fileno(), 0o600)  # The umask may have taken even the owner's bits.
@@ -48,7 +47,7 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        # The name is durable once the directory is. Not every file system can be asked for that.
+        # The name is durable once the directory is. Not every file system can do that.
         with contextlib.suppress(OSError):
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from prometheus_client import Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -41,7 +42,7 @@ class EndpointExposition(Collector):
     """Gauges by pool and endpoint. An unknown value has no series, never a 0.
 
     Nothing is kept between scrapes, so an endpoint that left is gone from the next page, and a page costs
-    only when somebody reads it. At most `most_endpoints` are shown, in the order of the membership.
+    only when it is read. At most `most_endpoints` are shown, in the order of the membership.
     """
 
     def __init__(
@@ -53,10 +54,6 @@ class EndpointExposition(Collector):
         self._store = store
         self._clock = clock
         self._most_endpoints = most_endpoints
-
-    def register(self, registry: CollectorRegistry) -> None:
-        """Put it on the page of `registry`."""
-        registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
         """Name the metrics without values, so that registries can restrict and check names."""
@@ -137,16 +134,27 @@ def _ages(signals: SignalTable, now: float) -> Iterator[tuple[str, NDArray[np.fl
         yield source.label, np.where(np.isfinite(newest), np.maximum(now - newest, 0.0), np.nan)
 
 
+class TickMetrics:
+    """Metrics of the ticks of one xds_server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.updates = Counter(
+            "warmroute_weight_updates_total", "Published weight updates", registry=registry
+        )
+        self.faults = Counter(
+            "warmroute_tick_faults_total", "Ticks that failed by our fault", registry=registry
+        )
+        self.blind = Gauge(
+            "warmroute_blind_pools", "Pools whose pages show no memory, queue or running", registry=registry
+        )
+
+
 class ClientExposition(Collector):
     """The number of discovery's clients and the lag of the slowest. Nothing is kept between scrapes."""
 
     def __init__(self, lag: Callable[[], tuple[int, float]]) -> None:
         """`lag` returns the number of clients, and the age in seconds of the oldest missing ACK."""
         self._lag = lag
-
-    def register(self, registry: CollectorRegistry) -> None:
-        """Put it on the page of `registry`."""
-        registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
         """Name the metrics without calling `lag`."""
@@ -162,7 +170,7 @@ def _client_families(clients: int, lag_seconds: float) -> tuple[Metric, Metric]:
         GaugeMetricFamily("warmroute_xds_clients", "Connected Envoys and gRPC clients", value=clients),
         GaugeMetricFamily(
             "warmroute_xds_lag_seconds",
-            "How long the slowest client has owed an ACK; one that has not taken anything yet is not counted",
+            "Age of the oldest missing ACK; a client that has not taken anything yet is not counted",
             value=lag_seconds,
         ),
     )

@@ -97,8 +97,8 @@ class _Update:
 class UpdateTraces(NullObserver):
     """Makes the traces of weight updates; an observer of discovery that passes on to `following`.
 
-    `version_for` tells the version of endpoints that a client is to have now: groups of clients may have
-    one of their own, so one update has as many versions as groups. Single-threaded.
+    `version_for` returns the version of endpoints for a client now: groups of clients may have one of their
+    own, so one update has as many versions as groups. Single-threaded.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class UpdateTraces(NullObserver):
         if not root.is_recording():
             return
         context = trace.set_span_in_context(root, _ROOT)
-        _tell_changes(root, update, version)
+        _set_changes(root, update, version)
         self._step(context, "collect", times.began_ns, times.collected_ns, _collected(signals, now))
         self._step(context, "compute", times.collected_ns, times.computed_ns, _computed(update))
         attributes = {"warmroute.eds_version": version}
@@ -218,7 +218,7 @@ class UpdateTraces(NullObserver):
         span.end(ended_ns)
 
 
-def _tell_changes(span: Span, update: WeightUpdate, version: str) -> None:
+def _set_changes(span: Span, update: WeightUpdate, version: str) -> None:
     changes = update.changes
     span.set_attribute("warmroute.endpoints_changed", len(changes))
     span.set_attribute("warmroute.endpoints_unhealthy", len(update.unhealthy))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class EndpointStatus:
     """One endpoint as the admin server shows it."""
 
     endpoint: Endpoint
@@ -24,7 +24,9 @@ class Listed:
     """Why its probe fails; None: it is served, or no probe has ended yet."""
 
 
-def restated(entries: Iterable[Listed], asleep: Iterable[str], drained: Iterable[str]) -> list[Listed]:
+def with_states(
+    entries: Iterable[EndpointStatus], asleep: Iterable[str], drained: Iterable[str]
+) -> list[EndpointStatus]:
     """Return the entries with the states `asleep` and `drained` where they apply."""
     state = dict.fromkeys(asleep, "asleep") | dict.fromkeys(drained, "drained")
     return [replace(entry, state=state.get(entry.endpoint.address, entry.state)) for entry in entries]
