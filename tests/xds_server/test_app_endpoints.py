@@ -157,9 +157,7 @@ async def test_reload_with_an_unknown_pool_delays_no_other(world: World) -> None
     assert running.metric("tick_faults_total") == 0
 
 
-async def test_a_reload_that_cannot_be_built_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reload_that_cannot_be_built_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.discover(A)
     running = await world.start()
     await until(lambda: running.server.ready)
@@ -231,7 +229,7 @@ async def test_last_good_state_serves_without_discovery_and_engines(
     assert third.states == {A: ("admitted", f"file {world.file}")}
 
 
-async def test_who_left_the_settings_meanwhile_is_not_brought_back(world: World) -> None:
+async def test_endpoint_removed_from_settings_stays_away(world: World) -> None:
     world.discover(B)
     first = await world.start(world.settings(A, C))
     await until(lambda: first.server.ready)

@@ -84,13 +84,13 @@ class NameServer(asyncio.DatagramProtocol):
 
 
 class Resolved:
-    """A source that asks the name server, and what it told."""
+    """A source that queries the name server, and its endpoints."""
 
     def __init__(self, address: str, **settings: object) -> None:
         self.registry = CollectorRegistry()
         self.results: list[tuple[Endpoint, ...]] = []
-        given = {"min_ttl_seconds": 0.02, "max_ttl_seconds": 0.05, "nameservers": (address,), **settings}
-        dns_settings = DnsDiscoverySettings.model_validate(given)
+        values = {"min_ttl_seconds": 0.02, "max_ttl_seconds": 0.05, "nameservers": (address,), **settings}
+        dns_settings = DnsDiscoverySettings.model_validate(values)
         trouble = TroubleReport("dns", "dns", SourceMetrics(self.registry))
         self.source = DnsSource(PoolSettings(name="p", models=("m",)), dns_settings, trouble)
         self.task = asyncio.create_task(self.source.run(self.results.append))
@@ -160,7 +160,7 @@ async def test_both_families_are_found_with_the_port_and_in_one_order(
     assert resolved.errors == 0
 
 
-async def test_a_change_is_seen_when_the_ttl_is_over(server: NameServer, resolve: Resolve) -> None:
+async def test_change_shows_after_the_ttl(server: NameServer, resolve: Resolve) -> None:
     server.answers = {(NAME, "A"): ["10.0.0.1"]}
     resolved = resolve(name=NAME, port=80)
     await resolved.until(lambda: resolved.newest == ["10.0.0.1:80"])
@@ -168,7 +168,7 @@ async def test_a_change_is_seen_when_the_ttl_is_over(server: NameServer, resolve
     await resolved.until(lambda: resolved.newest == ["10.0.0.9:80"])
 
 
-async def test_the_ttl_decides_within_its_bounds(server: NameServer, resolve: Resolve) -> None:
+async def test_ttl_decides_within_its_bounds(server: NameServer, resolve: Resolve) -> None:
     server.answers, server.ttl = {(NAME, "A"): ["10.0.0.1"], (NAME, "AAAA"): ["2001:db8::1"]}, 30
     resolved = resolve(name=NAME, port=80, max_ttl_seconds=10.0)
     await resolved.until(lambda: bool(resolved.results))
@@ -185,13 +185,13 @@ async def test_the_ttl_decides_within_its_bounds(server: NameServer, resolve: Re
 
 
 @pytest.mark.parametrize("trouble", [SERVFAIL, dns.rcode.REFUSED, ["0.0.0.0"]])
-async def test_an_error_keeps_what_was_found(
+async def test_error_keeps_the_last_endpoints(
     trouble: list[str] | dns.rcode.Rcode,
     server: NameServer,
     resolve: Resolve,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each error counts; the log tells the change of state once."""
+    """Each error counts; the log has the change of state once."""
     server.answers = {(NAME, "A"): ["10.0.0.1"]}
     resolved = resolve(name=NAME, port=80)
     await resolved.until(lambda: bool(resolved.results))
@@ -226,7 +226,7 @@ async def test_silence_is_no_answer_in_time(
 
 
 @pytest.mark.parametrize("negative", [NXDOMAIN, []])
-async def test_a_negative_answer_with_soa_is_certain(
+async def test_negative_answer_with_soa_is_certain(
     negative: list[str] | dns.rcode.Rcode, server: NameServer, resolve: Resolve
 ) -> None:
     server.answers = {(NAME, "A"): ["10.0.0.1"]}
@@ -257,7 +257,7 @@ async def test_no_data_of_one_family_needs_no_proof_beside_the_other(
     assert (resolved.newest, resolved.errors) == (["10.0.0.1:80"], 0)
 
 
-async def test_an_answer_too_long_for_a_datagram_comes_by_tcp(server: NameServer, resolve: Resolve) -> None:
+async def test_answer_too_long_for_udp_comes_by_tcp(server: NameServer, resolve: Resolve) -> None:
     server.answers = {(NAME, "A"): [f"10.0.{i // 250}.{i % 250 + 1}" for i in range(1000)]}
     server.cut = True
     resolved = resolve(name=NAME, port=80)
@@ -313,9 +313,7 @@ async def test_failing_target_never_activates_next_priority(server: NameServer, 
     assert resolved.newest == ["10.0.0.1:8001"]
 
 
-async def test_the_root_as_target_says_that_the_service_is_not_there(
-    server: NameServer, resolve: Resolve
-) -> None:
+async def test_root_as_srv_target_means_no_service(server: NameServer, resolve: Resolve) -> None:
     server.answers = {(SRV_NAME, "SRV"): ["0 0 0 ."]}
     resolved = resolve(name=SRV_NAME, kind="srv")
     await resolved.until(lambda: resolved.newest == [])

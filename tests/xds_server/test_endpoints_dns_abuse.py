@@ -74,7 +74,7 @@ async def hostile(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
 
 @pytest.mark.parametrize("kind", ["deep", "deep_owners", "types", "pointers", "counted", "cut_off"])
-def test_an_answer_that_is_slow_to_read_is_not_read(kind: str) -> None:
+def test_answer_that_is_slow_to_read_is_refused(kind: str) -> None:
     """The walk before it looks at each record once, and at few labels of each."""
     looked = 0
 
@@ -110,9 +110,7 @@ def test_two_questions_are_refused_as_such() -> None:
         name_server.check(query.to_wire())
 
 
-async def test_a_large_answer_is_read_beside_the_loop(
-    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_answer_is_read_on_a_thread(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     read = name_server._read
 
@@ -226,7 +224,7 @@ def test_addresses_without_an_engine(host: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["metrics_url", "gpu_metrics_url"])
-def test_an_endpoints_pages_count_too(url: str) -> None:
+def test_special_page_addresses_count_too(url: str) -> None:
     good = Endpoint("10.0.0.1:80", "p", metrics_url="http://10.0.0.1:80/metrics")
     bad = Endpoint("10.0.0.2:80", "p", **{url: "http://169.254.169.254/latest/"})  # type: ignore[arg-type]
     assert special_endpoints([good, bad]) == {"10.0.0.2:80": "metadata"}
@@ -241,7 +239,7 @@ def test_an_endpoints_pages_count_too(url: str) -> None:
         "http://metadata\u3002google\u3002internal/",
     ],
 )
-def test_what_is_dialled_counts_and_not_how_it_is_spelt(url: str) -> None:
+def test_address_counts_however_it_is_spelt(url: str) -> None:
     bad = Endpoint("10.0.0.2:80", "p", metrics_url=url)
     assert special_endpoints([bad]) == {"10.0.0.2:80": special(place_of(url).host)}
 
@@ -257,7 +255,7 @@ def test_last_good_state_is_screened(allowed: bool) -> None:
     assert back == {"p": (good, bad, led) if allowed else (replace(good, screened=True),)}
 
 
-async def test_the_last_good_state_of_a_keeper_is_screened() -> None:
+async def test_keeper_screens_the_last_good_state() -> None:
     text = json.dumps({"dns": {"name": "engines.test", "port": 80, "nameservers": ["127.0.0.1:1"]}})
     pool = PoolSettings(name="p", discovery=(DiscoverySettings.model_validate_json(text),))
     listener = ListenerSettings(name="l", address="127.0.0.1:1", pool="p")
@@ -273,14 +271,14 @@ async def test_special_addresses_need_the_setting(
     hostile: Hostile, caplog: pytest.LogCaptureFixture, allowed: bool
 ) -> None:
     address = await hostile.start("metadata")
-    given = {
+    values = {
         "name": "engines.test",
         "port": 80,
         "nameservers": (address,),
         "min_ttl_seconds": 0.02,
         "max_ttl_seconds": 0.05,
     }
-    settings = DiscoverySettings.model_validate({"dns": given, "special_addresses": allowed})
+    settings = DiscoverySettings.model_validate({"dns": values, "special_addresses": allowed})
     made = SourceFactory()(
         PoolSettings(name="p", models=("m",)), settings, SourceMetrics(CollectorRegistry())
     )

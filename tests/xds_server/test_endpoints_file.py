@@ -1,4 +1,4 @@
-"""The file source against real files: replaced and turned links are seen, what is wrong changes nothing."""
+"""The file source against real files: replaced and turned links are read, wrong files change nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TWO = ONE + "- {address: '10.0.0.2:80', models: [b], locality: {zone: z}}\n"
 
 
 class Watched:
-    """A source on a file, and what it told."""
+    """A source on a file, and its endpoints."""
 
     def __init__(self, path: Path, look_seconds: float = 5.0) -> None:
         self.registry = CollectorRegistry()
@@ -75,9 +75,7 @@ async def watch() -> AsyncIterator[Callable[..., Watched]]:
         await watched.close()
 
 
-async def test_what_the_file_lists_is_told_with_the_pools_defaults(
-    tmp_path: Path, watch: Callable[..., Watched]
-) -> None:
+async def test_file_endpoints_get_the_pools_defaults(tmp_path: Path, watch: Callable[..., Watched]) -> None:
     path = tmp_path / "endpoints.yaml"
     path.write_text(TWO)
     watched = watch(path)
@@ -89,9 +87,7 @@ async def test_what_the_file_lists_is_told_with_the_pools_defaults(
     assert (second.models, second.locality.zone) == (("b",), "z")
 
 
-async def test_a_replaced_file_and_a_turned_link_are_seen(
-    tmp_path: Path, watch: Callable[..., Watched]
-) -> None:
+async def test_replaced_file_and_turned_link_are_read(tmp_path: Path, watch: Callable[..., Watched]) -> None:
     """As editors and Kubernetes do it. No look in between: the notice alone must do."""
     (tmp_path / "old.yaml").write_text(ONE)
     (tmp_path / "new.json").write_text('[{"address": "10.0.0.3:80"}]')
@@ -123,7 +119,7 @@ async def test_retargeted_directory_link_is_noticed(tmp_path: Path, watch: Calla
 
 
 @pytest.mark.parametrize("broken", ["", "- address: gpu-1:80\n", "a: 1", "- [", ONE + ONE, None])
-async def test_a_broken_or_missing_file_keeps_what_was_found(
+async def test_broken_or_missing_file_keeps_endpoints(
     broken: str | None, tmp_path: Path, watch: Callable[..., Watched], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "endpoints.yaml"
@@ -182,9 +178,7 @@ async def test_file_is_polled_without_notifications(
     assert watched.errors == 0
 
 
-async def test_a_file_and_a_directory_that_come_later_are_found(
-    tmp_path: Path, watch: Callable[..., Watched]
-) -> None:
+async def test_file_and_directory_may_come_later(tmp_path: Path, watch: Callable[..., Watched]) -> None:
     watched = watch(tmp_path / "later" / "endpoints.yaml", 0.05)
     await watched.until(lambda: watched.errors >= 1)
     assert watched.results == []

@@ -1,4 +1,4 @@
-"""Nobody is left out while nobody else would serve one of its models."""
+"""An endpoint is excluded only while others serve each of its models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pool(**models: tuple[str, ...]) -> tuple[Pool, ...]:
         ({"a": ("m",), "b": ("other",)}, "", ""),
     ],
 )
-def test_the_last_that_serves_a_model_stays(models: dict[str, tuple[str, ...]], unfit: str, out: str) -> None:
+def test_last_endpoint_of_a_model_stays(models: dict[str, tuple[str, ...]], unfit: str, out: str) -> None:
     got = exclusions(pool(**models), frozenset((A,)), frozenset((unfit,)))
     assert got == frozenset((out,)) - {""}
 

@@ -1,4 +1,4 @@
-"""Who is served: pure state machine on time that is given."""
+"""Which endpoints are served: a pure state machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Driven:
 
 @pytest.fixture
 def driven() -> Driven:
-    """A is let in and past its slow start; B has just been found."""
+    """A is admitted and past its slow start; B is new."""
     entry = Driven()
     entry.find(A, trusted=[A])
     entry.find(A, B)
@@ -165,7 +165,7 @@ def test_unadmitted_but_served_endpoints_drain() -> None:
     assert {endpoint.address for endpoint in driven.gate.probing()} == {A, B}
 
 
-def test_a_known_empty_pool_drains_to_nobody() -> None:
+def test_empty_pool_drains_completely() -> None:
     driven = Driven()
     driven.find(A, trusted=[A])
     driven.find()
@@ -209,7 +209,7 @@ def test_endpoint_without_probe_ramps_at_once() -> None:
     assert driven.gate.probing() == []
 
 
-def test_a_probe_that_is_switched_off_lets_the_waiting_in(driven: Driven) -> None:
+def test_switching_probes_off_admits_the_waiting(driven: Driven) -> None:
     driven.joining = JOINING.model_copy(update={"probe": "none"})
     driven.find(A, B)
     assert driven.served == {A, B}
@@ -229,7 +229,7 @@ def test_one_that_moves_to_another_pool_stands_in_one_only() -> None:
     assert [[e.address for e in pool.endpoints] for pool in gate.serving()] == [[], [A]]
 
 
-def test_a_removed_pool_takes_its_endpoints_along() -> None:
+def test_removed_pool_takes_its_endpoints_along() -> None:
     gate = Gate()
     gate.update((Pool("p", (Endpoint(A, "p"),)),), {"p": JOINING}, 0.0, trusted={A})
     gate.update((Pool("q"),), {"q": JOINING}, 1.0)

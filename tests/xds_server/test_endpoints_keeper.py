@@ -41,7 +41,7 @@ TWO_FILES = "[{file: {path: /x}}, {file: {path: /y}}]"
 
 
 class Scripted:
-    """A source that tells what a test wants."""
+    """A source whose endpoints a test sets."""
 
     def __init__(self, pool: PoolSettings) -> None:
         self.name, self.pool = "scripted", pool.name
@@ -60,13 +60,13 @@ class Scripted:
 class Kept:
     """A keeper on a clock that a test sets; file sources are scripted, by path."""
 
-    def __init__(self, given: Settings, last_good: Membership | None = None) -> None:
+    def __init__(self, initial: Settings, last_good: Membership | None = None) -> None:
         self.now = 1000.0
         self.sources: dict[str, Scripted] = {}
         self.registry = CollectorRegistry()
         self.changes = 0
         self.fault: Exception | None = None
-        self.keeper = EndpointKeeper(given, self.registry, lambda: self.now, factory=self._make)
+        self.keeper = EndpointKeeper(initial, self.registry, lambda: self.now, factory=self._make)
         if last_good is not None:
             self.keeper.restore(last_good)
         self.keeper.on_change = self._changed
@@ -118,8 +118,8 @@ class Kept:
 async def keep() -> AsyncIterator[Callable[..., Any]]:
     made: list[Kept] = []
 
-    async def start(given: Settings, **more: Any) -> Kept:
-        made.append(Kept(given, **more))
+    async def start(initial: Settings, **more: Any) -> Kept:
+        made.append(Kept(initial, **more))
         await made[-1].start()
         return made[-1]
 
@@ -140,14 +140,14 @@ async def test_static_endpoints_are_served_after_first_sync(keep: Keep) -> None:
     assert kept.metric("endpoints", state="admitted") == 2
 
 
-async def test_the_first_sync_waits_for_every_source(keep: Keep) -> None:
+async def test_first_sync_waits_for_every_source(keep: Keep) -> None:
     kept = await keep(settings(discovery=TWO_FILES))
     kept.report("/x", A)
     assert not await kept.keeper.first_sync(0.02)
     kept.report("/y", B)
     assert await kept.keeper.first_sync(60)
     assert kept.listed == [A, B]
-    assert kept.ramp == {}, "what a source tells first was served before us"
+    assert kept.ramp == {}, "the first endpoints of a source were served before us"
 
 
 async def test_unknown_is_not_empty(keep: Keep) -> None:
@@ -185,7 +185,7 @@ async def test_duplicates_go_to_the_source_listed_first(keep: Keep) -> None:
     assert kept.metric("endpoint_duplicates") == 2
 
 
-async def test_over_the_limit_the_last_are_left_out(keep: Keep) -> None:
+async def test_endpoints_over_the_limit_are_left_out(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=FILE, more="limits: {endpoints: 2}\n"))
     kept.report("/x", B, C)
     assert kept.listed == [A, B]
@@ -216,7 +216,7 @@ async def test_unchanged_source_keeps_running(keep: Keep) -> None:
     assert kept.keeper.membership() is before
     kept.report("/y", C)
     assert kept.listed == [A, B, C]
-    assert kept.ramp == {C: pytest.approx(0.5)}, "what a new source tells is new"
+    assert kept.ramp == {C: pytest.approx(0.5)}, "endpoints of a new source are new"
 
 
 async def test_static_endpoints_that_change_join_and_drain(keep: Keep) -> None:
@@ -229,9 +229,9 @@ async def test_static_endpoints_that_change_join_and_drain(keep: Keep) -> None:
 async def test_changed_defaults_of_a_pool_take_nobody_out(keep: Keep) -> None:
     kept = await keep(settings(A, discovery=FILE))
     kept.report("/x", B)
-    given = settings(A, discovery=FILE)
-    pool = given.pools[0].model_copy(update={"models": ("m",)})
-    kept.keeper.reconfigure(given.model_copy(update={"pools": (pool,)}))
+    initial = settings(A, discovery=FILE)
+    pool = initial.pools[0].model_copy(update={"models": ("m",)})
+    kept.keeper.reconfigure(initial.model_copy(update={"pools": (pool,)}))
     await kept.turn()
     assert (kept.listed, kept.keeper.leaving()) == ([A, B], frozenset())
     assert kept.keeper.membership().by_address[A].models == ("m",)
@@ -249,7 +249,7 @@ async def test_replaced_source_keeps_its_endpoints_at_first(keep: Keep) -> None:
     assert kept.keeper.leaving() == {A}
 
 
-async def test_a_pool_that_is_removed_is_gone_at_once(keep: Keep) -> None:
+async def test_removed_pool_is_gone_at_once(keep: Keep) -> None:
     kept = await keep(settings(A))
     kept.keeper.reconfigure(settings(B, pool="q"))
     await kept.turn()

@@ -33,7 +33,7 @@ def test_ipv6_is_one_address_however_it_is_spelt() -> None:
     assert merged.duplicates == 1
 
 
-def test_past_the_limit_the_last_ones_are_left_out() -> None:
+def test_last_endpoints_over_the_limit_are_left_out() -> None:
     merged = merge([("p", [[endpoint("10.0.0.1:80")], [endpoint("10.0.0.2:80")]])], 1)
     assert [e.address for e in merged.pools[0].endpoints] == ["10.0.0.1:80"]
     assert merged.over_limit == 1

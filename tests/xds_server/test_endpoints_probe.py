@@ -63,7 +63,7 @@ async def engine() -> AsyncIterator[Engine]:
 
 
 class Probing:
-    """A prober and what it heard; it goes on until ready."""
+    """A prober and its results; it goes on until ready."""
 
     def __init__(self) -> None:
         self.results: list[ProbeResult] = []
@@ -101,7 +101,7 @@ async def probing() -> AsyncIterator[Probing]:
     await probing.prober.close()
 
 
-async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, probing: Probing) -> None:
+async def test_loading_model_is_not_ready(engine: Engine, probing: Probing) -> None:
     engine.status = 503
     probing.probe(engine.address)
     await probing.until(lambda: len(probing.results) >= 3)
@@ -110,7 +110,7 @@ async def test_a_model_that_loads_is_not_ready_until_it_has(engine: Engine, prob
     await probing.until(lambda: ProbeResult.READY in probing.results)
     requests = len(engine.paths)
     await asyncio.sleep(0.05)
-    assert len(engine.paths) == requests, "who is ready is not asked again"
+    assert len(engine.paths) == requests, "a ready endpoint is not probed again"
     assert set(engine.paths) == {"/v1/models"}
 
 
@@ -164,7 +164,7 @@ async def test_refusal_from_the_start_is_logged_with_reason(
         (404, b"", (), ProbeResult.SILENT),
     ],
 )
-async def test_what_an_answer_is_worth(
+async def test_probe_answers_have_results(
     status: int, body: bytes, models: tuple[str, ...], result: ProbeResult, engine: Engine, probing: Probing
 ) -> None:
     engine.status, engine.body = status, body
@@ -224,7 +224,7 @@ async def test_model_names_are_quoted_cut_and_logged_once(
     assert "'4" in probing.prober.refusals[engine.address]
 
 
-async def test_a_slow_handshake_is_a_connection(probing: Probing) -> None:
+async def test_slow_handshake_is_a_connection(probing: Probing) -> None:
     """The port accepts, and says nothing."""
 
     async def mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -265,11 +265,11 @@ async def test_late_time_out_is_our_own(probing: Probing, monkeypatch: pytest.Mo
         (errno.ENETDOWN, ProbeResult.UNKNOWN),
     ],
 )
-async def test_a_host_without_a_network_says_nothing_of_others(
+async def test_own_network_fault_proves_nothing(
     number: int, result: ProbeResult, probing: Probing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object, **__: object) -> None:
-        raise OSError(number, "told")
+        raise OSError(number, "no network")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
     probing.probe("192.0.2.1:80")
@@ -302,7 +302,7 @@ async def test_health_wants_200_and_nothing_else(engine: Engine, probing: Probin
     assert engine.paths == ["/health"]
 
 
-async def test_a_refused_connection_is_a_clear_no(probing: Probing) -> None:
+async def test_refused_connection_is_not_ready(probing: Probing) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port
         probing.probe("{}:{}".format(*bound.getsockname()))

@@ -1,4 +1,4 @@
-"""Who is ready: a pure state machine on time that is given."""
+"""Which endpoints are ready: a pure state machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_passing_probe_ends_a_suspicion(result: ProbeResult) -> None:
     assert readiness.suspect(A, NOW + SETTLED_SECONDS)
 
 
-def test_a_refused_connection_is_a_no_at_once() -> None:
+def test_refused_connection_is_not_ready_at_once() -> None:
     readiness = proven()
     assert readiness.suspect(A, NOW, refused=True)
     assert readiness.not_ready() == {A}
@@ -64,7 +64,7 @@ def test_refusal_before_any_passed_probe_is_a_suspicion() -> None:
     assert readiness.suspects() == frozenset()
 
 
-def test_a_probe_without_a_connection_says_nothing() -> None:
+def test_probe_without_connection_proves_nothing() -> None:
     """However often: nor does it throw one out again that answers clients although its probe said no."""
     readiness = proven()
     readiness.suspect(A, NOW)
@@ -84,7 +84,7 @@ def test_a_probe_without_a_connection_says_nothing() -> None:
     assert was_ready[-1]
 
 
-def test_an_answer_of_unknown_duration_proves_nothing() -> None:
+def test_answer_of_unknown_duration_proves_nothing() -> None:
     """It may have begun before the result."""
     readiness = proven()
     readiness.suspect(A, NOW)

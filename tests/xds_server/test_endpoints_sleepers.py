@@ -1,4 +1,4 @@
-"""Engines that sleep get nothing new, unless nobody else is there."""
+"""Sleeping engines get no new requests while others serve."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def load(
     at: float = 10.0,
     stalled: float | None = None,
 ) -> Load:
-    given = {"awake": awake, "reachable": reachable, "stalled": stalled}
-    signals = {name: Signal(value, at, "scrape") for name, value in given.items() if value is not None}
+    values = {"awake": awake, "reachable": reachable, "stalled": stalled}
+    signals = {name: Signal(value, at, "scrape") for name, value in values.items() if value is not None}
     return Load(**signals)
 
 
@@ -64,8 +64,8 @@ def sleeping(
         ({"a": load(0.0), "b": load(1.0), "c": load(1.0, reachable=0.0, at=1.0)}, "a"),
     ],
 )
-def test_who_is_left_out(loads: dict[str, Load], out: str) -> None:
-    """Unknown and stale is awake; the other pool is not asked."""
+def test_sleeping_engines_are_excluded(loads: dict[str, Load], out: str) -> None:
+    """Unknown and stale is awake; the other pool does not count."""
     pools = members(p="abc", other="d")
     assert sleeping(pools, loads) == frozenset(out)
 
@@ -81,7 +81,7 @@ def test_those_who_leave_are_no_peers() -> None:
     assert sleeping(members(p="ab"), loads, leaving=frozenset("b")) == frozenset()
 
 
-def test_who_falls_asleep_and_wakes_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_falling_asleep_and_waking_log_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     sleepers, pools = Sleepers(), members(p="ab")
     lines: list[Any] = []

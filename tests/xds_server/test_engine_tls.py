@@ -95,8 +95,8 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def server(engine: Engine, certificates: Certificates, registry: CollectorRegistry) -> XdsServer:
     settings = parse_settings(TEXT.format(at=engine.directory, port=engine.port))
-    given = settings, FleetStore(), registry, TracerProvider()
-    return XdsServer(*given, control=False, certificates=certificates)
+    arguments = settings, FleetStore(), registry, TracerProvider()
+    return XdsServer(*arguments, control=False, certificates=certificates)
 
 
 def load(xds: XdsServer) -> Load | None:
@@ -119,7 +119,7 @@ async def test_pages_and_probes_go_over_tls_and_follow_a_rotation(engine: Engine
     xds = server(engine, certificates, registry)
     await xds.start()
     try:
-        await until(lambda: xds.ready and (held := load(xds)) and held.running)
+        await until(lambda: xds.ready and (signals := load(xds)) and signals.running)
         assert engine.requests == {("/metrics", "envoy"), ("/v1/models", "envoy")}
         await engine.stop()
         engine.authority = Authority(engine.directory, "engines")
@@ -156,8 +156,8 @@ def endpoint(metrics_url: str, *, tls: bool) -> Endpoint:
     return membership(parse_settings(text)).endpoints[0]
 
 
-def test_the_page_is_asked_for_as_the_port_speaks() -> None:
+def test_page_scheme_follows_the_port() -> None:
     assert endpoint("", tls=True).metrics_url == "https://127.0.0.1:8000/metrics"
     assert endpoint("", tls=False).metrics_url == "http://127.0.0.1:8000/metrics"
-    given = "http://127.0.0.1:9400/m"
-    assert endpoint(f", metrics_url: '{given}'", tls=True).metrics_url == given
+    url = "http://127.0.0.1:9400/m"
+    assert endpoint(f", metrics_url: '{url}'", tls=True).metrics_url == url

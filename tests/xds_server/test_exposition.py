@@ -41,7 +41,7 @@ async def test_weights_shares_and_known_signals_are_told() -> None:
     assert value(registry, "warmroute_signal_age_seconds", A, source="traffic") == 1
 
 
-async def test_what_is_unknown_has_no_series() -> None:
+async def test_unknown_signals_have_no_series() -> None:
     """A 0 in its place would look like an idle engine."""
     store = FleetStore()
     store.publish(view_with(fleet(A, B), {A: 100}, {A: Load()}))
@@ -61,7 +61,7 @@ async def test_page_before_the_first_view_has_no_endpoints() -> None:
     assert generate_latest(registry)
 
 
-async def test_the_age_is_of_the_newest_signal_of_a_source() -> None:
+async def test_age_is_of_the_newest_signal_of_a_source() -> None:
     store = FleetStore()
     load = Load(queue_depth=Signal(3.0, 90.0, "scrape"), running=Signal(1.0, 103.0, "scrape"))
     store.publish(view_with(fleet(A), {A: 1}, {A: load}))
@@ -87,7 +87,7 @@ async def test_endpoints_over_the_limit_are_counted() -> None:
     assert registry.get_sample_value("warmroute_endpoints_not_exposed") == 1
 
 
-async def test_an_endpoint_that_left_is_gone_from_the_next_page() -> None:
+async def test_series_end_with_their_endpoint() -> None:
     store = FleetStore()
     store.publish(FleetView(fleet(A, B), {A: 1, B: 1}))
     registry = page(store)
@@ -111,7 +111,7 @@ async def test_every_signal_has_a_metric() -> None:
         Gauge("warmroute_endpoint_queue_depth", "Taken", registry=registry)
 
 
-def test_the_slowest_client_is_told() -> None:
+def test_lag_is_that_of_the_slowest_client() -> None:
     registry = CollectorRegistry()
     registry.register(ClientExposition(lambda: (3, 4.5)))
     assert registry.get_sample_value("warmroute_xds_clients") == 3

@@ -1,4 +1,4 @@
-"""Asking real sockets for HTTP/1.1: only an answer that can be nothing else says yes."""
+"""Probes of real sockets for HTTP/1.1: only an answer that proves it counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def saying(answer: bytes, *, closes: bool = True) -> AsyncIterator[int]:
-    """A server that says one thing to whatever it hears; yields its port."""
+    """A server that writes the same bytes to every request; yields its port."""
     ended = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,12 +61,12 @@ async def saying(answer: bytes, *, closes: bool = True) -> AsyncIterator[int]:
         (b"HTTP/1.1 20", True, None),
     ],
 )
-async def test_what_an_answer_says(answer: bytes, closes: bool, expected: bool | None) -> None:
+async def test_answer_shows_the_protocol(answer: bytes, closes: bool, expected: bool | None) -> None:
     async with saying(answer, closes=closes) as port:
         assert await speaks_http1("127.0.0.1", port, 0.5 if answer or closes else 0.1) is expected
 
 
-async def test_who_is_away_is_not_judged() -> None:
+async def test_absent_engine_stays_unknown() -> None:
     async with saying(b"") as port:
         pass
     assert await speaks_http1("127.0.0.1", port, 60.0) is None

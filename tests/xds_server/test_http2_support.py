@@ -75,7 +75,7 @@ def test_breaches_count_only_within_the_window() -> None:
     assert breach(tracker, 62.0, 1)
 
 
-def test_an_answer_clears_cuts_but_no_protocol_error() -> None:
+def test_answer_clears_cuts_but_no_protocol_error() -> None:
     tracker = tracker_of_one(can_probe=False, good=None)
     breach(tracker, 1.0, 2, RequestOutcome.CUT)
     tracker.record(A, RequestOutcome.ANSWERED, 1.0)
@@ -134,7 +134,7 @@ def test_pool_moves_only_if_all_engines_speak_http1(other: bool | None, trusted:
     tracker.record_http1_failure("b:1", 6.0)
     assert [probe.address for probe in tracker.start_probes(6.0)] == ["b:1"]
     tracker.record_probe("b:1", good=None, http1=None, now=6.0)
-    assert moved_pools(tracker) == {"p"}, "what was known stays while it cannot be reached"
+    assert moved_pools(tracker) == {"p"}, "the last result stays while it cannot be reached"
     tracker.start_probes(9.0)
     tracker.record_probe("b:1", good=None, http1=False, now=9.0)
     assert moved_pools(tracker) == frozenset()

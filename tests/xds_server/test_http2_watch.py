@@ -1,4 +1,4 @@
-"""The watch over HTTP/2: a fault of ours costs no engine its next question; first answers are waited for."""
+"""The watch over HTTP/2: a fault of ours costs no engine its next probe; settings wait for first results."""
 
 from __future__ import annotations
 

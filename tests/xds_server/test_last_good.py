@@ -46,8 +46,8 @@ def settings(*static: str, file: str = "/x", more: str = "", xds: str = "{}") ->
     )
 
 
-def state(given: Settings, **weights: int) -> LastGood:
-    pool = given.pools[0]
+def state(current: Settings, **weights: int) -> LastGood:
+    pool = current.pools[0]
     place = {"region": "r", "zone": "z", "sub_zone": ""}
     endpoints = tuple(
         endpoint_of(pool, EndpointSettings.model_validate({"address": address, "locality": place}))
@@ -62,24 +62,24 @@ def state(given: Settings, **weights: int) -> LastGood:
     )
 
 
-def refusal(content: bytes, given: Settings) -> str:
+def refusal(content: bytes, current: Settings) -> str:
     with pytest.raises(RefusedError) as caught:
-        decode(content, given)
+        decode(content, current)
     return caught.value.reason
 
 
 def test_it_rebuilds_the_same_snapshot() -> None:
-    given = settings(A)
-    saved = state(given)
-    back = decode(encode(saved, given), given)
+    current = settings(A)
+    saved = state(current)
+    back = decode(encode(saved, current), current)
     assert back == saved
     assert back.saved_at == saved.saved_at
-    built = [build_snapshot(given, s.membership, s.weights, s.unhealthy) for s in (saved, back)]
+    built = [build_snapshot(current, s.membership, s.weights, s.unhealthy) for s in (saved, back)]
     assert built[0].versions == built[1].versions
 
 
-def test_an_endpoints_gpus_and_fault_domains_come_back() -> None:
-    given = settings()
+def test_gpus_and_fault_domains_come_back() -> None:
+    current = settings()
     listed = {
         "address": A,
         "node": "gpu-7",
@@ -91,79 +91,79 @@ def test_an_endpoints_gpus_and_fault_domains_come_back() -> None:
         EndpointSettings.model_validate_json(msgspec.json.encode(listed)),
         EndpointSettings(address=B),
     )
-    endpoints = tuple(endpoint_of(given.pools[0], entry) for entry in entries)
+    endpoints = tuple(endpoint_of(current.pools[0], entry) for entry in entries)
     saved = LastGood(Membership((Pool("p", endpoints), Pool("empty"))), {}, frozenset(), frozenset())
-    back = decode(encode(saved, given), given).membership.endpoints
+    back = decode(encode(saved, current), current).membership.endpoints
     assert back == endpoints
     assert back[0].fault_domains == ("gpu-7", "rack-2")
     assert (back[1].node, back[1].fault_domains) == ("10.0.0.2", ("10.0.0.2",))
 
 
 def test_older_format_is_read_and_written() -> None:
-    given = settings(A)
-    content = encode(state(given), given)
+    current = settings(A)
+    content = encode(state(current), current)
     for name in (b'"node"', b'"gpus"', b'"gpu_metrics_url"', b'"fault_domains"'):
         assert name not in content
-    assert decode(content, given).membership.endpoints[1].node == "10.0.0.2"
+    assert decode(content, current).membership.endpoints[1].node == "10.0.0.2"
 
 
-def test_who_stood_in_the_settings_is_not_brought_back() -> None:
-    given = settings(A)
-    back = decode(encode(state(given), given), settings())
+def test_static_endpoints_are_not_restored() -> None:
+    current = settings(A)
+    back = decode(encode(state(current), current), settings())
     assert [e.address for e in back.discovered.endpoints] == [B, C]
 
 
-def test_a_pool_without_sources_gets_nobody_from_the_file() -> None:
+def test_pool_without_sources_gets_no_file_endpoint() -> None:
     """Whoever can write the file would send the pool's traffic anywhere, checksum and all."""
-    given = settings(A)
-    stranger = endpoint_of(given.pools[1], EndpointSettings(address="10.6.6.6:80"))
-    saved = state(given)
+    current = settings(A)
+    stranger = endpoint_of(current.pools[1], EndpointSettings(address="10.6.6.6:80"))
+    saved = state(current)
     forged = replace(
         saved,
         membership=Membership((saved.membership.pools[0], Pool("empty", (stranger,)))),
         weights={**saved.weights, stranger.address: 10_000},
         unhealthy=saved.unhealthy | {stranger.address},
     )
-    assert decode(encode(forged, given), given) == saved
+    assert decode(encode(forged, current), current) == saved
 
 
-def test_a_pool_without_sources_keeps_the_weights_of_its_own() -> None:
+def test_pool_without_sources_keeps_its_weights() -> None:
     listed = f"[{{name: p, endpoints: [{{address: '{A}'}}, {{address: '{B}'}}]}}]"
-    given = parse_settings(
+    current = parse_settings(
         f"pools: {listed}\nlisteners: [{{name: l, address: '127.0.0.1:1', pool: p}}]", environ={}
     )
-    mine = tuple(endpoint_of(given.pools[0], entry) for entry in given.pools[0].endpoints)
+    mine = tuple(endpoint_of(current.pools[0], entry) for entry in current.pools[0].endpoints)
     saved = LastGood(Membership((Pool("p", mine),)), {A: 1, B: 2}, frozenset([B]), frozenset())
-    back = decode(encode(saved, given), given)
+    back = decode(encode(saved, current), current)
     assert back.weights == {A: 1, B: 2}
     assert back.unhealthy == {B}
     assert [e for pool in back.discovered.pools for e in pool.endpoints] == []
 
 
 def test_only_other_sources_refuse_the_state() -> None:
-    given = settings(A)
-    content = encode(state(given), given)
+    current = settings(A)
+    content = encode(state(current), current)
     assert decode(content, settings(A, more="signals: {stale_after_seconds: 60}"))
     assert refusal(content, settings(A, file="/y")) == "settings"
 
 
 def test_other_version_is_refused_unread() -> None:
-    given = settings(A)
-    header, _, _ = encode(state(given), given).partition(b"\n")
-    assert refusal(header.replace(b" 1 ", b" 2 ") + b"\nwhatever", given) == "version"
+    current = settings(A)
+    header, _, _ = encode(state(current), current).partition(b"\n")
+    assert refusal(header.replace(b" 1 ", b" 2 ") + b"\nwhatever", current) == "version"
 
 
 def test_no_damage_goes_unnoticed() -> None:
-    given = settings(A)
-    content = encode(state(given), given)
+    current = settings(A)
+    content = encode(state(current), current)
     rng = random.Random(7)
     for _ in range(300):
         at = rng.randrange(len(content))
         damaged = bytearray(content)
         damaged[at] ^= 1 << rng.randrange(8)
-        assert refusal(bytes(damaged), given) in {"damaged", "version"}
+        assert refusal(bytes(damaged), current) in {"damaged", "version"}
     for length in (0, 1, 40, len(content) // 2, len(content) - 1):
-        assert refusal(content[:length], given) == "damaged"
+        assert refusal(content[:length], current) == "damaged"
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_no_damage_goes_unnoticed() -> None:
     ],
 )
 def test_invalid_content_with_right_checksum_is_refused(old: bytes, new: bytes) -> None:
-    given = settings(A)
-    header, _, body = encode(state(given), given).partition(b"\n")
+    current = settings(A)
+    header, _, body = encode(state(current), current).partition(b"\n")
     assert old in body
     body = body.replace(old, new)
     forged = b" ".join([*header.split(b" ")[:2], sha256(body).hexdigest().encode()]) + b"\n" + body
-    assert refusal(forged, given) == "damaged"
+    assert refusal(forged, current) == "damaged"
 
 
 def test_it_lies_beside_the_socket_where_there_is_one() -> None:
@@ -194,8 +194,8 @@ def test_it_lies_beside_the_socket_where_there_is_one() -> None:
 
 
 def test_failed_write_keeps_the_old_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, path = settings(A), tmp_path / "new" / "state"
-    write(path, state(given), given)
+    current, path = settings(A), tmp_path / "new" / "state"
+    write(path, state(current), current)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     def full(_: int) -> None:
@@ -203,8 +203,8 @@ def test_failed_write_keeps_the_old_private_file(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write(path, replace(state(given), unhealthy=frozenset()), given)
-    assert read(path, given) == state(given)
+        write(path, replace(state(current), unhealthy=frozenset()), current)
+    assert read(path, current) == state(current)
 
 
 class Disk:
@@ -242,7 +242,7 @@ async def test_newest_state_is_written_also_at_stop(tmp_path: Path) -> None:
     assert back.weights[A] == 3
 
 
-async def test_what_is_on_disk_already_is_not_written_again(tmp_path: Path) -> None:
+async def test_unchanged_state_is_not_written_again(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "state")
     write(disk.path, state(disk.settings), disk.settings)
     before = disk.path.stat().st_ino
@@ -253,9 +253,7 @@ async def test_what_is_on_disk_already_is_not_written_again(tmp_path: Path) -> N
     assert disk.path.stat().st_ino == before
 
 
-async def test_a_refused_file_costs_one_line_and_is_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refused_file_is_logged_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk(tmp_path / "state")
     disk.path.write_bytes(b"something else")
     assert await disk.saver.load(disk.settings) is None
@@ -266,7 +264,7 @@ async def test_a_refused_file_costs_one_line_and_is_counted(
     assert folder.metric("refused", reason="unreadable") == 1
 
 
-async def test_a_start_does_not_wait_for_a_pipe_or_a_disk_that_hangs(
+async def test_start_does_not_wait_for_a_hanging_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(tmp_path / "state")
@@ -284,7 +282,7 @@ async def test_a_start_does_not_wait_for_a_pipe_or_a_disk_that_hangs(
         free.set()
 
 
-async def test_a_disk_that_fails_is_counted_told_once_and_tried_again(
+async def test_failing_disk_is_counted_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000.0
 
 
-def test_an_override_holds_until_its_moment() -> None:
+def test_override_lasts_until_its_expiry() -> None:
     book = OverrideBook()
     assert book.active(NOW) == {}
     book.set({"a": 100, "b": 5}, NOW + 10)
@@ -29,7 +29,7 @@ def test_an_override_holds_until_its_moment() -> None:
     assert len(book) == 0
 
 
-def test_a_weight_of_0_is_a_drain_until_its_moment() -> None:
+def test_weight_of_0_drains_until_its_expiry() -> None:
     book = OverrideBook()
     book.set({"a": 0, "b": 5}, NOW + 10)
     assert (book.active(NOW), book.drained(NOW)) == ({"b": 5}, {"a"})
@@ -41,7 +41,7 @@ def test_a_weight_of_0_is_a_drain_until_its_moment() -> None:
     assert book.drained(NOW + 20) == frozenset()
 
 
-async def test_a_restart_loses_no_drain(tmp_path: Path) -> None:
+async def test_restart_keeps_drains(tmp_path: Path) -> None:
     path, before, after = tmp_path / "x.overrides", OverrideBook(), OverrideBook()
     before.set({"a": 0}, NOW + 1000)
     assert await OverrideFile(before, path).save()
@@ -56,7 +56,7 @@ def test_clearing_is_at_once_and_of_those_named() -> None:
     assert book.active(NOW) == {"b": 2}
 
 
-def test_what_an_operator_does_and_what_time_does_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_overrides_and_expiries_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     book = OverrideBook()
     book.set({"b": 2, "a": 1}, NOW + 10)
@@ -76,7 +76,7 @@ def test_ticks_get_the_same_object_while_nothing_changes() -> None:
     assert book.active(NOW) is book.active(NOW + 5)
 
 
-async def test_a_restart_loses_neither_weight_nor_time(tmp_path: Path) -> None:
+async def test_restart_keeps_weights_and_expiries(tmp_path: Path) -> None:
     path, before, after = tmp_path / "new" / "x.overrides", OverrideBook(), OverrideBook()
     before.set({"a": 100}, NOW + 10)
     before.set({"b": 100}, NOW + 1000)
@@ -100,7 +100,7 @@ async def test_a_restart_loses_neither_weight_nor_time(tmp_path: Path) -> None:
         b'{"overrides":{"a":{"weight":1}}}',
     ],
 )
-async def test_a_damaged_file_is_told_of_and_stops_nothing(
+async def test_damaged_override_file_stops_nothing(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, book = tmp_path / "x", OverrideBook()
@@ -119,12 +119,12 @@ async def test_without_a_file_or_a_place_for_one_nothing_is_said(
     assert not await OverrideFile(OverrideBook(), None).save()
 
 
-async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_unwritable_override_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert not await OverrideFile(OverrideBook(), tmp_path / "file" / "x").save()
 
 
-def test_a_file_cannot_ask_for_more_than_a_day() -> None:
+def test_file_cannot_override_longer_than_a_day() -> None:
     """The clock may have been wrong when it was written."""
     book = OverrideBook()
     book.decode(json.dumps({"overrides": {"a": {"weight": 1, "expires_at": NOW + 1e9}}}).encode(), NOW)

@@ -52,7 +52,7 @@ class Stage:
         return count, total
 
 
-def test_the_end_of_a_websocket_is_no_error() -> None:
+def test_end_of_a_websocket_is_no_error() -> None:
     """Envoy flags as broken what the server has ended by right."""
     (span,) = Stage().note(status=101, flags=("UC",))
     assert span.status.status_code is StatusCode.UNSET
@@ -98,7 +98,7 @@ def test_untraced_requests_count_their_error() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_compared_is_no_error_and_still_a_span(changed: dict[str, Any]) -> None:
+def test_incomparable_times_make_a_span_without_error(changed: dict[str, Any]) -> None:
     """Among them an answer in one piece, whose first byte is its last."""
     stage = Stage()
     (span,) = stage.note(**changed)
@@ -106,12 +106,12 @@ def test_what_cannot_be_compared_is_no_error_and_still_a_span(changed: dict[str,
     assert stage.errors("late") == stage.errors("early") == (0.0, 0.0)
 
 
-def test_a_failure_of_the_host_is_an_error_of_the_span() -> None:
+def test_host_failure_is_an_error_of_the_span() -> None:
     (span,) = Stage().note(status=503, flags=("UF",), first_byte_seconds=None)
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description == "UF"
 
 
 @pytest.mark.parametrize("trace", ["", "x", TRACE[:-2] + "00"])
-def test_what_is_not_traced_is_no_span(trace: str) -> None:
+def test_untraced_request_has_no_span(trace: str) -> None:
     assert Stage().note(metadata={"trace": trace}) == ()

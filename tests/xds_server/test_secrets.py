@@ -1,4 +1,4 @@
-"""Secrets from files to the snapshot: whole, newest, and only where nobody else can read them."""
+"""Secrets from files to the snapshot: whole, newest, and only over safe connections."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def snapshot(configured: Settings, secrets: Secrets) -> Snapshot:
     return build_snapshot(configured, membership(configured), {}, frozenset(), secrets=secrets.of(configured))
 
 
-async def test_a_rotation_changes_one_secret_and_nothing_else(tmp_path: Path) -> None:
+async def test_rotation_changes_one_secret_only(tmp_path: Path) -> None:
     """So only that one goes to Envoys; it holds key and certificate, and no text of ours shows them."""
     authority, certificates = Authority(tmp_path), Certificates()
     issued = authority.issue("front")
@@ -230,7 +230,7 @@ async def test_ended_certificate_keeps_the_old_secrets(tmp_path: Path) -> None:
 
 
 def test_ticket_keys_turn_and_each_listener_has_its_own(tmp_path: Path) -> None:
-    """What is in use was known before and is known after: Envoys hear of a turn at moments of their own."""
+    """Envoys have the key in use before and after: they apply a turn at moments of their own."""
     now = 0.0
     tickets = Tickets(lambda: now)
     rings = [tickets.of("a")]
@@ -270,7 +270,7 @@ def test_tickets_are_a_secret_of_listeners_that_share_them(tmp_path: Path) -> No
         ("ocsp_fetch: true, ocsp_url: 'http:///x'", "ocsp_url"),
     ],
 )
-def test_what_cannot_be_together_is_refused(tmp_path: Path, more: str, text: str) -> None:
+def test_mismatched_files_are_refused(tmp_path: Path, more: str, text: str) -> None:
     with pytest.raises(SettingsError, match=text):
         with_fetching(tmp_path, more)
 
@@ -295,9 +295,7 @@ async def test_start_waits_only_for_must_staple(tmp_path: Path, *, must: bool) -
     await secrets.first_sync(0.01)
 
 
-def test_a_certificate_that_clients_will_refuse_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_staple_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Authority(tmp_path).issue("front", must_staple=True)
     Secrets(Certificates(), settings(tmp_path))
     assert "listener l without a staple" in caplog.text

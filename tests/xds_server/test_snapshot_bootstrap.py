@@ -54,7 +54,7 @@ def test_bootstrap_is_what_envoy_means_by_one(address: str, delta: bool) -> None
     assert ads.api_type == (3 if delta else 2)
 
 
-def test_a_late_handshake_of_xds_server_is_waited_for() -> None:
+def test_bootstrap_waits_for_a_late_handshake() -> None:
     """A shorter limit than Envoy's own, in every attempt, would leave a new Envoy without configuration."""
     arguments = {"ads_address": "10.0.0.1:1", "node_id": "n", "node_cluster": "c"}
     for socket, seconds in ((None, "1s"), ({"name": "tls"}, "5s")):

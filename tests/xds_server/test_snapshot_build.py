@@ -101,7 +101,7 @@ def test_versions_do_not_depend_on_order() -> None:
     assert all(version == versions[0] for version in versions)
 
 
-def test_a_weight_changes_one_load_assignment_only() -> None:
+def test_weight_changes_one_load_assignment_only() -> None:
     """So Envoys hear of nothing else, and nothing else is built."""
     settings = make_settings()
     before = make_snapshot({A: 1, B: 1, C: 1}, settings=settings)

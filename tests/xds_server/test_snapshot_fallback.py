@@ -29,7 +29,7 @@ def test_every_name_but_those_is_matched(kept: list[str], other: str) -> None:
             assert _matches(regexes, near) is bool(near and near not in kept)
 
 
-def test_what_is_no_header_stays() -> None:
+def test_pseudo_headers_stay() -> None:
     regexes = all_but(UpgradeSettings().passing("x-session-id"))
     for name in (":method", ":path", ":authority", ":scheme", ":protocol"):
         assert not _matches(regexes, name)

@@ -120,7 +120,7 @@ def test_groups_that_stand_equally_far_share_one_snapshot() -> None:
     assert read(store, FAR) is read(store, Node(Locality("asia", "x", "y")))
 
 
-def test_a_fleet_without_localities_has_no_groups() -> None:
+def test_fleet_without_localities_has_no_groups() -> None:
     registry = CollectorRegistry()
     store = SnapshotStore(registry=registry)
     put(store, fleet(placed=False), EVEN)
@@ -128,7 +128,7 @@ def test_a_fleet_without_localities_has_no_groups() -> None:
     assert registry.get_sample_value("warmroute_xds_node_groups") == 0
 
 
-def test_a_groups_snapshot_is_made_once_and_follows_the_next_set() -> None:
+def test_group_snapshot_is_made_once_per_set() -> None:
     store = filled()
     first = read(store, IN_B)
     assert read(store, IN_B) is first
@@ -168,7 +168,7 @@ def test_groups_are_bounded_and_those_beyond_go_without_factors(caplog: pytest.L
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
 
 
-def test_a_group_that_nobody_reads_any_more_gives_its_place_up() -> None:
+def test_unread_group_gives_its_place_up() -> None:
     """But none that is in use does, or its weights would move to and fro."""
     store = filled(max_groups=2)
     read(store, IN_A)
@@ -189,7 +189,7 @@ def _grouped(group: NodeGroup) -> Snapshot:
     return Snapshot.of([Resource.of("x", TYPE_ENDPOINT, group.cluster.encode())])
 
 
-def test_the_clusters_name_is_part_of_a_group() -> None:
+def test_cluster_name_is_part_of_a_group() -> None:
     store = SnapshotStore()
     store.set(Snapshot.of([]), _grouped)
     one, other = (read(store, Node(IN_A.locality, name)) for name in ("one", "other"))

@@ -87,7 +87,7 @@ async def test_two_zones_get_different_weights_and_both_follow(
     assert running.value("faults_total") == 0
 
 
-async def test_the_server_itself_tells_nearness(serve: Any, tmp_path: Path) -> None:
+async def test_server_sends_near_weights(serve: Any, tmp_path: Path) -> None:
     """Nothing answers at the addresses, so weights are equal but for the factor."""
     settings = parse_settings(SETTINGS.replace("/PATH", str(tmp_path)))
     server = XdsServer(settings, FleetStore(), CollectorRegistry(), TracerProvider(), control=False)

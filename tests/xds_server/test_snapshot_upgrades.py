@@ -58,7 +58,7 @@ def protocols(settings: Settings) -> dict[str, tuple[str, str]]:
     return by_cluster
 
 
-def test_the_order_is_that_of_the_decision_table() -> None:
+def test_route_order_follows_the_decision_table() -> None:
     assert names(made()) == [
         *("websocket-version",) * 2,
         *("websocket-key",) * 3,
@@ -77,7 +77,7 @@ def test_each_part_can_be_switched_off() -> None:
     assert names(made(off)) == ["websocket", "upgrade", "json", "other"]
 
 
-def test_a_path_is_whole_and_a_prefix_ends_in_a_slash() -> None:
+def test_paths_match_whole_and_prefixes_at_a_slash() -> None:
     configured = made({"paths": ["/a", "/b/"]})
     matches = [route.match for route in routed(configured) if route.name == "websocket"]
     assert [match.WhichOneof("path_specifier") for match in matches] == ["path", "prefix"]
@@ -99,7 +99,7 @@ def test_a_path_is_whole_and_a_prefix_ends_in_a_slash() -> None:
         {"retry_statuses": [200]},
     ],
 )
-def test_what_cannot_work_is_refused(upgrades: dict[str, Any]) -> None:
+def test_impossible_upgrades_are_refused(upgrades: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         made(upgrades)
     made({"paths": ["/"], "fallback": {"enabled": False}})

@@ -26,7 +26,7 @@ def test_in_flight_is_unknown_while_no_worker_tells() -> None:
     assert in_flight() == [None, None]
 
 
-def test_whoever_is_not_weighed_keeps_the_load_of_its_page() -> None:
+def test_unweighed_endpoint_shows_its_page() -> None:
     """What a drained endpoint has begun goes on, and can be watched."""
     store = FleetStore()
     names = ("weighed:1", "drained:1", "new:1")

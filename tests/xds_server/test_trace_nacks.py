@@ -40,7 +40,7 @@ def test_refused_content_makes_one_span() -> None:
     ]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_memory_of_nacks_is_bounded() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -84,7 +84,7 @@ class Stage:
         return self.registry.get_sample_value("warmroute_ack_spans_total", {"outcome": outcome})
 
 
-def test_an_update_is_one_trace_with_its_steps() -> None:
+def test_update_is_one_trace_with_its_steps() -> None:
     stage = Stage()
     stage.publish("v1")
     (root,) = stage.spans("weight_update")
@@ -131,7 +131,7 @@ def test_endpoint_events_are_bounded_and_counted() -> None:
     assert root.attributes["warmroute.changes_left_out"] == 72
 
 
-def test_a_client_is_a_span_from_its_push_to_its_ack() -> None:
+def test_client_span_lasts_from_push_to_ack() -> None:
     stage = Stage()
     stage.publish("v1")
     stage.now += 5
@@ -149,7 +149,7 @@ def test_a_client_is_a_span_from_its_push_to_its_ack() -> None:
     assert ack.attributes["warmroute.type"] == TYPE_ENDPOINT
 
 
-def test_a_refusal_ends_the_span_with_its_message() -> None:
+def test_nack_ends_the_span_with_its_message() -> None:
     stage = Stage()
     stage.publish("v1")
     stage.traces.pushed(ONE, TYPE_ENDPOINT, "v1")
@@ -230,7 +230,7 @@ def test_leaving_client_ends_its_span() -> None:
     assert stage.outcomes() == [("one", "v1", "gone")]
 
 
-def test_a_client_that_never_answers_ends_by_a_timeout() -> None:
+def test_silent_client_ends_by_a_timeout() -> None:
     stage = Stage()
     stage.publish("v1")
     stage.traces.pushed(ONE, TYPE_ENDPOINT, "v1")

@@ -81,7 +81,7 @@ def test_each_endpoint_is_shown_with_its_verdict() -> None:
     assert one["reason"]
 
 
-async def test_an_empty_object_recomputes() -> None:
+async def test_empty_object_recomputes() -> None:
     stage = Stage()
     answer = await stage.api.update({})
     assert stage.ticks == 2
@@ -97,7 +97,7 @@ def test_drain_of_a_gone_address_has_no_effect() -> None:
     assert drained == {A: False, "10.0.0.8:80": True, "10.0.0.9:80": None}
 
 
-async def test_an_override_is_in_force_at_once_and_ends_by_itself() -> None:
+async def test_override_starts_at_once_and_expires() -> None:
     stage = Stage()
     before = stage.api.weights()["weights"][A]["weight"]
     answer = await stage.api.update({"weights": {A: 7}, "expires_seconds": 60})
@@ -142,7 +142,7 @@ async def test_null_clears(weights: Any) -> None:
     ],
     ids=str,
 )
-async def test_a_wrong_body_names_the_field_and_changes_nothing(body: Any, path: str) -> None:
+async def test_wrong_body_names_the_field_and_changes_nothing(body: Any, path: str) -> None:
     stage = Stage()
     view = await stage.refused(body)
     assert (view[0], view[2]) == (path, 400)

@@ -11,7 +11,7 @@ from fleet.service.files import make_directories
 from xds_server.state.whole_file import read_whole, write_whole
 
 
-def test_a_link_beside_the_file_is_not_written_through(tmp_path: Path) -> None:
+def test_link_next_to_the_file_is_not_followed(tmp_path: Path) -> None:
     other, path = tmp_path / "other", tmp_path / "state"
     other.write_text("not ours")
     (tmp_path / "state.new").symlink_to(other)
@@ -21,7 +21,7 @@ def test_a_link_beside_the_file_is_not_written_through(tmp_path: Path) -> None:
     assert not path.is_symlink()
 
 
-def test_what_a_crash_has_left_is_no_hindrance(tmp_path: Path) -> None:
+def test_leftover_of_a_crash_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "state.new").write_text("half a li")
     write_whole(tmp_path / "state", b"content")
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
@@ -42,14 +42,14 @@ def test_no_umask_closes_a_file_or_a_directory_to_its_owner(tmp_path: Path, umas
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) & 0o700 == 0o700
 
 
-def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     make_directories(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o500
     tmp_path.chmod(0o700)
 
 
-def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "state"
     assert read_whole(path, 4) is None
     path.write_bytes(b"123456")
