@@ -6,12 +6,18 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from envoy_data_plane.envoy.config.cluster.v3 import CircuitBreakers, ClusterCommonLbConfig, OutlierDetection
+from envoy_data_plane.envoy.config.cluster.v3 import (
+    CircuitBreakers,
+    Cluster,
+    ClusterCommonLbConfig,
+    OutlierDetection,
+)
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRules
 
 from fleet.settings import Settings, parse_settings
 from fleet.settings.sla_policy import UNSENT
 from xds_server.envoy import limits
+from xds_server.envoy.clusters import clusters
 
 SLA = {"first_token_p95_seconds": 0.8, "tolerated_error_ratio": 0.15, "base_round_trip_seconds": 0.02}
 
@@ -26,6 +32,10 @@ def settings(pool: dict[str, Any] | None = None, **idempotency: Any) -> Settings
     return parse_settings(json.dumps(written))
 
 
+def pool_cluster(configured: Settings) -> Cluster:
+    return Cluster.parse(bytes(clusters(configured)[0].body.value))
+
+
 def test_without_an_sla_everything_is_what_it_was() -> None:
     configured = settings()
     (pool,), (listener,) = configured.pools, configured.listeners
@@ -36,7 +46,7 @@ def test_without_an_sla_everything_is_what_it_was() -> None:
     assert bytes(limits.common_lb_config(pool, common)) == b""
     assert limits.mutation_rules(configured, rules).allow_expression is None
     assert limits.health_checks(pool) == []
-    assert not limits.leaves_at_once(pool)
+    assert not pool_cluster(configured).ignore_health_on_host_removal
     assert limits.filters(listener, configured) == []
     assert not limits.may_answer(configured)
     assert limits.hedge_policy(pool, configured) is None
@@ -103,7 +113,7 @@ def test_probes_leave_room_for_one_odd_answer() -> None:
     ((start, end),) = [(codes.start, codes.end) for codes in check.http_health_check.retriable_statuses]
     assert (start, end) == (100, 600)
     assert check.unhealthy_threshold == 3
-    assert limits.leaves_at_once(pool)
+    assert pool_cluster(configured).ignore_health_on_host_removal
     outlier = limits.outlier_detection(pool, OutlierDetection())
     assert outlier.successful_active_health_check_uneject_host is False
     common = limits.common_lb_config(pool, ClusterCommonLbConfig())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from fleet.endpoint import Locality
 from fleet.names import ADS_CLUSTER
 from fleet.settings.address import split_host_port
 from fleet.settings.connections import ConnectionSettings
+from xds_server.envoy.extension import discovery_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Soon back after a host has gone without a word; with TLS Envoy's own, because the peer's process makes the
-# handshake, and an Envoy whose every handshake is cut off never gets a configuration.
+# Short, so that Envoy soon connects again after a host has vanished. With TLS Envoy's own default: the peer's
+# process makes the handshake, and an Envoy whose handshakes are all cut off never gets a configuration.
 _CONNECT_TIMEOUT: Final = "1s"
 _CONNECT_TIMEOUT_WITH_TLS: Final = "5s"
 
@@ -69,16 +70,7 @@ def _ads_service() -> dict[str, Any]:
 
 def _node(node_id: str, node_cluster: str, locality: Locality) -> dict[str, Any]:
     node: dict[str, Any] = {"id": node_id, "cluster": node_cluster}
-    place = {
-        name: value
-        for name, value in (
-            ("region", locality.region),
-            ("zone", locality.zone),
-            ("sub_zone", locality.sub_zone),
-        )
-        if value
-    }
-    if place:
+    if place := {name: value for name, value in asdict(locality).items() if value}:
         node["locality"] = place
     return node
 
@@ -93,7 +85,7 @@ def _ads_cluster(
     endpoint = {"endpoint": {"address": _address(address)}}
     return {
         "name": ADS_CLUSTER,
-        "type": _discovery(address),
+        "type": discovery_type(address),
         "connect_timeout": _CONNECT_TIMEOUT if transport_socket is None else _CONNECT_TIMEOUT_WITH_TLS,
         **({} if transport_socket is None else {"transport_socket": dict(transport_socket)}),
         "typed_extension_protocol_options": {
@@ -113,13 +105,3 @@ def _address(address: str) -> dict[str, Any]:
         return {"pipe": {"path": address.removeprefix("unix:")}}
     host, port = split_host_port(address)
     return {"socket_address": {"address": host, "port_value": port}}
-
-
-def _discovery(address: str) -> str:
-    if address.startswith("unix:"):
-        return "STATIC"
-    try:
-        ipaddress.ip_address(split_host_port(address)[0])
-    except ValueError:
-        return "STRICT_DNS"
-    return "STATIC"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from envoy_data_plane.envoy.config.cluster.v3 import (
@@ -39,9 +38,16 @@ from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPath
 from envoy_data_plane.envoy.type.v3 import Percent
 
 from fleet.names import DESTINATION_KEY, DESTINATION_NAMESPACE, EXT_PROC_CLUSTER, TYPE_CLUSTER
-from fleet.settings.address import split_host_port
 from xds_server.envoy import limits, tls, transports
-from xds_server.envoy.extension import UNLIMITED, address_of, extension, over_ads, packed, seconds
+from xds_server.envoy.extension import (
+    UNLIMITED,
+    address_of,
+    discovery_type,
+    extension,
+    over_ads,
+    packed,
+    seconds,
+)
 from xds_server.envoy.proxyless import weighted_policy
 from xds_server.envoy.upgrades import http1_cluster
 from xds_server.snapshot.snapshot import Resource
@@ -104,7 +110,8 @@ def _pool_cluster(
         ),
         outlier_detection=limits.outlier_detection(pool, _refused_connections_only()),
         health_checks=transport.probing(limits.health_checks(pool)),
-        ignore_health_on_host_removal=limits.leaves_at_once(pool),
+        # An endpoint that leaves EDS goes although its probes pass.
+        ignore_health_on_host_removal=pool.health_check is not None,
         typed_extension_protocol_options={_UPSTREAM_OPTIONS: packed(transport.options(pool, connections))},
     )
 
@@ -167,7 +174,7 @@ def _ext_proc_cluster(settings: Settings) -> Cluster:
     http2 = transports.ext_proc_http2(settings)
     return Cluster(
         name=EXT_PROC_CLUSTER,
-        type=_discovery(settings.ext_proc.address),
+        type=ClusterDiscoveryType[discovery_type(settings.ext_proc.address)],
         connect_timeout=seconds(_HEALTH_TIMEOUT_SECONDS),
         transport_socket=tls.ext_proc_socket(settings),
         # One address a worker: with one port for all, each of Envoy's few connections would stick to one.
@@ -198,16 +205,6 @@ def _ext_proc_cluster(settings: Settings) -> Cluster:
             )
         },
     )
-
-
-def _discovery(address: str) -> ClusterDiscoveryType:
-    if address.startswith("unix:"):
-        return ClusterDiscoveryType.STATIC
-    try:
-        ipaddress.ip_address(split_host_port(address)[0])
-    except ValueError:
-        return ClusterDiscoveryType.STRICT_DNS
-    return ClusterDiscoveryType.STATIC
 
 
 def _assignment(cluster: str, addresses: Sequence[str]) -> ClusterLoadAssignment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
 )
 from envoy_data_plane.google.protobuf import Any
 
+from fleet.names import METADATA_NAMESPACE
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
@@ -58,6 +60,22 @@ def address_of(address: str) -> Address:
         return Address(pipe=Pipe(path=address.removeprefix("unix:")))
     host, port = split_host_port(address)
     return Address(socket_address=SocketAddress(address=host, port_value=port))
+
+
+def discovery_type(address: str) -> str:
+    """Name of the discovery type of a cluster at `unix:/path` or `host:port`: a host name needs DNS."""
+    if address.startswith("unix:"):
+        return "STATIC"
+    try:
+        ipaddress.ip_address(split_host_port(address)[0])
+    except ValueError:
+        return "STRICT_DNS"
+    return "STATIC"
+
+
+def metadata(key: str) -> str:
+    """The format string of a key of ext_proc's metadata."""
+    return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"
 
 
 def overwriting(name: str, value: str) -> HeaderValueOption:

@@ -33,12 +33,11 @@ from fleet.names import (
     HEADER_IDEMPOTENCY,
     METADATA_FIRST_BYTE,
     METADATA_IDEMPOTENCY,
-    METADATA_NAMESPACE,
     METADATA_RETRY_ON,
 )
 from fleet.settings.probes import probe
 from fleet.settings.sla_policy import UNSENT, derive
-from xds_server.envoy.extension import overwriting, packed, seconds
+from xds_server.envoy.extension import metadata, overwriting, packed, seconds
 
 if TYPE_CHECKING:
     from fleet.settings import ListenerSettings, PoolSettings, Settings
@@ -164,11 +163,6 @@ def health_checks(pool: PoolSettings) -> list[HealthCheck]:
     ]
 
 
-def leaves_at_once(pool: PoolSettings) -> bool:
-    """Whether an endpoint that leaves EDS must be removed although its probes pass."""
-    return pool.health_check is not None
-
-
 def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
     """Between the buffer and the router: ext_proc's decision on a request becomes Envoy's own headers.
 
@@ -178,16 +172,16 @@ def filters(listener: ListenerSettings, settings: Settings) -> list[HttpFilter]:
         return []
     made = [
         HeaderMutation(remove=HEADER_IDEMPOTENCY),
-        HeaderMutation(append=overwriting(HEADER_IDEMPOTENCY, _metadata(METADATA_IDEMPOTENCY))),
+        HeaderMutation(append=overwriting(HEADER_IDEMPOTENCY, metadata(METADATA_IDEMPOTENCY))),
     ]
     pool = next(pool for pool in settings.pools if pool.name == listener.pool)
     derived = _derived(pool, settings)
     if derived is not None and derived.repeats_keyed:
-        made.append(HeaderMutation(append=overwriting("x-envoy-retry-on", _metadata(METADATA_RETRY_ON))))
+        made.append(HeaderMutation(append=overwriting("x-envoy-retry-on", metadata(METADATA_RETRY_ON))))
     if derived is not None and derived.hedged:
         made.append(
             HeaderMutation(
-                append=overwriting("x-envoy-upstream-rq-per-try-timeout-ms", _metadata(METADATA_FIRST_BYTE))
+                append=overwriting("x-envoy-upstream-rq-per-try-timeout-ms", metadata(METADATA_FIRST_BYTE))
             )
         )
     return [
@@ -220,10 +214,6 @@ def mutation_rules(settings: Settings, default: HeaderMutationRules) -> HeaderMu
 def _derived(pool: PoolSettings, settings: Settings) -> Derived | None:
     keys = settings.ext_proc.idempotency
     return derive(pool, streaming_keys=keys.enabled and keys.streaming)
-
-
-def _metadata(key: str) -> str:
-    return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"
 
 
 def _milliseconds(value: int) -> timedelta:

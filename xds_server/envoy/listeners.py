@@ -63,7 +63,7 @@ _LOG_FLUSH_SECONDS: Final = 0.25
 _LOG_BUFFER_BYTES: Final = 16_384
 """Of each of Envoy's threads, beyond what a stream's flow-control window takes: while xds_server is away or
 frozen, entries past it are dropped and requests go on."""
-_TOLD_OF_UPGRADES: Final = HttpConnectionManagerHcmAccessLogOptions(
+_LOG_UPGRADES: Final = HttpConnectionManagerHcmAccessLogOptions(
     flush_log_on_tunnel_successfully_established=True
 )
 
@@ -124,7 +124,7 @@ def _connection_manager(listener: ListenerSettings, settings: Settings) -> HttpC
         http2_protocol_options=upgrades.http2_options(settings),
         access_log=[_access_log(listener)] if settings.signals.access_log else [],
         # A WebSocket may last for days; its begin already shows that the engine works.
-        access_log_options=_TOLD_OF_UPGRADES if settings.signals.access_log else None,
+        access_log_options=_LOG_UPGRADES if settings.signals.access_log else None,
         stream_idle_timeout=seconds(listener.stream_idle_timeout_seconds),
     )
 

@@ -4,14 +4,15 @@ A client of `xds:///POOL` asks for the listener `grpc/POOL`, follows its inline 
 and balances by the last policy of that cluster's list, the only one there that gRPC knows.
 
 Names
-    `grpc/` keeps these listeners apart from Envoys' own, whose names have no slash. They go only to those
-    who ask for them by name: an Envoy takes all listeners, and logs each one of this kind as unusable.
+    `grpc/` keeps these listeners apart from Envoys' own, whose names have no slash. Only clients
+    that request them by name get them: an Envoy takes all listeners, and logs each of this kind as unusable.
 
 Source: gRFC A27 (resources), A31 and A42 (hash policies, ring_hash), as grpcio 1.85 follows them.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from envoy_data_plane.envoy.config.cluster.v3 import LoadBalancingPolicyPolicy
@@ -82,11 +83,7 @@ def grpc_bootstrap(
     """
     node: dict[str, Any] = {"id": node_id, "cluster": node_cluster}
     if locality != Locality():
-        node["locality"] = {
-            "region": locality.region,
-            "zone": locality.zone,
-            "sub_zone": locality.sub_zone,
-        }
+        node["locality"] = asdict(locality)
     server = {
         "server_uri": ads_address,
         "channel_creds": [_channel_credentials(tls)],

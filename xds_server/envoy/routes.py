@@ -1,9 +1,9 @@
 """Routes: they decide, from a request's headers, which parts of it ext_proc reads.
 
-In order: paths of upgrades (the headers alone), other upgrades (nothing), JSON of a known and ordinary length
-(the whole body in one message), all else (nothing). What ext_proc does not read goes by weights: every way
-of showing it a part of a body while the rest is on its way stalls or doubles some bodies in Envoy 1.40
-(docs/decisions/0011).
+In order: paths of upgrades (the headers alone), other upgrades (nothing), JSON with an ordinary
+content-length (the whole body in one message), all other requests (nothing). What ext_proc does not read goes
+by weights: every way of showing it a part of a body while the rest is on its way stalls or doubles some
+bodies in Envoy 1.40 (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from fleet.names import (
     HEADER_MATCHED,
     HEADER_REASON,
     HEADER_SERVED,
-    METADATA_NAMESPACE,
     TYPE_ROUTE,
     UPSTREAM_HEADERS,
 )
 from xds_server.envoy import limits, upgrades
-from xds_server.envoy.extension import overwriting, seconds
+from xds_server.envoy.extension import metadata, overwriting, seconds
 from xds_server.http2.protocol_choice import ProtocolChoice
 from xds_server.snapshot.snapshot import Resource
 
@@ -48,10 +47,8 @@ _JSON: Final = r"(?i)application/json\s*(;.*)?"
 """One whole document. NDJSON and gRPC with JSON are streams whose sender may wait for an answer to the first
 part before it sends the next: buffered, both sides would wait for ever."""
 AS_CONFIGURED: Final = ProtocolChoice()
-"""Pools' own protocols for all requests, for example while nothing is known of the engines' protocols."""
+"""Pools' own protocols for all requests, for example before any probe of the engines' protocols."""
 _DECISION_HEADERS: Final = (HEADER_ENDPOINT, HEADER_MATCHED, HEADER_REASON)
-
-
 _REQUEST_ID: Final = overwriting("x-request-id", "%REQ(X-REQUEST-ID):256%")
 """A client finds its request by it in picks, logs and traces. Cut, unlike by Envoy's
 `always_set_request_id_in_response`: a client may send an id longer than it can take back."""
@@ -79,7 +76,7 @@ def _route_configuration(
         routes=_routes(listener, pool, settings, protocols),
         request_headers_to_remove=upgrades.removed_headers(settings),
         request_headers_to_add=[
-            overwriting(header, _metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
+            overwriting(header, metadata(key)) for header, key in sorted(UPSTREAM_HEADERS.items())
         ],
         response_headers_to_add=[_REQUEST_ID, *_decision(listener)],
     )
@@ -135,11 +132,7 @@ def _decision(listener: ListenerSettings) -> list[HeaderValueOption]:
     if not listener.show_decision:
         return []
     return [
-        *(overwriting(name, _metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
+        *(overwriting(name, metadata(UPSTREAM_HEADERS[name])) for name in _DECISION_HEADERS),
         overwriting(HEADER_SERVED, "%UPSTREAM_REMOTE_ADDRESS%"),
         overwriting(HEADER_ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
     ]
-
-
-def _metadata(key: str) -> str:
-    return f"%DYNAMIC_METADATA({METADATA_NAMESPACE}:{key})%"

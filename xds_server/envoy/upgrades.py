@@ -1,6 +1,6 @@
 """WebSockets and the HTTP/1.1 fallback as Envoy configuration: docs/upgrades.md has the decision table.
 
-Routes decide all of it, from headers alone, so that it holds whether ext_proc is there or not. That one
+Routes decide all of it, from headers alone, so that it holds whether ext_proc is there or not. ext_proc
 sees the headers of handshakes and of what falls back, names an endpoint, and never sees a frame.
 """
 
@@ -275,7 +275,7 @@ def _fallback(path: str, listener: ListenerSettings, settings: Settings, action:
         match=_match(
             path,
             HeaderMatcher(name="upgrade", present_match=True, invert_match=True),
-            # It asks for headers that the fallback would keep from the engine.
+            # OPTIONS names headers that the fallback would remove.
             HeaderMatcher(name=":method", string_match=StringMatcher(exact="OPTIONS"), invert_match=True),
         ),
         route=action,
