@@ -31,6 +31,8 @@ _LATE_FACTOR: Final = 1.5
 """A time-out this much later than planned is an error of our own: this process stood still."""
 _IDLE_SECONDS: Final = 15.0
 """A connection is kept for the next request; there is at most one for each request that ran at once."""
+_RECEIVE_BYTES: Final = 262_144
+"""Received at once, as asyncio's own streams do."""
 
 
 class FetchError(PeerError):
@@ -68,6 +70,9 @@ class Client:
         self._budget = Budget(MAX_BYTES_AT_ONCE)
         self._idle: _Idle = {}
         self._context: ssl.SSLContext | None = None
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        """Of all connections: what arrives is read before another one receives. A buffer for each receive
+        would cost more than reading a usual page."""
 
     def close(self) -> None:
         """Close every connection that is kept."""
@@ -155,7 +160,7 @@ class Client:
                 hosts = await _addresses(place)
                 hosts = _allowed(hosts) if screened else hosts
                 connecting = True
-                connection = await _connect(hosts, place.port, began + seconds)
+                connection = await self._connect(hosts, place.port, began + seconds)
                 connecting = False
                 if place.secure:
                     context = await self._system_context() if dial is None else dial.context
@@ -169,6 +174,21 @@ class Client:
             raise FetchError("refused", cause_of(error)) from error
         except OSError as error:
             raise FetchError("connect", cause_of(error), no_route=error.errno in _NO_ROUTE) from error
+
+    async def _connect(self, hosts: list[str], port: int, deadline: float) -> _Connection:
+        """Return a connection without TLS: whether the port accepts one has a meaning of its own."""
+        loop = asyncio.get_running_loop()
+        for number, host in enumerate(hosts):
+            # Some of a host's addresses may be dead: each has its part of the time.
+            part = (deadline - loop.time()) / (len(hosts) - number)
+            try:
+                async with asyncio.timeout(part):
+                    _, connection = await loop.create_connection(lambda: _Connection(self._buffer), host, port)
+                    return connection
+            except OSError:  # a time-out is one
+                if number == len(hosts) - 1:
+                    raise
+        raise OSError(errno.EHOSTUNREACH, "the name has no address")
 
     async def _system_context(self) -> ssl.SSLContext:
         if self._context is None:
@@ -198,27 +218,12 @@ def _allowed(hosts: list[str]) -> list[str]:
     return allowed
 
 
-async def _connect(hosts: list[str], port: int, deadline: float) -> _Connection:
-    """Return a connection without TLS: whether the port accepts one has a meaning of its own."""
-    loop = asyncio.get_running_loop()
-    for number, host in enumerate(hosts):
-        # Some of a host's addresses may be dead: each has its part of the time.
-        part = (deadline - loop.time()) / (len(hosts) - number)
-        try:
-            async with asyncio.timeout(part):
-                _, connection = await loop.create_connection(_Connection, host, port)
-                return connection
-        except OSError:  # a time-out is one
-            if number == len(hosts) - 1:
-                raise
-    raise OSError(errno.EHOSTUNREACH, "the name has no address")
-
-
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.BufferedProtocol):
     """One connection: busy, idle or closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: memoryview) -> None:
         self.closed = False
+        self._buffer = buffer
         self._transport: asyncio.Transport | None = None
         self._answer: Answer | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -290,14 +295,19 @@ class _Connection(asyncio.Protocol):
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
-        """Pass bytes on to the answer; bytes without a request close the connection."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where bytes are received."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass received bytes on to the answer; bytes without a request close the connection."""
         answer, waiter = self._answer, self._waiter
         if answer is None or waiter is None or waiter.done():
             self._abort()
             return
         try:
-            answer.take(data)
+            answer.take(bytes(self._buffer[:nbytes]))
         except AnswerError as error:
             waiter.set_exception(error)
             self._abort()
