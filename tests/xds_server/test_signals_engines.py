@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from fleet.settings import SignalSettings
 from fleet.settings.pools import EngineKind
 from fleet.signals import SIGNALS
-from xds_server.signals.scrape.auto import AutoReader
 from xds_server.signals.scrape.engines import ENGINES, reader_of
 from xds_server.signals.scrape.llama_cpp import read_slots
+from xds_server.signals.scrape.reader import AutoReader
 
 DATA = Path(__file__).parent / "data"
 PAGES = {

@@ -22,10 +22,6 @@ from xds_server.signals.scrape.histogram import (
 BOUNDS = (0.1, 1.0, 10.0, inf)
 
 
-def buckets(*counts: float) -> dict[float, float]:
-    return dict(zip(BOUNDS, counts, strict=True))
-
-
 @pytest.mark.parametrize(
     ("q", "counts", "expected"),
     [
@@ -60,14 +56,14 @@ def test_the_quantile_stays_within_the_finite_bounds(counts: list[int], q: float
 def test_only_the_window_counts() -> None:
     """Slow requests of long ago are forgotten, however many there were."""
     window = HistogramWindow(30.0)
-    window.observe(buckets(0, 0, 1000, 1000), 0.0)
+    window.observe(BOUNDS, (0, 0, 1000, 1000), 0.0)
     assert window.quantile(0.99, 0.0) is None  # what happened before the first page is not the window's
-    window.observe(buckets(0, 0, 2000, 2000), 1.0)
+    window.observe(BOUNDS, (0, 0, 2000, 2000), 1.0)
     slow = window.quantile(0.99, 1.0)
     assert slow is not None
     assert slow > 9
     for second in range(2, 40):
-        window.observe(buckets(second, second, 2000 + second, 2000 + second), float(second))
+        window.observe(BOUNDS, (second, second, 2000 + second, 2000 + second), float(second))
     fast = window.quantile(0.99, 39.0)
     assert fast is not None
     assert fast <= 0.1
@@ -76,28 +72,28 @@ def test_only_the_window_counts() -> None:
 def test_a_window_without_requests_is_unknown_not_zero() -> None:
     window = HistogramWindow(10.0)
     for second in range(30):
-        window.observe(buckets(5, 5, 5, 5), float(second))
+        window.observe(BOUNDS, (5, 5, 5, 5), float(second))
         assert window.quantile(0.99, float(second)) is None
 
 
 def test_a_restarted_engine_starts_the_window_again() -> None:
     window = HistogramWindow(30.0)
-    window.observe(buckets(0, 0, 0, 0), 0.0)
-    window.observe(buckets(0, 0, 100, 100), 1.0)
-    window.observe(buckets(2, 2, 2, 2), 2.0)  # counters fell
+    window.observe(BOUNDS, (0, 0, 0, 0), 0.0)
+    window.observe(BOUNDS, (0, 0, 100, 100), 1.0)
+    window.observe(BOUNDS, (2, 2, 2, 2), 2.0)  # counters fell
     assert window.quantile(0.99, 2.0) is None
-    window.observe(buckets(12, 12, 12, 12), 3.0)
+    window.observe(BOUNDS, (12, 12, 12, 12), 3.0)
     assert window.quantile(0.99, 3.0) == pytest.approx(0.099)
 
 
 def test_other_bounds_or_series_start_the_window_again() -> None:
     window = HistogramWindow(30.0)
-    window.observe(buckets(0, 0, 0, 0), 0.0, "a")
-    window.observe({0.2: 50.0, inf: 100.0}, 1.0, "a")
+    window.observe(BOUNDS, (0, 0, 0, 0), 0.0, "a")
+    window.observe((0.2, inf), (50.0, 100.0), 1.0, "a")
     assert window.quantile(0.5, 1.0) is None
-    window.observe({0.2: 60.0, inf: 110.0}, 2.0, "a")
+    window.observe((0.2, inf), (60.0, 110.0), 2.0, "a")
     assert window.quantile(0.5, 2.0) == pytest.approx(0.1)
-    window.observe({0.2: 6000.0, inf: 9000.0}, 3.0, "a and b")
+    window.observe((0.2, inf), (6000.0, 9000.0), 3.0, "a and b")
     assert window.quantile(0.5, 3.0) is None
 
 
@@ -137,13 +133,13 @@ def test_the_newest_slices_count_first() -> None:
     """An engine that was slow is fast again two busy seconds later, and not a window later."""
     window = HistogramWindow(30.0)
     for second in range(20):
-        window.observe(buckets(0, 0, 15 * second, 15 * second), float(second))
+        window.observe(BOUNDS, (0, 0, 15 * second, 15 * second), float(second))
     slow = window.quantile(0.5, 19.0)
     assert slow is not None
     assert slow > 1
     for second in range(20, 23):
         fast = 15 * (second - 19)
-        window.observe(buckets(fast, fast, 285 + fast, 285 + fast), float(second))
+        window.observe(BOUNDS, (fast, fast, 285 + fast, 285 + fast), float(second))
     assert window.quantile(0.99, 22.0) == pytest.approx(0.099)
 
 
@@ -151,7 +147,7 @@ def test_few_observations_are_taken_from_the_whole_window() -> None:
     window = HistogramWindow(30.0)
     for second in range(20):
         fast = second // 2
-        window.observe(buckets(fast, fast, fast, second), float(second))
+        window.observe(BOUNDS, (fast, fast, fast, second), float(second))
     assert window.quantile(1.0, 19.0) == 10.0  # half of the nineteen are beyond the bounds
     assert window.quantile(0.4, 19.0) is not None
 
@@ -212,6 +208,6 @@ def test_a_median_forgets_sooner_than_a_tail() -> None:
     window, last = HistogramWindow(30.0), 20 + ENOUGH_FOR_MEDIAN // 2
     for second in range(last + 1):
         fast = float(max(0, second - 19))
-        window.observe(buckets(fast, second + 1.0, second + 1.0, second + 1.0), float(second))
+        window.observe(BOUNDS, (fast, second + 1.0, second + 1.0, second + 1.0), float(second))
     assert window.quantile(0.5, last) <= 0.1
     assert window.quantile(0.99, last) > 0.1

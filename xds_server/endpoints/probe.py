@@ -18,9 +18,9 @@ from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import ProbeResult
 from xds_server.http1.client import Client, FetchError
 from xds_server.http1.turn import Portions, Turn
-from xds_server.signals.scrape.auto import kind_of
 from xds_server.signals.scrape.engines import ENGINES
 from xds_server.signals.scrape.fetch import at_own_port
+from xds_server.signals.scrape.reader import kind_of
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:

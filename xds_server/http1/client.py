@@ -183,7 +183,9 @@ class Client:
             part = (deadline - loop.time()) / (len(hosts) - number)
             try:
                 async with asyncio.timeout(part):
-                    _, connection = await loop.create_connection(lambda: _Connection(self._buffer), host, port)
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(self._buffer), host, port
+                    )
                     return connection
             except OSError:  # a time-out is one
                 if number == len(hosts) - 1:

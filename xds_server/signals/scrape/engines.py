@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from xds_server.signals.scrape.auto import AutoReader
 from xds_server.signals.scrape.llama_cpp import LLAMA_CPP
-from xds_server.signals.scrape.reader import TableReader
+from xds_server.signals.scrape.reader import AutoReader, TableReader
 from xds_server.signals.scrape.sglang import SGLANG
 from xds_server.signals.scrape.tensorrt_llm import TENSORRT_LLM
 from xds_server.signals.scrape.tgi import TGI
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleet.settings import SignalSettings
-    from xds_server.signals.scrape.table import Table
+    from xds_server.signals.scrape.rules import Table
 
 
 class EngineReader(Protocol):
@@ -25,11 +24,8 @@ class EngineReader(Protocol):
 
     malformed_lines: int
     """Lines of the newest page that carry a wanted name and could not be read."""
-
-    @property
-    def second_page(self) -> str:
-        """Name of a second page that is fetched with the next one; empty: none."""
-        ...
+    second_page: str
+    """Name of a second page that is fetched with the next one; empty: none."""
 
     def read(self, page: bytes, now: float, second: bytes | None = None) -> Mapping[str, float]:
         """Return the numbers of a page by the name of their signal, without what cannot be read.

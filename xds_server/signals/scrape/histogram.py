@@ -12,7 +12,7 @@ from operator import lt, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Sequence
 
 _STEPS: Final = 10
 """Snapshots kept per window: memory stays the same however often one scrapes, and a window is at most a
@@ -112,10 +112,12 @@ class HistogramWindow:
         self._window = CounterWindow(window_seconds, _FINE_STEPS)
         self._bounds: tuple[float, ...] = ()
 
-    def observe(self, buckets: Mapping[float, float], now: float, series: Hashable = None) -> None:
-        """Take the cumulative counts by upper bound (`le`); `series` names what was added up in them."""
-        self._bounds = tuple(sorted(buckets))
-        self._window.observe([buckets[bound] for bound in self._bounds], now, (self._bounds, series))
+    def observe(
+        self, bounds: tuple[float, ...], counts: Sequence[float], now: float, series: Hashable = None
+    ) -> None:
+        """Take the cumulative counts up to ascending bounds (`le`); `series` identifies what was summed."""
+        self._bounds = bounds
+        self._window.observe(counts, now, (bounds, series))
 
     def quantile(self, q: float, now: float) -> float | None:
         """Quantile `q` (0 to 1) of the newest observations in the window; None without any.

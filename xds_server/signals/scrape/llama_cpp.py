@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xds_server.signals.scrape.rules import Moving, Rate, Ratio, Total
-from xds_server.signals.scrape.table import Table, metric
+from xds_server.signals.scrape.rules import Table, moving, rate, ratio, total
+from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,14 +67,14 @@ def _tokens(slot: _Slot) -> int | None:
 LLAMA_CPP: Final = Table(
     marks=("llamacpp:",),
     fields={
-        "queue_depth": Total(metric("llamacpp:requests_deferred")),
-        "running": Total(metric("llamacpp:requests_processing")),
-        "prefix_hit_ratio": Ratio(_CACHED, _CACHED, _COMPUTED, most=1.0),
-        "prefill_tokens_per_second": Ratio(_COMPUTED, _PREFILLING),
-        "prefilling_mean": Rate(_PREFILLING),
-        "prompt_tokens_per_second": Rate(_COMPUTED, _CACHED),
-        "generation_tokens_per_second": Rate(_GENERATED),
-        "progress_total": Moving(_COMPUTED, _CACHED, _GENERATED, metric("llamacpp:n_decode_total")),
+        "queue_depth": total(metric("llamacpp:requests_deferred")),
+        "running": total(metric("llamacpp:requests_processing")),
+        "prefix_hit_ratio": ratio(_CACHED, _CACHED, _COMPUTED, most=1.0),
+        "prefill_tokens_per_second": ratio(_COMPUTED, _PREFILLING),
+        "prefilling_mean": rate(_PREFILLING),
+        "prompt_tokens_per_second": rate(_COMPUTED, _CACHED),
+        "generation_tokens_per_second": rate(_GENERATED),
+        "progress_total": moving(_COMPUTED, _CACHED, _GENERATED, metric("llamacpp:n_decode_total")),
     },
     optional=frozenset(("prefix_hit_ratio", "prompt_tokens_per_second")),  # cached tokens: of new builds
     second_page="slots",

@@ -1,282 +1,206 @@
-"""The rules of the tables: each makes one number of a metric's series, and its name says how.
+"""What an engine's metrics mean, as a table: each of its signals and the rule that reads it.
 
-Rules have no state: windows over counters and histograms are the source's.
+Each kind of engine has its table in a file next to this one (`vllm.py` and neighbours); `reader.py` applies
+it. An endpoint may export several series of one metric (data-parallel engines, ranks, label values): a rule
+makes one number of them, and its name says how. Rules have no state: windows are the source's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from xds_server.signals.scrape.table import Metric, Rule, Source
-
-
-class _Rule:
-    """What the rules have in common."""
-
-    __slots__ = ()
-
-    @property
-    def late(self) -> bool:
-        return False
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        raise NotImplementedError
-
-    def missing(self, source: Source) -> list[Metric]:
-        return [each for each in self.metrics if not source.values(each)]
+    from xds_server.signals.scrape.source import Metric, Source
 
 
 @dataclass(frozen=True, slots=True)
-class _OfOne(_Rule):
-    of: Metric
+class Rule:
+    """How a signal is read from a page."""
+
+    ways: tuple[tuple[Metric, ...], ...]
+    """The metrics of each way to read it: versions of an engine export in different ways."""
+    read: Callable[[Source], float | None]
+    """Returns the signal's value; None is unknown."""
+    late: bool = False
+    """Whether engines may export it from their first request on only."""
+
+    def missing(self, source: Source) -> list[Metric]:
+        """Return what the page lacks of the first way; nothing while one way has all that it reads."""
+        lacking = [[each for each in way if not source.values(each)] for way in self.ways]
+        return lacking[0] if all(lacking) else []
+
+
+@dataclass(frozen=True)
+class Table:
+    """One kind of engine."""
+
+    marks: tuple[str, ...]
+    """What lines of its pages begin with, and other kinds' do not."""
+    fields: Mapping[str, Rule]
+    """A signal to the rule that reads it."""
+    optional: frozenset[str] = frozenset()
+    """Fields that only some versions or switches of the engine export: no warning when they are missing."""
+    repeated_by: tuple[str, ...] = ()
+    """Labels of ranks that export the same: of series that differ in them alone, the lowest rank counts."""
+    parted_by: tuple[str, ...] = ()
+    """Labels whose empty value stands for the sum of the others, which are then left out."""
+    second_page: str = ""
+    """A second page, by its name relative to the first; empty: none."""
+    read_second: Callable[[bytes], Mapping[str, float | None]] = field(default=lambda _: {})
+    """Signals of the second page.
+
+    Raises:
+        ValueError: it is not what it should be.
+    """
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (self.of,)
+    def names(self) -> frozenset[str]:
+        """Full names of the samples that are read."""
+        metrics = (each for rule in self.fields.values() for way in rule.ways for each in way)
+        return frozenset(name for each in metrics for name in each.names)
 
 
-class Total(_OfOne):
+def total(of: Metric) -> Rule:
     """Sum of the series: for counts and capacities."""
-
-    __slots__ = ()
-
-    def read(self, source: Source) -> float | None:
-        """Return the sum."""
-        return total(source.values(self.of))
+    return Rule(((of,),), lambda source: _sum(source.values(of)))
 
 
-class Highest(_OfOne):
+def highest(of: Metric) -> Rule:
     """Highest of the series: a request meets the limit of one engine, and not of their mean."""
-
-    __slots__ = ()
-
-    def read(self, source: Source) -> float | None:
-        """Return the highest; unknown when one of them is no number."""
-        values = source.values(self.of)
-        return max(values) if values and all(map(isfinite, values)) else None
+    return _extreme(of, max)
 
 
-class Lowest(_OfOne):
+def lowest(of: Metric) -> Rule:
     """Lowest of the series: for what must be so of every engine."""
-
-    __slots__ = ()
-
-    def read(self, source: Source) -> float | None:
-        """Return the lowest; unknown when one of them is no number."""
-        values = source.values(self.of)
-        return min(values) if values and all(map(isfinite, values)) else None
+    return _extreme(of, min)
 
 
-class Mean(_OfOne):
+def _extreme(of: Metric, choose: Callable[[Sequence[float]], float]) -> Rule:
+    """Unknown when one of the series is no number."""
+
+    def read(source: Source) -> float | None:
+        values = source.values(of)
+        return choose(values) if values and all(map(isfinite, values)) else None
+
+    return Rule(((of,),), read)
+
+
+def mean(of: Metric) -> Rule:
     """Mean of the series."""
 
-    __slots__ = ()
-
-    def read(self, source: Source) -> float | None:
-        """Return the mean."""
-        values = source.values(self.of)
+    def read(source: Source) -> float | None:
+        values = source.values(of)
         return sum(values) / len(values) if values else None
 
-
-@dataclass(frozen=True, slots=True)
-class _OfTwo(_Rule):
-    one: Metric
-    other: Metric
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (self.one, self.other)
-
-    def pairs(self, source: Source) -> list[tuple[float, float]] | None:
-        """The values of series with equal labels; None when a series has no partner."""
-        sides = []
-        for side in (self.one, self.other):
-            chosen = [key for key, _ in side.only]
-            sides.append(
-                {
-                    frozenset(item for item in series.labels.items() if item[0] not in chosen): value
-                    for series, value in zip(source.series(side), source.values(side), strict=True)
-                }
-            )
-        if not sides[0] or sides[0].keys() != sides[1].keys():
-            return None
-        return [(value, sides[1][key]) for key, value in sides[0].items()]
+    return Rule(((of,),), read)
 
 
-class Product(_OfTwo):
+def product(one: Metric, other: Metric) -> Rule:
     """One times the other, summed over the series."""
-
-    __slots__ = ()
-
-    def read(self, source: Source) -> float | None:
-        """Return the sum of the products."""
-        pairs = self.pairs(source)
-        return None if pairs is None else sum(one * other for one, other in pairs)
+    return Rule(
+        ((one, other),), lambda source: _sum([left * right for left, right in _pairs(source, one, other)])
+    )
 
 
-class HighestShare(_OfTwo):
-    """One over the other; the highest of the series."""
+def highest_share(part: Metric, whole: Metric) -> Rule:
+    """One over the other, the highest of the series; unknown when a whole is not above 0."""
 
-    __slots__ = ()
-
-    def read(self, source: Source) -> float | None:
-        """Return the highest share; unknown when a whole is not above 0."""
-        pairs = self.pairs(source)
-        if pairs is None or not all(whole > 0 for _, whole in pairs):
+    def read(source: Source) -> float | None:
+        pairs = _pairs(source, part, whole)
+        if not all(right > 0 for _, right in pairs):
             return None
-        return max(part / whole for part, whole in pairs)
+        return max((left / right for left, right in pairs), default=None)
+
+    return Rule(((part, whole),), read)
 
 
-@dataclass(frozen=True, slots=True)
-class OfLabels(_OfOne):
-    """A number out of the labels of each series, summed; NaN from one of them makes the sum unknown."""
-
-    number: Callable[[Mapping[str, str]], float]
-
-    def read(self, source: Source) -> float | None:
-        """Return the sum; unknown unless it is above 0."""
-        number = sum(self.number(series.labels) for series in source.series(self.of))
-        return number if number > 0 else None
-
-
-class _OfMany(_Rule):
-    __slots__ = ("_metrics",)
-
-    def __init__(self, *metrics: Metric) -> None:
-        self._metrics = metrics
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return self._metrics
+def _pairs(source: Source, one: Metric, other: Metric) -> list[tuple[float, float]]:
+    """Return the values of series with equal labels; none when a series has no partner."""
+    sides = []
+    for side in (one, other):
+        chosen = [key for key, _ in side.only]
+        sides.append(
+            {
+                frozenset(item for item in series.labels.items() if item[0] not in chosen): value
+                for series, value in zip(source.series(side), source.values(side), strict=True)
+            }
+        )
+    if sides[0].keys() != sides[1].keys():
+        return []
+    return [(value, sides[1][key]) for key, value in sides[0].items()]
 
 
-class Moving(_OfMany):
-    """Sum of whatever there is of the metrics: only its movement has a meaning."""
+def of_labels(of: Metric, number: Callable[[Mapping[str, str]], float]) -> Rule:
+    """A number out of the labels of each series, summed; unknown unless the sum is above 0."""
 
-    __slots__ = ()
+    def read(source: Source) -> float | None:
+        result = sum(number(series.labels) for series in source.series(of))
+        return result if result > 0 else None
 
-    def missing(self, source: Source) -> list[Metric]:
-        """Nothing while one of them is there."""
-        lacking = super().missing(source)
-        return lacking if len(lacking) == len(self.metrics) else []
-
-    def read(self, source: Source) -> float | None:
-        """Return the sum of the finite ones; unknown without any."""
-        return total([value for each in self.metrics for value in source.values(each) if isfinite(value)])
+    return Rule(((of,),), read)
 
 
-class Rate(_OfMany):
+def moving(*metrics: Metric) -> Rule:
+    """Sum of the finite series of any of the metrics: only its movement has a meaning."""
+
+    def read(source: Source) -> float | None:
+        return _sum([value for each in metrics for value in source.values(each) if isfinite(value)])
+
+    return Rule(tuple((each,) for each in metrics), read)
+
+
+def rate(*metrics: Metric) -> Rule:
     """Growth a second over the window, of the sum of the metrics and their series."""
 
-    __slots__ = ()
+    def read(source: Source) -> float | None:
+        growth = source.growth(metrics)
+        return None if growth is None or growth.seconds <= 0 else sum(growth.deltas) / growth.seconds
 
-    @property
-    def late(self) -> bool:
-        """Counters may come with the first request."""
-        return True
-
-    def read(self, source: Source) -> float | None:
-        """Return the rate."""
-        grown = source.growth(self.metrics)
-        return None if grown is None or grown.seconds <= 0 else sum(grown.deltas) / grown.seconds
+    return Rule((metrics,), read, late=True)
 
 
-class Ratio(_Rule):
-    """Growth of one over the growth of the others' sum, over the window."""
+def ratio(part: Metric, *whole: Metric, most: float = inf) -> Rule:
+    """Growth of one over the growth of the others' sum, over the window; unknown when these did not grow."""
+    metrics = (part, *whole)
 
-    __slots__ = ("_metrics", "_most")
-
-    def __init__(self, part: Metric, *whole: Metric, most: float = inf) -> None:
-        self._metrics = (part, *whole)
-        self._most = most
-
-    @property
-    def late(self) -> bool:
-        """Counters may come with the first request."""
-        return True
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The part first."""
-        return self._metrics
-
-    def read(self, source: Source) -> float | None:
-        """Return the ratio; unknown when the whole did not grow."""
-        grown = source.growth(self._metrics)
-        if grown is None or (whole := sum(grown.deltas[1:])) <= 0:
+    def read(source: Source) -> float | None:
+        growth = source.growth(metrics)
+        if growth is None or (grown := sum(growth.deltas[1:])) <= 0:
             return None
-        return min(grown.deltas[0] / whole, self._most)
+        return min(growth.deltas[0] / grown, most)
+
+    return Rule((metrics,), read, late=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantile(_OfOne):
-    """Quantile of the newest observations; buckets of several series are added."""
+def quantile(of: Metric, q: float, unit: float = 1.0) -> Rule:
+    """Quantile of the newest observations; buckets of several series are added. `unit`: the page's."""
 
-    q: float
-    unit: float = 1.0
-    """What the page's unit is in ours."""
+    def read(source: Source) -> float | None:
+        value = source.quantile(of, q)
+        return None if value is None else value * unit
 
-    @property
-    def late(self) -> bool:
-        """Buckets come with the first observation."""
-        return True
-
-    def read(self, source: Source) -> float | None:
-        """Return the quantile."""
-        value = source.quantile(self.of, self.q)
-        return None if value is None else value * self.unit
+    return Rule(((of,),), read, late=True)
 
 
-class Variance(_OfOne):
+def variance(of: Metric) -> Rule:
     """Variance of the window's observations, from the buckets' middles."""
-
-    __slots__ = ()
-
-    @property
-    def late(self) -> bool:
-        """Counters may come with the first request."""
-        return True
-
-    def read(self, source: Source) -> float | None:
-        """Return the variance."""
-        return source.variance(self.of)
+    return Rule(((of,),), lambda source: source.variance(of), late=True)
 
 
-class Either(_Rule):
-    """The first rule whose answer is known: for what versions export in different ways."""
+def either(*rules: Rule) -> Rule:
+    """The first rule whose answer is known. Every rule reads every page: windows need them all."""
 
-    __slots__ = ("_rules",)
-
-    def __init__(self, *rules: Rule) -> None:
-        self._rules = rules
-
-    @property
-    def late(self) -> bool:
-        """As its rules are."""
-        return all(rule.late for rule in self._rules)
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Of all rules."""
-        return tuple(each for rule in self._rules for each in rule.metrics)
-
-    def missing(self, source: Source) -> list[Metric]:
-        """Nothing while one of the rules has all that it reads."""
-        lacking = [rule.missing(source) for rule in self._rules]
-        return [] if not all(lacking) else lacking[0]
-
-    def read(self, source: Source) -> float | None:
-        """Return the first known answer. Every rule reads every page: windows need them all."""
-        answers = [rule.read(source) for rule in self._rules]
+    def read(source: Source) -> float | None:
+        answers = [rule.read(source) for rule in rules]
         return next((answer for answer in answers if answer is not None), None)
 
+    ways = tuple(way for rule in rules for way in rule.ways)
+    return Rule(ways, read, late=all(rule.late for rule in rules))
 
-def total(values: Sequence[float]) -> float | None:
-    """Sum; None of nothing."""
+
+def _sum(values: Sequence[float]) -> float | None:
     return sum(values) if values else None

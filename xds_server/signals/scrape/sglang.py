@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.scrape.rules import Either, Highest, Moving, Quantile, Rate, Ratio, Total, Variance
-from xds_server.signals.scrape.table import Table, metric
+from xds_server.signals.scrape.rules import (
+    Table,
+    either,
+    highest,
+    moving,
+    quantile,
+    rate,
+    ratio,
+    total,
+    variance,
+)
+from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
-    from xds_server.signals.scrape.table import Metric
+    from xds_server.signals.scrape.source import Metric
 
 
 def _sglang(name: str, **only: str) -> Metric:
@@ -32,23 +42,23 @@ _PREFILLING = _sglang("forward_execution_seconds_total", category="extend")
 SGLANG: Final = Table(
     marks=("sglang:", "sglang_"),
     fields={
-        "memory_used_ratio": Highest(_sglang("token_usage")),
-        "queue_depth": Total(_sglang("num_queue_reqs")),
-        "running": Total(_sglang("num_running_reqs")),
-        "latency_p50_seconds": Quantile(_FIRST_TOKEN, 0.5),
-        "latency_p99_seconds": Quantile(_FIRST_TOKEN, 0.99),
-        "prefix_hit_ratio": Either(Ratio(_CACHED, _PROMPT, most=1.0), Highest(_sglang("cache_hit_rate"))),
-        "kv_capacity_tokens": Total(_sglang("max_total_num_tokens")),
-        "prefill_tokens_per_second": Ratio(_PREFILLED, _PREFILLING),
-        "prefilling_mean": Rate(_PREFILLING),
-        "prompt_tokens_per_second": Rate(_PROMPT),
-        "generation_tokens_per_second": Either(Rate(_DECODED), Rate(_GENERATED)),
-        "prompt_tokens_mean": Ratio(_PROMPT, _FINISHED),
-        "prompt_tokens_variance": Variance(_sglang("prompt_tokens_histogram_bucket")),
-        "generation_tokens_mean": Ratio(_GENERATED, _FINISHED),
-        "preemptions_per_second": Rate(_sglang("num_retracted_requests_total")),
-        "batch_limit": Total(_sglang("max_running_requests")),
-        "progress_total": Moving(
+        "memory_used_ratio": highest(_sglang("token_usage")),
+        "queue_depth": total(_sglang("num_queue_reqs")),
+        "running": total(_sglang("num_running_reqs")),
+        "latency_p50_seconds": quantile(_FIRST_TOKEN, 0.5),
+        "latency_p99_seconds": quantile(_FIRST_TOKEN, 0.99),
+        "prefix_hit_ratio": either(ratio(_CACHED, _PROMPT, most=1.0), highest(_sglang("cache_hit_rate"))),
+        "kv_capacity_tokens": total(_sglang("max_total_num_tokens")),
+        "prefill_tokens_per_second": ratio(_PREFILLED, _PREFILLING),
+        "prefilling_mean": rate(_PREFILLING),
+        "prompt_tokens_per_second": rate(_PROMPT),
+        "generation_tokens_per_second": either(rate(_DECODED), rate(_GENERATED)),
+        "prompt_tokens_mean": ratio(_PROMPT, _FINISHED),
+        "prompt_tokens_variance": variance(_sglang("prompt_tokens_histogram_bucket")),
+        "generation_tokens_mean": ratio(_GENERATED, _FINISHED),
+        "preemptions_per_second": rate(_sglang("num_retracted_requests_total")),
+        "batch_limit": total(_sglang("max_running_requests")),
+        "progress_total": moving(
             _PROMPT, _GENERATED, _FINISHED, _PREFILLED, _DECODED, _sglang("num_used_tokens")
         ),
     },

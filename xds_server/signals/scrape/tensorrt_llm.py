@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xds_server.signals.scrape.rules import Either, Highest, Moving, Product, Quantile, Rate, Ratio, Total
-from xds_server.signals.scrape.table import Table, metric
+from xds_server.signals.scrape.rules import (
+    Table,
+    either,
+    highest,
+    moving,
+    product,
+    quantile,
+    rate,
+    ratio,
+    total,
+)
+from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
-    from xds_server.signals.scrape.table import Metric
+    from xds_server.signals.scrape.source import Metric
 
 
 def _old_too(name: str) -> Metric:
@@ -31,21 +41,21 @@ _FINISHED = _old_too("request_success_total")
 TENSORRT_LLM: Final = Table(
     marks=("trtllm_", "time_to_first_token_seconds_bucket", "e2e_request_latency_seconds_bucket"),
     fields={
-        "memory_used_ratio": Highest(metric("trtllm_kv_cache_utilization")),
-        "queue_depth": Total(metric("trtllm_num_requests_waiting")),
-        "running": Total(metric("trtllm_num_requests_running")),
-        "latency_p50_seconds": Quantile(_FIRST_TOKEN, 0.5),
-        "latency_p99_seconds": Quantile(_FIRST_TOKEN, 0.99),
-        "prefix_hit_ratio": Either(
-            Ratio(_REUSED, _REUSED, _MISSED, most=1.0), Highest(metric("trtllm_kv_cache_hit_rate"))
+        "memory_used_ratio": highest(metric("trtllm_kv_cache_utilization")),
+        "queue_depth": total(metric("trtllm_num_requests_waiting")),
+        "running": total(metric("trtllm_num_requests_running")),
+        "latency_p50_seconds": quantile(_FIRST_TOKEN, 0.5),
+        "latency_p99_seconds": quantile(_FIRST_TOKEN, 0.99),
+        "prefix_hit_ratio": either(
+            ratio(_REUSED, _REUSED, _MISSED, most=1.0), highest(metric("trtllm_kv_cache_hit_rate"))
         ),
-        "kv_capacity_tokens": Product(_MAX_BLOCKS, _BLOCK_TOKENS),
-        "prompt_tokens_per_second": Rate(_PROMPT),
-        "generation_tokens_per_second": Rate(_GENERATED),
-        "prompt_tokens_mean": Ratio(_PROMPT, _FINISHED),
-        "generation_tokens_mean": Ratio(_GENERATED, _FINISHED),
-        "batch_limit": Total(metric("trtllm_max_num_active_requests")),
-        "progress_total": Moving(
+        "kv_capacity_tokens": product(_MAX_BLOCKS, _BLOCK_TOKENS),
+        "prompt_tokens_per_second": rate(_PROMPT),
+        "generation_tokens_per_second": rate(_GENERATED),
+        "prompt_tokens_mean": ratio(_PROMPT, _FINISHED),
+        "generation_tokens_mean": ratio(_GENERATED, _FINISHED),
+        "batch_limit": total(metric("trtllm_max_num_active_requests")),
+        "progress_total": moving(
             _FINISHED,
             _PROMPT,
             _GENERATED,

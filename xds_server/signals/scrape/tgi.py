@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from xds_server.signals.scrape.rules import Moving, Rate, Ratio, Total, Variance
-from xds_server.signals.scrape.table import Table, histogram, metric
+from xds_server.signals.scrape.rules import Table, moving, rate, ratio, total, variance
+from xds_server.signals.scrape.source import histogram, metric
 
 _PROMPT_BUCKETS, _PROMPT_SUM, _PROMPT_COUNT = histogram("tgi_request_input_length")
 _, _ANSWER_SUM, _ANSWER_COUNT = histogram("tgi_request_generated_tokens")
@@ -17,14 +17,14 @@ _, _ANSWER_SUM, _ANSWER_COUNT = histogram("tgi_request_generated_tokens")
 TGI: Final = Table(
     marks=("tgi_",),
     fields={
-        "queue_depth": Total(metric("tgi_queue_size")),
-        "running": Total(metric("tgi_batch_current_size")),
-        "prompt_tokens_per_second": Rate(_PROMPT_SUM),
-        "generation_tokens_per_second": Rate(_ANSWER_SUM),
-        "prompt_tokens_mean": Ratio(_PROMPT_SUM, _PROMPT_COUNT),
-        "prompt_tokens_variance": Variance(_PROMPT_BUCKETS),
-        "generation_tokens_mean": Ratio(_ANSWER_SUM, _ANSWER_COUNT),
-        "progress_total": Moving(
+        "queue_depth": total(metric("tgi_queue_size")),
+        "running": total(metric("tgi_batch_current_size")),
+        "prompt_tokens_per_second": rate(_PROMPT_SUM),
+        "generation_tokens_per_second": rate(_ANSWER_SUM),
+        "prompt_tokens_mean": ratio(_PROMPT_SUM, _PROMPT_COUNT),
+        "prompt_tokens_variance": variance(_PROMPT_BUCKETS),
+        "generation_tokens_mean": ratio(_ANSWER_SUM, _ANSWER_COUNT),
+        "progress_total": moving(
             metric("tgi_request_count"),
             metric("tgi_request_success"),
             metric("tgi_batch_inference_success"),

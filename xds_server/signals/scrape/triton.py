@@ -9,19 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from xds_server.signals.scrape.rules import (
-    Either,
-    Highest,
-    HighestShare,
-    Mean,
-    Moving,
-    Product,
-    Quantile,
-    Total,
+    Table,
+    either,
+    highest,
+    highest_share,
+    mean,
+    moving,
+    product,
+    quantile,
+    total,
 )
-from xds_server.signals.scrape.table import Table, metric
+from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
-    from xds_server.signals.scrape.table import Metric
+    from xds_server.signals.scrape.source import Metric
 
 
 def _requests(kind: str) -> Metric:
@@ -39,28 +40,28 @@ _MILLISECONDS = 0.001
 TRITON: Final = Table(
     marks=("nv_trt_llm_", "nv_inference_"),
     fields={
-        "memory_used_ratio": Highest(_blocks("fraction")),
-        "queue_depth": Either(
-            Total(_requests("waiting")), Total(metric("nv_inference_pending_request_count"))
+        "memory_used_ratio": highest(_blocks("fraction")),
+        "queue_depth": either(
+            total(_requests("waiting")), total(metric("nv_inference_pending_request_count"))
         ),
-        "running": Total(_requests("scheduled")),
-        "latency_p50_seconds": Quantile(_FIRST_ANSWER, 0.5, _MILLISECONDS),
-        "latency_p99_seconds": Quantile(_FIRST_ANSWER, 0.99, _MILLISECONDS),
-        "kv_capacity_tokens": Product(_blocks("max"), _blocks("tokens_per")),
-        "batch_limit": Total(_requests("max")),
-        "progress_total": Moving(
+        "running": total(_requests("scheduled")),
+        "latency_p50_seconds": quantile(_FIRST_ANSWER, 0.5, _MILLISECONDS),
+        "latency_p99_seconds": quantile(_FIRST_ANSWER, 0.99, _MILLISECONDS),
+        "kv_capacity_tokens": product(_blocks("max"), _blocks("tokens_per")),
+        "batch_limit": total(_requests("max")),
+        "progress_total": moving(
             metric("nv_inference_request_success"),
             metric("nv_inference_request_failure"),
             metric("nv_inference_count"),
             metric("nv_inference_exec_count"),
             metric("nv_trt_llm_general_metrics", general_type="iteration_counter"),
         ),
-        "gpu_memory_used_ratio": HighestShare(
+        "gpu_memory_used_ratio": highest_share(
             metric("nv_gpu_memory_used_bytes"), metric("nv_gpu_memory_total_bytes")
         ),
-        "gpu_memory_total_bytes": Total(metric("nv_gpu_memory_total_bytes")),
-        "gpu_utilisation_ratio": Mean(metric("nv_gpu_utilization")),
-        "gpu_power_ratio": HighestShare(metric("nv_gpu_power_usage"), metric("nv_gpu_power_limit")),
+        "gpu_memory_total_bytes": total(metric("nv_gpu_memory_total_bytes")),
+        "gpu_utilisation_ratio": mean(metric("nv_gpu_utilization")),
+        "gpu_power_ratio": highest_share(metric("nv_gpu_power_usage"), metric("nv_gpu_power_limit")),
     },
     # All but the queue is of one backend, or can be switched off.
     optional=frozenset(

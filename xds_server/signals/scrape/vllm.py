@@ -6,21 +6,21 @@ blocks of running requests only: what the prefix cache holds besides is free to 
 
 from __future__ import annotations
 
-from math import nan
 from typing import TYPE_CHECKING, Final
 
 from xds_server.signals.scrape.rules import (
-    Highest,
-    Lowest,
-    Moving,
-    OfLabels,
-    Quantile,
-    Rate,
-    Ratio,
-    Total,
-    Variance,
+    Table,
+    highest,
+    lowest,
+    moving,
+    of_labels,
+    quantile,
+    rate,
+    ratio,
+    total,
+    variance,
 )
-from xds_server.signals.scrape.table import Table, histogram, metric
+from xds_server.signals.scrape.source import histogram, metric, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,39 +40,32 @@ _FINISHED = metric("vllm:request_success_total")
 
 def capacity(labels: Mapping[str, str]) -> float:
     """Tokens that one engine's KV cache holds, out of `cache_config_info`; NaN when it is not there."""
-    stated = _number(labels.get("kv_cache_size_tokens"))
+    stated = number(labels.get("kv_cache_size_tokens"))
     if stated > 0:
         return stated
-    return _number(labels.get("block_size")) * _number(labels.get("num_gpu_blocks"))
-
-
-def _number(text: str | None) -> float:
-    try:
-        return nan if text is None else float(text)
-    except ValueError:
-        return nan
+    return number(labels.get("block_size")) * number(labels.get("num_gpu_blocks"))
 
 
 VLLM: Final = Table(
     marks=("vllm:",),
     fields={
-        "memory_used_ratio": Highest(metric("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")),
-        "queue_depth": Total(metric("vllm:num_requests_waiting")),
-        "running": Total(metric("vllm:num_requests_running")),
-        "latency_p50_seconds": Quantile(_FIRST_TOKEN, 0.5),
-        "latency_p99_seconds": Quantile(_FIRST_TOKEN, 0.99),
-        "prefix_hit_ratio": Ratio(_HITS, _QUERIES, most=1.0),
-        "kv_capacity_tokens": OfLabels(metric("vllm:cache_config_info"), capacity),
-        "prefill_tokens_per_second": Ratio(_PREFILLED, _PREFILLING),
-        "prefilling_mean": Rate(_PREFILLING),
-        "prompt_tokens_per_second": Rate(_PROMPT),
-        "generation_tokens_per_second": Rate(_GENERATED),
-        "prompt_tokens_mean": Ratio(_PROMPT_SUM, _PROMPT_COUNT),
-        "prompt_tokens_variance": Variance(_PROMPT_BUCKETS),
-        "generation_tokens_mean": Ratio(_ANSWER_SUM, _ANSWER_COUNT),
-        "preemptions_per_second": Rate(metric("vllm:num_preemptions_total")),
-        "awake": Lowest(metric("vllm:engine_sleep_state", sleep_state="awake")),
-        "progress_total": Moving(_PROMPT, _GENERATED, _STEPS, _FINISHED),
+        "memory_used_ratio": highest(metric("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")),
+        "queue_depth": total(metric("vllm:num_requests_waiting")),
+        "running": total(metric("vllm:num_requests_running")),
+        "latency_p50_seconds": quantile(_FIRST_TOKEN, 0.5),
+        "latency_p99_seconds": quantile(_FIRST_TOKEN, 0.99),
+        "prefix_hit_ratio": ratio(_HITS, _QUERIES, most=1.0),
+        "kv_capacity_tokens": of_labels(metric("vllm:cache_config_info"), capacity),
+        "prefill_tokens_per_second": ratio(_PREFILLED, _PREFILLING),
+        "prefilling_mean": rate(_PREFILLING),
+        "prompt_tokens_per_second": rate(_PROMPT),
+        "generation_tokens_per_second": rate(_GENERATED),
+        "prompt_tokens_mean": ratio(_PROMPT_SUM, _PROMPT_COUNT),
+        "prompt_tokens_variance": variance(_PROMPT_BUCKETS),
+        "generation_tokens_mean": ratio(_ANSWER_SUM, _ANSWER_COUNT),
+        "preemptions_per_second": rate(metric("vllm:num_preemptions_total")),
+        "awake": lowest(metric("vllm:engine_sleep_state", sleep_state="awake")),
+        "progress_total": moving(_PROMPT, _GENERATED, _STEPS, _FINISHED),
     },
     optional=frozenset(("awake",)),
 )
