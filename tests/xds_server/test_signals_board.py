@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import isnan, nan
 
 from fleet.signals import Source
 from testing.signals import Load, Signal, loads_of
@@ -60,7 +60,18 @@ def test_followed_endpoints_keep_their_signals() -> None:
 def test_strangers_are_ignored() -> None:
     made = board(A)
     before = made.table()
-    made.put(B, {"running": 2.0}, 5.0, Source.SCRAPE)
-    made.set(B, "running", 2.0, 5.0, Source.SCRAPE)
+    assert not made.put(B, {"running": 2.0}, 5.0, Source.SCRAPE)
+    assert not made.set(B, "running", 2.0, 5.0, Source.SCRAPE)
     assert made.table() is before
-    assert set(map(str, made.numbers(B))) == {"nan"}
+    assert isnan(made.value(B, "running"))
+
+
+def test_board_tells_which_numbers_differ() -> None:
+    made = board(A)
+    assert made.put(A, {"running": 2.0}, 5.0, Source.SCRAPE)
+    assert not made.put(A, {"running": 2.0}, 6.0, Source.SCRAPE), "only newer"
+    assert made.put(A, {"queue_depth": 2.0}, 7.0, Source.SCRAPE)
+    assert made.value(A, "queue_depth") == 2.0
+    assert made.set(A, "reachable", 1.0, 7.0, Source.SCRAPE)
+    assert not made.set(A, "reachable", 1.0, 8.0, Source.SCRAPE), "only newer"
+    assert made.set(A, "reachable", nan, nan, Source.SCRAPE)

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fleet.signals import ROW, Source
+from fleet.signals import Source
 from xds_server.http1.client import FetchError
 from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.board import SignalBoard
@@ -26,7 +26,7 @@ from xds_server.signals.scrape.page import PageError
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import LimitSettings, SignalSettings
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 
 _FIRST_SPREAD_SECONDS: Final = 0.25
 """First scrapes come within this time however long the interval is: serving starts after them."""
-_ASK_AGAIN_SECONDS: Final = 60.0
-"""A second page that the engine refuses (llama.cpp without slots) is asked for again after this time."""
+_RETRY_SECOND_SECONDS: Final = 60.0
+"""A second page that the engine refuses (llama.cpp without slots) is fetched again after this time."""
 _SERVER_ERROR: Final = 500
 _KINDS: Final = ("refused", "connect", "timeout", "http_status", "too_large", "protocol", "internal")
 _CONNECTED: Final = frozenset(("timeout", "http_status", "too_large", "protocol"))
@@ -48,39 +48,29 @@ _ANSWERED: Final = frozenset(("", "http_status", "too_large", "protocol", "inter
 """Kinds of failure, and none, that come after an answer."""
 
 
-@dataclass(frozen=True, slots=True)
 class ScrapeMetrics:
     """What scraping counts."""
 
-    scrapes: Counter
-    failures: Counter
-    malformed_lines: Counter
-    failing_endpoints: Gauge
-
-    @classmethod
-    def of(cls, registry: CollectorRegistry) -> ScrapeMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
         """Create the metrics in a registry, with every kind of failure at 0."""
-        failures = Counter(
+        self.scrapes = Counter(
+            "warmroute_scrapes", "Scrapes of engines' metrics pages tried", registry=registry
+        )
+        self.failures = Counter(
             "warmroute_scrape_failures",
             "Scrapes of engines' metrics pages that failed, by kind",
             ["kind"],
             registry=registry,
         )
         for kind in _KINDS:
-            failures.labels(kind)
-        return cls(
-            Counter("warmroute_scrapes", "Scrapes of engines' metrics pages tried", registry=registry),
-            failures,
-            Counter(
-                "warmroute_scrape_malformed_lines",
-                "Lines of metrics pages that carry a wanted name and cannot be read",
-                registry=registry,
-            ),
-            Gauge(
-                "warmroute_scrape_failing_endpoints",
-                "Endpoints whose newest scrape failed",
-                registry=registry,
-            ),
+            self.failures.labels(kind)
+        self.malformed_lines = Counter(
+            "warmroute_scrape_malformed_lines",
+            "Lines of metrics pages that carry a wanted name and cannot be read",
+            registry=registry,
+        )
+        self.failing_endpoints = Gauge(
+            "warmroute_scrape_failing_endpoints", "Endpoints whose newest scrape failed", registry=registry
         )
 
 
@@ -92,7 +82,7 @@ class _Target:
     cost: Cost = field(default_factory=Cost)
     """Of reading its pages."""
     second_after: float = 0.0
-    """When the second page is worth asking for again, on the scraper's clock."""
+    """When the second page may be fetched again, on the scraper's clock."""
     task: asyncio.Task[None] | None = None
 
     def same_source(self, endpoint: Endpoint) -> bool:
@@ -131,7 +121,7 @@ class Scraper:
         self._away: set[str] = set()
         """Endpoints whose signals say that they are unreachable."""
         self._board = SignalBoard()
-        self._metrics = ScrapeMetrics.of(registry or CollectorRegistry())
+        self._metrics = ScrapeMetrics(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
         self._turn = Turn()
@@ -247,8 +237,7 @@ class Scraper:
 
     async def _scrape(self, target: _Target, reader: EngineReader) -> None:
         self._metrics.scrapes.inc()
-        address, own = target.endpoint.address, at_own_port(target.endpoint)
-        before = self._board.numbers(address)
+        address = target.endpoint.address
         try:
             began = self._clock()
             seconds = self._signals.scrape_timeout_seconds
@@ -261,23 +250,14 @@ class Scraper:
             numbers = await self._aside.run(target.cost, size, partial(reader.read, page, now, second))
             self._metrics.malformed_lines.inc(reader.malformed_lines)
         except FetchError as error:
-            self._failed(target, error)
+            changed = self._failed(target, error)
         except PageError as error:
-            self._failed(target, FetchError("too_large", str(error)))
+            changed = self._failed(target, FetchError("too_large", str(error)))
         except Exception:  # noqa: BLE001 - the one edge: a fault of ours must not end an endpoint's scrapes
-            self._faulted(target)
+            changed = self._faulted(target)
         else:
-            if own:
-                self._reach.connected(address)
-            self._board.put(address, numbers, now, Source.SCRAPE)
-            self._set_reachable(address, self._reach.away_at(address, now), now if own else None)
-            if target.failing:
-                _log.info("%s: metrics are read again", address)
-            target.failing = ""
-            # The engine's counters began again.
-            if numbers.get("progress_total", nan) < before[ROW["progress_total"]]:
-                self.on_fault(address, False)
-        if before.tobytes() != self._board.numbers(address).tobytes():  # NaN equals NaN.
+            changed = self._succeeded(target, numbers, now)
+        if changed:
             self.on_change()
         self._untried.discard(address)
         (self._failing.add if target.failing else self._failing.discard)(address)
@@ -293,7 +273,7 @@ class Scraper:
             return await self._fetch(target, url, left)
         except FetchError as error:
             if error.kind == "http_status":
-                target.second_after = now + _ASK_AGAIN_SECONDS
+                target.second_after = now + _RETRY_SECOND_SECONDS
             return None
 
     async def _fetch(self, target: _Target, url: str, seconds: float) -> bytes:
@@ -302,7 +282,27 @@ class Scraper:
         dial = self._engine_tls(endpoint.pool) if at_own_port(endpoint) else None
         return await self._fetcher.fetch(url, seconds, dial, screened=endpoint.screened)
 
-    def _failed(self, target: _Target, error: FetchError) -> None:
+    def _succeeded(self, target: _Target, numbers: Mapping[str, float], now: float) -> bool:
+        address, own = target.endpoint.address, at_own_port(target.endpoint)
+        if own:
+            self._reach.connected(address)
+        away_at = self._reach.away_at(address, now)
+        if own or away_at is not None:
+            numbers = {**numbers, "reachable": 1.0 if away_at is None else 0.0}
+        progress = self._board.value(address, "progress_total")
+        changed = self._board.put(address, numbers, now, Source.SCRAPE)
+        if away_at is None:
+            self._away.discard(address)
+        else:
+            self._set_reachable(address, away_at)
+        if target.failing:
+            _log.info("%s: metrics are read again", address)
+        target.failing = ""
+        if numbers.get("progress_total", nan) < progress:  # The engine's counters began again.
+            self.on_fault(address, False)
+        return changed
+
+    def _failed(self, target: _Target, error: FetchError) -> bool:
         endpoint = target.endpoint
         self._metrics.failures.labels(error.kind).inc()
         # Only the engine's own port says something about the engine: a separate exporter does not. What
@@ -316,30 +316,28 @@ class Scraper:
             self._reach.connected(endpoint.address)
         elif own:
             self._reach.unclear(endpoint.address)
-        self._set_reachable(endpoint.address, self._reach.away_at(endpoint.address, now))
+        changed = self._set_reachable(endpoint.address, self._reach.away_at(endpoint.address, now))
         if target.failing != error.kind:
             # Without the URL: it may carry a password.
             _log.warning("%s: no metrics: %s", endpoint.address, error)
         target.failing = error.kind
         if refused or (own and (error.status or 0) >= _SERVER_ERROR):
             self.on_fault(endpoint.address, refused)
+        return changed
 
-    def _set_reachable(self, address: str, away_at: float | None, there_at: float | None = None) -> None:
-        """Set that an endpoint is unreachable since a try, or answered; with neither that is unknown."""
+    def _set_reachable(self, address: str, away_at: float | None) -> bool:
+        """Set when an endpoint was found unreachable; None: that is unknown. Returns whether this is new."""
         (self._away.discard if away_at is None else self._away.add)(address)
-        if away_at is not None:
-            self._board.set(address, "reachable", 0.0, away_at, Source.SCRAPE)
-        else:
-            value, at = (nan, nan) if there_at is None else (1.0, there_at)
-            self._board.set(address, "reachable", value, at, Source.SCRAPE)
+        value, at = (nan, nan) if away_at is None else (0.0, away_at)
+        return self._board.set(address, "reachable", value, at, Source.SCRAPE)
 
-    def _faulted(self, target: _Target) -> None:
+    def _faulted(self, target: _Target) -> bool:
         self._metrics.failures.labels("internal").inc()
         address = target.endpoint.address
-        self._set_reachable(address, self._reach.away_at(address, self._clock()))
         if target.failing != "internal":
             _log.exception("%s: reading its metrics failed in Warmroute itself", address)
         target.failing = "internal"
+        return self._set_reachable(address, self._reach.away_at(address, self._clock()))
 
 
 def phase(address: str) -> float:

@@ -117,7 +117,8 @@ class Source:
 
     def growth(self, metrics: tuple[Metric, ...]) -> Growth | None:
         """Return the growth of each metric's sum over the window; None when one is missing, or at first."""
-        sums, shape = [], [self._process]
+        sums: list[float] = []
+        shape: list[Hashable] = [self._process]
         for each in metrics:
             place = self._place(each)
             if not place.lines:
