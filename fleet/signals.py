@@ -141,8 +141,11 @@ def checked(name: str, value: float | None) -> float:
 
 def valid_values(values: Mapping[str, float | None]) -> dict[str, float]:
     """Return the valid numbers of some signals."""
-    numbers = ((name, checked(name, value)) for name, value in values.items())
-    return {name: number for name, number in numbers if number == number}
+    valid = {}
+    for name, value in values.items():
+        if (number := checked(name, value)) == number:  # not NaN
+            valid[name] = number
+    return valid
 
 
 @dataclass(frozen=True, slots=True, eq=False)

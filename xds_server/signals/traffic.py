@@ -26,11 +26,11 @@ class TrafficColumns:
         self.moving: BoolArray = np.empty(0, np.bool_)
         """Whether any request is in flight, or has begun since the last look."""
         self._reports: dict[str, tuple[Mapping[str, Traffic], FloatArray]] = {}
-        """Each worker's started_before report and its columns: reports are replaced, never changed."""
+        """Each worker's newest report and its columns: reports are replaced, never changed."""
 
     @property
     def known(self) -> BoolArray:
-        """Whether it is known what is in flight."""
+        """Whether any worker reports what is in flight."""
         return np.isfinite(self.in_flight)
 
     def relay(self, source: IntArray) -> None:
@@ -39,7 +39,7 @@ class TrafficColumns:
         self._reports = {}
 
     def read(self, reports: Mapping[str, Mapping[str, Traffic]], rows: Mapping[str, int]) -> None:
-        """Take every worker's started_before report; `rows` is address to row."""
+        """Take every worker's newest report; `rows` is address to row."""
         before, started_before = self._reports, self.started_total
         self._reports = {
             worker: entry
@@ -61,17 +61,15 @@ class TrafficColumns:
 
 
 def _columns(report: Mapping[str, Traffic], rows: Mapping[str, int]) -> FloatArray:
-    """In flight, started, finished, and the p99 duration or -1."""
+    """Return requests in flight, started and finished, and the p99 duration or -1."""
+    # Lists of numbers only: thousands of tuples would have Python's garbage collector look at all objects.
+    reported = [traffic for address, traffic in report.items() if address in rows]
+    columns = [rows[address] for address in report if address in rows]
     result = np.zeros((4, len(rows)))
+    result[0, columns] = [traffic.in_flight for traffic in reported]
+    result[1, columns] = [traffic.started_total for traffic in reported]
+    result[2, columns] = [traffic.finished_total for traffic in reported]
+    durations = [traffic.duration_p99_seconds for traffic in reported]
     result[3] = -1.0
-    for address, traffic in report.items():
-        row = rows.get(address)
-        if row is not None:
-            slowest = traffic.duration_p99_seconds
-            result[:, row] = (
-                traffic.in_flight,
-                traffic.started_total,
-                traffic.finished_total,
-                -1.0 if slowest is None else slowest,
-            )
+    result[3, columns] = [-1.0 if seconds is None else seconds for seconds in durations]
     return result

@@ -14,7 +14,7 @@ from fleet.gpu.reading import HARDWARE_SLOWDOWN
 from fleet.signals import Source, valid_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from fleet.gpu.reading import GpuReading, NodeReading
     from fleet.settings import FaultSettings
@@ -55,7 +55,7 @@ def signals_of(
         now: on the clock of the reading.
         faults: how long a fault counts.
     """
-    parts = [part for gpu in reading.gpus for part in _parts(gpu, chosen)]
+    parts = _parts(reading.gpus, chosen)
     missing = not parts if not chosen else len(_named(parts, chosen)) < len(chosen)
     if not parts:
         return GpuSignals({}, reading.sampled_at, source, missing=True)
@@ -77,20 +77,20 @@ def signals_of(
     return GpuSignals(valid_values(values), reading.sampled_at, source, min(ends, default=None), missing)
 
 
-def _parts(gpu: GpuReading, chosen: tuple[str, ...]) -> Iterator[Part]:
-    """Yield the chosen parts of a GPU."""
-    whole = Part(gpu, gpu.memory_used_bytes, gpu.memory_total_bytes)
-    if gpu.uuid in chosen or (gpu.index is not None and str(gpu.index) in chosen):
-        yield whole
-        return
-    slices = [
-        Part(gpu, mig.memory_used_bytes, mig.memory_total_bytes)
-        for mig in gpu.mig_slices
-        if not chosen or mig.uuid in chosen or f"{gpu.uuid}/{mig.instance}" in chosen
-    ]
-    yield from slices
-    if not chosen and not slices:
-        yield whole
+def _parts(gpus: Iterable[GpuReading], chosen: tuple[str, ...]) -> list[Part]:
+    """Return the chosen parts: of a GPU that is chosen itself no slices."""
+    parts = []
+    for gpu in gpus:
+        whole = gpu.uuid in chosen or (gpu.index is not None and str(gpu.index) in chosen)
+        slices = [
+            mig
+            for mig in (() if whole else gpu.mig_slices)
+            if not chosen or mig.uuid in chosen or f"{gpu.uuid}/{mig.instance}" in chosen
+        ]
+        parts += [Part(gpu, mig.memory_used_bytes, mig.memory_total_bytes) for mig in slices]
+        if whole or not (chosen or slices):
+            parts.append(Part(gpu, gpu.memory_used_bytes, gpu.memory_total_bytes))
+    return parts
 
 
 def _named(parts: list[Part], chosen: tuple[str, ...]) -> set[str]:
