@@ -90,6 +90,31 @@ def test_a_frozen_engine_is_found_within_three_seconds(page: Any, phase: Any) ->
     assert AFTER - 2 * TICK <= found <= 3.0
 
 
+@pytest.mark.parametrize("busy", [0.0, 4.0], ids=["page shows nothing", "page shows them"])
+@pytest.mark.parametrize("late", [1.5, 3.0, 8.0, 60.0])
+def test_own_lateness_is_no_silence_of_engines(late: float, busy: float) -> None:
+    """While this process stands still it reads no page and no log, whatever engines do meanwhile."""
+    engine = Engine(in_flight=4, busy=busy)
+    for _ in range(4):
+        engine.work(5)
+        engine.now += late
+        assert engine.tick() == 0, "nothing has been read since"
+        engine.work(0.5, finishes=False)
+    engine.answers = False
+    found = engine.stalls_within(10)
+    assert found is not None
+    assert found <= 3.0
+
+
+def test_slow_ticks_are_no_lateness() -> None:
+    engine = Engine(in_flight=4)
+    engine.work(5)
+    engine.answers, begun = False, engine.now
+    while not engine.tick():
+        engine.now += 3.0 - TICK
+        assert engine.now - begun < 12
+
+
 def test_an_idle_engine_that_freezes_is_found_after_its_first_requests() -> None:
     """Nothing is known before: it has no requests of ours."""
     engine = Engine()

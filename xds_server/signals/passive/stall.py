@@ -21,10 +21,14 @@ not be more than SURPRISE_FACTOR times what nearly all requests there have taken
 The half-open takes HALF_OPEN_FACTOR times `after`, doubled by every trial in a row that failed, up to
 MOST_DOUBLINGS. On trial the same rules start again. Without known requests in flight (no ext_proc)
 and without a stalled engine there is no verdict.
+
+A step that comes late means that this process stood still: it read no page and no log either. So silence of
+every engine begins again at such a step.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,6 +41,8 @@ BLIND_FACTOR: Final = 30.0
 SURPRISE_FACTOR: Final = 5.0
 HALF_OPEN_FACTOR: Final = 5.0
 MOST_DOUBLINGS: Final = 3
+_LATE_FACTOR: Final = 4.0
+"""A step is late after this many usual intervals, if that is also more than half of `after`."""
 _PAGES: Final = 2.5
 """Scrape intervals in which a page has surely come: without a completion for so long, a counter that moves
 moves by itself; and without a page that gives the engine away, no verdict comes sooner."""
@@ -86,6 +92,9 @@ class StallDetector:
         self._silent: BoolArray = np.empty(0, np.bool_)
         self._lively: BoolArray = np.empty(0, np.bool_)
         self._trials: IntArray = np.empty(0, np.int64)
+        self._stepped_at = self._usual_interval = inf
+        self._resumed_at = -inf
+        """When the newest late step came."""
         empty: FloatArray = np.empty(0)
         self._moved_at = self._completed_at = self._begun_at = self._idle_at = self._stalled_at = empty
         self._finished = self._progress = self._page_at = self._least = self._settled = empty
@@ -116,18 +125,19 @@ class StallDetector:
 
     def step(self, inputs: StallInputs, now: float, timing: Timing) -> FloatArray:
         """Return 1 for each endpoint that hangs, 0 for one that does not, NaN where that is unknown."""
+        self._note_lateness(now, timing)
         known = np.isfinite(inputs.in_flight)
         busy = known & (inputs.in_flight > 0)
         self._begun_at = np.where(busy, np.minimum(self._begun_at, now), np.inf)
         life = self._sign_of_life(inputs, busy, now, timing)
         self._expected.add(inputs.spread, life | self._stalled, now)
-        page_lost = np.isfinite(inputs.page_at) & (now - inputs.page_at >= _missed(timing))
+        page_lost = np.isfinite(inputs.page_at) & (now - self._silent_from(inputs) >= _missed(timing))
         some = busy | self._expected.enough(inputs.spread, page_lost | (inputs.busy > 0), now)
         self._begun_at = np.where(some & ~busy, self._expected.since, self._begun_at)
         self._idle_at = np.where(some, np.inf, np.minimum(self._idle_at, now))
         self._note_page(inputs, busy)
         self._recover(inputs, life, now, timing)
-        since = np.maximum(self._moved_at, self._begun_at)
+        since = np.maximum(np.maximum(self._moved_at, self._begun_at), self._resumed_at)
         given_away, silent = self._given_away(inputs, since, now, timing)
         patient = timing.after * np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR)
         patient = np.fmin(patient, np.maximum(SURPRISE_FACTOR * inputs.duration, timing.after))
@@ -137,6 +147,18 @@ class StallDetector:
         self._silent = np.where(hangs, silent, self._silent)
         self._stalled_at = np.where(hangs, now, self._stalled_at)
         return np.where(known | self._stalled, self._stalled.astype(np.float64), np.nan)
+
+    def _note_lateness(self, now: float, timing: Timing) -> None:
+        interval, self._stepped_at = max(0.0, now - self._stepped_at), now
+        if interval > max(_LATE_FACTOR * self._usual_interval, timing.after / 2):
+            self._resumed_at = now
+        # The shortest one of late: an idle fleet has fewer ticks.
+        self._usual_interval = min(interval or inf, 2.0 * self._usual_interval)
+
+    def _silent_from(self, inputs: StallInputs) -> FloatArray:
+        """Return since when no page has come that could have been read; -inf: there never was one."""
+        later = np.maximum(inputs.page_at, self._resumed_at)
+        return np.where(np.isfinite(inputs.page_at), later, inputs.page_at)
 
     def _sign_of_life(self, inputs: StallInputs, busy: BoolArray, now: float, timing: Timing) -> BoolArray:
         has_counters = np.isfinite(inputs.progress)
@@ -184,7 +206,8 @@ class StallDetector:
     ) -> tuple[BoolArray, BoolArray]:
         """Return which pages show that their engines hang, and which have fallen silent."""
         frozen = (inputs.page_at >= since) & (inputs.busy < self._settled)
-        silent = (now - inputs.page_at >= _missed(timing)) & (since - inputs.page_at <= timing.stale_after)
+        silent_from = self._silent_from(inputs)
+        silent = (now - silent_from >= _missed(timing)) & (since - silent_from <= timing.stale_after)
         return frozen | silent, silent
 
 
