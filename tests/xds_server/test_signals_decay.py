@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from xds_server.signals.decay import Returning, fade
+from xds_server.signals.decay import PageTimes, fade
 
 ONE_POOL = np.zeros(3, np.int64)
 
@@ -60,16 +60,16 @@ def test_fading_never_leaves_the_span_between_value_and_mean(values: Any, idle: 
 
 def test_signals_that_return_wait() -> None:
     """After a silence longer than stale they count only once they have been there for a while."""
-    returning = Returning()
-    returning.relay(np.array([-1, -1]))
+    times = PageTimes()
+    times.relay(np.array([-1, -1]))
 
     def step(seen: float, now: float) -> list[bool]:
-        return returning.step(np.array([seen, now]), now, 10.0, 2.0).tolist()
+        return times.step(np.array([seen, now]), now, 10.0, 2.0).tolist()
 
     assert step(100.0, 100.0) == [False, False], "a newcomer does not return"
     assert step(100.0, 105.0) == [False, False]
     assert step(111.0, 111.0) == [True, False]
     assert step(112.0, 112.5) == [True, False]
     assert step(113.0, 113.1) == [False, False]
-    returning.relay(np.array([1, -1]))
+    times.relay(np.array([1, -1]))
     assert step(130.0, 130.0) == [True, False]

@@ -13,7 +13,8 @@ from fleet.settings import SignalSettings
 from fleet.store import Traffic
 from testing.signals import Load, Signal, loads_of, table_of
 from xds_server.access_log.finished import Finished
-from xds_server.signals.join import REFRESH_SECONDS, SignalJoiner, Sources
+from xds_server.signals.computed import REFRESH_SECONDS
+from xds_server.signals.join import SignalJoiner, Sources
 from xds_server.signals.passive.lenient import BLAMING
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"

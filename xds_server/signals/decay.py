@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 
 EXTREME_RATIO: Final = 2.0
 """Against the mean of the endpoint's peers: beyond it a value is extreme."""
@@ -58,21 +58,16 @@ def fade(values: FloatArray, idle_seconds: FloatArray, pools: IntArray, decay_se
     return np.where(extreme, mean + (filled - mean) * kept, values)
 
 
-class Returning:
-    """Which endpoints' signals have only just come back, one row each."""
+class PageTimes(Rows):
+    """When each endpoint's page was read, and when it returned after a silence; newcomers do not return."""
 
-    def __init__(self) -> None:
-        self._observed_at: FloatArray = np.empty(0)
-        self._returned_at: FloatArray = np.empty(0)
+    read_at: FloatArray = np.full(1, -np.inf)
+    """-inf: never."""
+    _returned_at: FloatArray = np.full(1, -np.inf)
 
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`). A newcomer's signals do not return."""
-        self._observed_at = relaid(self._observed_at, source, -np.inf)
-        self._returned_at = relaid(self._returned_at, source, -np.inf)
-
-    def step(self, observed_at: FloatArray, now: float, stale_after: float, returning: float) -> BoolArray:
-        """Take when each endpoint's newest signals are from (-inf: never); return whose do not count yet."""
-        back = np.isfinite(self._observed_at) & (observed_at > self._observed_at + stale_after)
-        self._returned_at = np.where(back, observed_at, self._returned_at)
-        self._observed_at = np.maximum(self._observed_at, observed_at)
+    def step(self, read_at: FloatArray, now: float, stale_after: float, returning: float) -> BoolArray:
+        """Take when the newest page was read (NaN: it is unknown); return whose signals do not count yet."""
+        back = np.isfinite(self.read_at) & (read_at > self.read_at + stale_after)
+        self._returned_at = np.where(back, read_at, self._returned_at)
+        self.read_at = np.fmax(self.read_at, read_at)
         return now - self._returned_at < returning

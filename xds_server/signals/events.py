@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from prometheus_client import Counter, Gauge
 
-from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from prometheus_client import CollectorRegistry
-
-    from fleet.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
 
@@ -31,55 +28,38 @@ _EVENTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EventMetrics:
-    """What is counted of them."""
+class EndpointEvents(Rows):
+    """Remembers what was reported last of each endpoint."""
 
-    stalled: Gauge
-    distrusted: Gauge
-    events: Counter
+    _stalled: BoolArray = np.zeros(1, np.bool_)
+    _distrusted: BoolArray = np.zeros(1, np.bool_)
 
-    @classmethod
-    def of(cls, registry: CollectorRegistry) -> EventMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
         """Create the metrics in a registry, with every event at 0."""
-        events = Counter(
+        super().__init__()
+        self._events = Counter(
             "warmroute_endpoint_events",
             "Endpoints that were found hanging, working again, distrusted or trusted again",
             ["event"],
             registry=registry,
         )
         for event in _EVENTS:
-            events.labels(event)
-        return cls(
-            Gauge("warmroute_stalled_endpoints", "Endpoints that hang", registry=registry),
-            Gauge(
-                "warmroute_distrusted_endpoints",
-                "Endpoints whose answers have been faults of late",
-                registry=registry,
-            ),
-            events,
+            self._events.labels(event)
+        self._stalled_endpoints = Gauge(
+            "warmroute_stalled_endpoints", "Endpoints that hang", registry=registry
         )
-
-
-class EndpointEvents:
-    """Remembers what was reported last, one row an endpoint."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._metrics = EventMetrics.of(registry)
-        self._stalled: BoolArray = np.empty(0, np.bool_)
-        self._distrusted: BoolArray = np.empty(0, np.bool_)
-
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`)."""
-        self._stalled = relaid(self._stalled, source, False)
-        self._distrusted = relaid(self._distrusted, source, False)
+        self._distrusted_endpoints = Gauge(
+            "warmroute_distrusted_endpoints",
+            "Endpoints whose answers have been faults of late",
+            registry=registry,
+        )
 
     def restore(self, rows: IntArray) -> None:
         """Begin with these reported as stalled: they were, before a restart."""
         self._stalled[rows] = True
 
-    def report(self, endpoints: Sequence[Endpoint], stalled: FloatArray, trust: FloatArray) -> None:
-        """Log and count each change once; `endpoints` are in the order of the rows."""
+    def report(self, addresses: Sequence[str], stalled: FloatArray, trust: FloatArray) -> None:
+        """Log and count each change once; `addresses` are in the order of the rows."""
         hanging = stalled == 1.0
         distrusted = np.where(self._distrusted, trust < TRUSTED_ABOVE, trust < DISTRUSTED_BELOW)
         for before, after, events in (
@@ -89,8 +69,8 @@ class EndpointEvents:
             for row in np.flatnonzero(before != after).tolist():
                 event = events[int(after[row])]
                 level, text = _EVENTS[event]
-                self._metrics.events.labels(event).inc()
-                _log.log(level, text, endpoints[row].address)
+                self._events.labels(event).inc()
+                _log.log(level, text, addresses[row])
         self._stalled, self._distrusted = hanging, distrusted
-        self._metrics.stalled.set(int(hanging.sum()))
-        self._metrics.distrusted.set(int(distrusted.sum()))
+        self._stalled_endpoints.set(int(hanging.sum()))
+        self._distrusted_endpoints.set(int(distrusted.sum()))

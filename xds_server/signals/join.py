@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fleet.signals import ROW, SIGNALS, SignalTable, Source, rows_of
-from xds_server.signals.decay import FADING_SIGNALS, Returning, fade
+from xds_server.signals.computed import ComputedSignals
+from xds_server.signals.decay import FADING_SIGNALS, PageTimes, fade
 from xds_server.signals.events import EndpointEvents
 from xds_server.signals.passive.expected_answers import Spread
 from xds_server.signals.passive.refusals import Refusals
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from fleet.endpoint import Endpoint, Membership
+    from fleet.endpoint import Membership
     from fleet.settings import SignalSettings
     from fleet.store import Traffic
     from xds_server.access_log.finished import Finished
@@ -38,29 +39,7 @@ if TYPE_CHECKING:
     from xds_server.signals.rows import BoolArray, FloatArray
 
 NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
-REFRESH_SECONDS: Final = 1.0
-"""A number of the tick that does not move is observed again after this time: workers get what changed."""
 
-_SOURCES: Final[Mapping[str, Source]] = {
-    "first_byte_p50_seconds": Source.ACCESS_LOG,
-    "first_byte_p99_seconds": Source.ACCESS_LOG,
-    "duration_p99_seconds": Source.ACCESS_LOG,
-    "requests_per_second": Source.ACCESS_LOG,
-    "error_ratio": Source.ACCESS_LOG,
-    "in_flight": Source.TRAFFIC,
-    "picked_duration_p99_seconds": Source.TRAFFIC,
-    "stalled": Source.TRAFFIC,
-    "trust_ratio": Source.ACCESS_LOG,
-    "ready": Source.PROBE,
-}
-"""The signals that the tick computes, in the order of the rows of `_computed`."""
-_COMPUTED_ROWS: Final = rows_of(_SOURCES)
-_SOURCE_OF_ROW: Final = np.array(list(_SOURCES.values()), np.uint8)[:, None]
-_OF_ANSWERS: Final = frozenset(("first_byte_p50_seconds", "first_byte_p99_seconds", "duration_p99_seconds"))
-"""Those that are as old as the newest answer; the others are of the tick."""
-_OLD_AS_ANSWERS: Final = np.array([name in _OF_ANSWERS for name in _SOURCES])[:, None]
-_COUNTING: Final = np.array([name != "requests_per_second" for name in _SOURCES])
-"""Rows whose movement is a change: a rate moves with every look."""
 _GPU_ROWS: Final = rows_of(name for name in SIGNALS if name.startswith("gpu_"))
 _FADING_ROWS: Final = rows_of(FADING_SIGNALS)
 _READ_ROWS: Final = rows_of(name for name in SIGNALS if name != "reachable")
@@ -92,41 +71,29 @@ class SignalJoiner:
     """Joins every source. All calls come from one event loop; `now` never goes back."""
 
     def __init__(
-        self,
-        settings: SignalSettings,
-        lenient: Lenient,
-        sources: Sources,
-        registry: CollectorRegistry,
+        self, settings: SignalSettings, lenient: Lenient, sources: Sources, registry: CollectorRegistry
     ) -> None:
+        self._settings = settings
         self._sources = sources
         self._events = EndpointEvents(registry)
         self._trust = Trust()
         self._refusals = Refusals()
         self._stall = StallDetector()
-        self._returning = Returning()
+        self._times = PageTimes()
         self._traffic = TrafficColumns()
+        self._served = ServedWindows(settings, lenient)
+        self._computed = ComputedSignals(0)
         self._membership: Membership | None = None
-        self._endpoints: tuple[Endpoint, ...] = ()
         self._rows: dict[str, int] = {}
         """Address to its place in the membership: the row of all state."""
-        self._settings = settings
-        self._served = ServedWindows(settings)
-        self._weights = NO_WEIGHTS
-        self._expected_stalled: frozenset[str] = frozenset()
-        self._expected_until = 0.0
         self._pools = np.empty(0, np.int64)
+        self._weights = NO_WEIGHTS
         self._shares: FloatArray = np.empty(0)
-        self._read_at: FloatArray = np.empty(0)
-        """When the newest page was read; -inf: never."""
+        """Of the pool's weights; 0 for an endpoint without any."""
         self._busy_at: FloatArray = np.empty(0)
         """When a request of ours was there last, as far as that is known."""
-        self._computed: FloatArray = np.empty((len(_SOURCES), 0))
-        """The newest numbers of the tick that are published."""
-        self._computed_at: FloatArray = np.empty((len(_SOURCES), 0))
-        """When they were observed."""
-        self._renewed_by: FloatArray = np.empty(0)
-        """When they are observed again at the latest."""
-        self.reconfigure(settings, lenient)
+        self._restored: tuple[frozenset[str], float] = frozenset(), 0.0
+        """Endpoints that begin as stalled, and until when."""
 
     def reconfigure(self, settings: SignalSettings, lenient: Lenient) -> None:
         """Take other settings; windows of another length start again."""
@@ -143,8 +110,8 @@ class SignalJoiner:
         They show life or get a trial, as any stalled endpoint. Those that are not followed by the time of the
         trial are forgotten.
         """
-        self._expected_stalled = frozenset(addresses)
-        self._expected_until = now + self._settings.stalled_after_seconds * HALF_OPEN_FACTOR
+        until = now + self._settings.stalled_after_seconds * HALF_OPEN_FACTOR
+        self._restored = frozenset(addresses), until
 
     def take(self, finished: Finished, now: float) -> None:
         """Take in a request that an Envoy has finished."""
@@ -160,15 +127,19 @@ class SignalJoiner:
         """
         if membership is not self._membership:
             self._follow(membership, now)
-            self._weights = NO_WEIGHTS
         if weights is not self._weights:
-            self._weights, self._shares = weights, self._shares_of(weights)
-        if not self._endpoints:
+            self._weights, self._shares = weights, self._shares_of(membership, weights)
+        if not membership.addresses:
             return SignalTable.unknown(())
         pages = self._sources.pages().arranged(membership.addresses)
-        self._read_at = np.fmax(self._read_at, np.fmax.reduce(pages.observed_at[_READ_ROWS]))
-        envoy, listening = self._served.columns(now), self._sources.listening()
-        recent = self._served.take()
+        settings, listening = self._settings, self._sources.listening()
+        returning = self._times.step(
+            np.fmax.reduce(pages.observed_at[_READ_ROWS]),
+            now,
+            settings.stale_after_seconds,
+            settings.returning_seconds,
+        )
+        envoy, recent = self._served.columns(now), self._served.take()
         self._traffic.read(self._sources.traffic(), self._rows)
         moving = (recent.ok + recent.faults + recent.answered > 0) | self._traffic.moving
         self._busy_at[moving | ~self._traffic.known] = now
@@ -178,49 +149,39 @@ class SignalJoiner:
         trust = self._trust.step(recent.ok, recent.faults + refused, now)
         if self._trust.recovered.any():
             self._served.forgive(np.flatnonzero(self._trust.recovered))
-        self._events.report(self._endpoints, stalled, trust)
-        settings = self._settings
-        returning = self._returning.step(
-            self._read_at, now, settings.stale_after_seconds, settings.returning_seconds
-        )
+        self._events.report(membership.addresses, stalled, trust)
         self._publish_computed(envoy, stalled, trust, now, listening=listening)
         return self._table(membership, pages, returning, now)
 
     def _follow(self, membership: Membership, now: float) -> None:
-        endpoints, addresses = membership.endpoints, membership.addresses
+        addresses, size = membership.addresses, len(membership.addresses)
         source = sources(addresses, self._rows)
-        for part in (self._trust, self._stall, self._returning, self._traffic, self._events):
+        for part in (self._trust, self._stall, self._times, self._traffic, self._events):
             part.relay(source)
-        if self._expected_stalled and now < self._expected_until:
+        restored, until = self._restored
+        if restored and now < until:
             newcomers = np.flatnonzero(source < 0).tolist()
-            rows = np.array([row for row in newcomers if addresses[row] in self._expected_stalled], np.int64)
+            rows = np.array([row for row in newcomers if addresses[row] in restored], np.int64)
             self._stall.restore(rows, now)
             self._events.restore(rows)
         self._served.relay(addresses, source if self._served.members else np.full_like(source, -1), now)
         self._refusals.relay(addresses, source)
         self._busy_at = relaid(self._busy_at, source, now)
-        self._membership, self._endpoints = membership, endpoints
+        self._membership = membership
         self._rows = {address: row for row, address in enumerate(addresses)}
-        size = len(addresses)
-        numbers = {pool.name: number for number, pool in enumerate(membership.pools)}
-        self._pools = np.array([numbers[endpoint.pool] for endpoint in endpoints], np.int64)
-        self._shares = np.zeros(size)
-        self._read_at = np.full(size, -np.inf)
-        self._computed = np.full((len(_SOURCES), size), np.nan)
-        self._computed_at = self._computed.copy()
-        self._renewed_by = np.full(size, -np.inf)
+        sizes = [len(pool.endpoints) for pool in membership.pools]
+        self._pools = np.repeat(np.arange(len(sizes)), sizes)
+        self._weights, self._shares = NO_WEIGHTS, np.zeros(size)
+        self._computed = ComputedSignals(size)
 
-    def _shares_of(self, weights: Mapping[str, int]) -> FloatArray:
-        """Return each endpoint's share of its pool's weights; 0 where it has none."""
-        own = np.array([weights.get(endpoint.address, 0) for endpoint in self._endpoints], np.float64)
+    def _shares_of(self, membership: Membership, weights: Mapping[str, int]) -> FloatArray:
+        own = np.array([weights.get(address, 0) for address in membership.addresses], np.float64)
         sums = np.bincount(self._pools, weights=own, minlength=1)[self._pools]
         return np.divide(own, sums, out=np.zeros_like(own), where=sums > 0)
 
     def _not_ready(self) -> BoolArray:
-        result: BoolArray = np.zeros(len(self._endpoints), np.bool_)
-        for address in self._sources.not_ready():
-            if address in self._rows:
-                result[self._rows[address]] = True
+        result: BoolArray = np.zeros(len(self._rows), np.bool_)
+        result[[self._rows[address] for address in self._sources.not_ready() if address in self._rows]] = True
         return result
 
     def _step_stall(
@@ -234,7 +195,7 @@ class SignalJoiner:
             listening,
             pages["progress_total"],
             pages["running"] + np.nan_to_num(pages["queue_depth"]),
-            self._read_at,
+            self._times.read_at,
             duration,
             Spread(self._shares, self._pools, recent.by_weight, recent.drawn, recent.faults),
             pages["reachable"],
@@ -250,7 +211,7 @@ class SignalJoiner:
     def _publish_computed(
         self, envoy: ServedColumns, stalled: FloatArray, trust: FloatArray, now: float, *, listening: bool
     ) -> None:
-        """Publish the numbers of the tick where they moved or are due; rounded against noise."""
+        """Publish the numbers of the tick, rounded against noise."""
         rounded, unknown = np.round(trust, _RATIO_DIGITS), np.full(len(trust), np.nan)
         numbers = {
             "first_byte_p50_seconds": envoy.first_byte_p50_seconds,
@@ -264,13 +225,7 @@ class SignalJoiner:
             "trust_ratio": rounded if listening else np.where(trust < 1, rounded, np.nan),
             "ready": np.where(self._not_ready(), 0.0, np.nan),
         }
-        rows = np.stack([numbers[name] for name in _SOURCES])
-        moved = (rows != self._computed) & ~(np.isnan(rows) & np.isnan(self._computed))
-        renewed = moved[_COUNTING].any(axis=0) | (now >= self._renewed_by)
-        at = np.where(_OLD_AS_ANSWERS, envoy.latency_at, now)
-        self._computed = np.where(renewed, rows, self._computed)
-        self._computed_at = np.where(renewed, at, self._computed_at)
-        self._renewed_by[renewed] = now + REFRESH_SECONDS
+        self._computed.update(numbers, envoy.latency_at, now)
 
     def _table(
         self, membership: Membership, pages: SignalTable, returning: BoolArray, now: float
@@ -283,15 +238,12 @@ class SignalJoiner:
             gpus = self._sources.gpus(membership, now).arranged(membership.addresses)
             values[_GPU_ROWS], at[_GPU_ROWS] = gpus.values[_GPU_ROWS], gpus.observed_at[_GPU_ROWS]
             sources[_GPU_ROWS] = gpus.sources[_GPU_ROWS]
-        unknown = np.isnan(self._computed)
-        values[_COMPUTED_ROWS] = self._computed
-        at[_COMPUTED_ROWS] = np.where(unknown, np.nan, self._computed_at)
-        sources[_COMPUTED_ROWS] = np.where(unknown, Source.NONE, _SOURCE_OF_ROW)
+        self._computed.write(values, at, sources)
         oldest = now - self._settings.stale_after_seconds
         for own, first_byte in _LATENCY_ROWS:
-            stands_in = np.isfinite(values[first_byte]) & ~(at[own] >= oldest)
+            missing = np.isfinite(values[first_byte]) & ~(at[own] >= oldest)
             for array in (values, at, sources):
-                array[own] = np.where(stands_in, array[first_byte], array[own])
+                array[own] = np.where(missing, array[first_byte], array[own])
         self._fade(values, at, sources, now)
         return SignalTable(membership.addresses, values, at, sources)
 

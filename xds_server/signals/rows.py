@@ -16,8 +16,24 @@ BoolArray = npt.NDArray[np.bool_]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
+class Rows:
+    """State of every endpoint. A subclass sets each array as a class attribute: a newcomer's row."""
+
+    def __init__(self) -> None:
+        for name, newcomer in self._newcomers():
+            setattr(self, name, newcomer[:0])
+
+    def relay(self, source: IntArray) -> None:
+        """Follow a changed membership (see `relaid`)."""
+        for name, newcomer in self._newcomers():
+            setattr(self, name, relaid(getattr(self, name), source, newcomer[0]))
+
+    def _newcomers(self) -> list[tuple[str, npt.NDArray[np.generic]]]:
+        return [(name, value) for name, value in vars(type(self)).items() if isinstance(value, np.ndarray)]
+
+
 def sources(addresses: Sequence[str], before: Mapping[str, int]) -> IntArray:
-    """Return, for each address, its row `before`, or -1: what `relaid` wants."""
+    """Return, for each address, its row `before`, or -1 for a newcomer."""
     return np.array([before.get(address, -1) for address in addresses], np.int64)
 
 

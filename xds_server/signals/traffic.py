@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from fleet.store import Traffic
 
 
-class TrafficColumns:
+class TrafficColumns(Rows):
     """One row an endpoint. Without any worker, all is unknown (NaN)."""
 
+    in_flight: FloatArray = np.full(1, np.nan)
+    started_total: FloatArray = np.full(1, np.nan)
+    finished_total: FloatArray = np.full(1, np.nan)
+    duration_p99_seconds: FloatArray = np.full(1, np.nan)
+    """The slowest worker's."""
+    moving: BoolArray = np.zeros(1, np.bool_)
+    """Whether any request is in flight, or has begun since the last look."""
+
     def __init__(self) -> None:
-        self.in_flight: FloatArray = np.empty(0)
-        self.started_total: FloatArray = np.empty(0)
-        self.finished_total: FloatArray = np.empty(0)
-        self.duration_p99_seconds: FloatArray = np.empty(0)
-        """The slowest worker's."""
-        self.moving: BoolArray = np.empty(0, np.bool_)
-        """Whether any request is in flight, or has begun since the last look."""
+        super().__init__()
         self._reports: dict[str, tuple[Mapping[str, Traffic], FloatArray]] = {}
         """Each worker's newest report and its columns: reports are replaced, never changed."""
 
@@ -35,7 +37,7 @@ class TrafficColumns:
 
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`)."""
-        self.started_total = relaid(self.started_total, source, np.nan)
+        super().relay(source)
         self._reports = {}
 
     def read(self, reports: Mapping[str, Mapping[str, Traffic]], rows: Mapping[str, int]) -> None:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 
 ENOUGH: Final = 7.0
 ENOUGH_OF_IDLE: Final = 20.0
@@ -42,22 +42,14 @@ class Spread(NamedTuple):
     """Requests that failed there."""
 
 
-class ExpectedAnswers:
-    """The answers that are expected of every endpoint and did not come, one row each."""
+class ExpectedAnswers(Rows):
+    """The answers that are expected of every endpoint and did not come."""
 
-    def __init__(self) -> None:
-        self.since: FloatArray = np.empty(0)
-        """When the first of them was expected; +inf: none is."""
-        self._answers: FloatArray = np.empty(0)
-        self._draws: FloatArray = np.empty(0)
-        self._failed_at: FloatArray = np.empty(0)
-
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`); none is expected of newcomers."""
-        self.since = relaid(self.since, source, np.inf)
-        self._answers = relaid(self._answers, source, 0.0)
-        self._draws = relaid(self._draws, source, 0.0)
-        self._failed_at = relaid(self._failed_at, source, -np.inf)
+    since: FloatArray = np.full(1, np.inf)
+    """When the first of them was expected; +inf: none is."""
+    _answers: FloatArray = np.zeros(1)
+    _draws: FloatArray = np.zeros(1)
+    _failed_at: FloatArray = np.full(1, -np.inf)
 
     def add(self, spread: Spread | None, alive: BoolArray, now: float) -> None:
         """Add the shares of what the pools have answered; nothing is expected of those that are `alive`."""

@@ -28,13 +28,13 @@ every engine begins again at such a step.
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from xds_server.signals.passive.expected_answers import ExpectedAnswers, Spread
-from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 
 SLOW_FACTOR: Final = 5.0
 BLIND_FACTOR: Final = 30.0
@@ -83,37 +83,37 @@ class StallInputs(NamedTuple):
     """0: its port gives no connection; NaN: unknown. None: all are unknown."""
 
 
-class StallDetector:
-    """The state of every endpoint, one row each. `now` in seconds, never earlier than before."""
+class StallDetector(Rows):
+    """The state of every endpoint. `now` in seconds, never earlier than before."""
+
+    _stalled: BoolArray = np.zeros(1, np.bool_)
+    _silent: BoolArray = np.zeros(1, np.bool_)
+    _lively: BoolArray = np.zeros(1, np.bool_)
+    _trials: IntArray = np.zeros(1, np.int64)
+    _moved_at: FloatArray = np.full(1, -inf)
+    _completed_at: FloatArray = np.full(1, -inf)
+    _stalled_at: FloatArray = np.full(1, -inf)
+    _page_at: FloatArray = np.full(1, -inf)
+    _begun_at: FloatArray = np.full(1, inf)
+    """+inf: nothing is in flight."""
+    _idle_at: FloatArray = np.full(1, inf)
+    """+inf: something is in flight."""
+    _finished: FloatArray = np.full(1, nan)
+    _progress: FloatArray = np.full(1, nan)
+    _least: FloatArray = np.zeros(1)
+    _settled: FloatArray = np.zeros(1)
 
     def __init__(self) -> None:
+        super().__init__()
         self._expected = ExpectedAnswers()
-        self._stalled: BoolArray = np.empty(0, np.bool_)
-        self._silent: BoolArray = np.empty(0, np.bool_)
-        self._lively: BoolArray = np.empty(0, np.bool_)
-        self._trials: IntArray = np.empty(0, np.int64)
         self._stepped_at = self._usual_interval = inf
         self._resumed_at = -inf
         """When the newest late step came."""
-        empty: FloatArray = np.empty(0)
-        self._moved_at = self._completed_at = self._begun_at = self._idle_at = self._stalled_at = empty
-        self._finished = self._progress = self._page_at = self._least = self._settled = empty
 
     def relay(self, source: IntArray) -> None:
         """Follow a changed membership (see `rows.relaid`)."""
+        super().relay(source)
         self._expected.relay(source)
-        for name in ("_stalled", "_silent", "_lively"):
-            setattr(self, name, relaid(getattr(self, name), source, False))
-        self._trials = relaid(self._trials, source, 0)
-        for name in ("_moved_at", "_completed_at", "_stalled_at", "_page_at"):
-            setattr(self, name, relaid(getattr(self, name), source, -np.inf))
-        # +inf: not so now. Of `_begun_at` nothing is in flight, of `_idle_at` something is.
-        for name in ("_begun_at", "_idle_at"):
-            setattr(self, name, relaid(getattr(self, name), source, np.inf))
-        for name in ("_finished", "_progress"):
-            setattr(self, name, relaid(getattr(self, name), source, np.nan))
-        for name in ("_least", "_settled"):
-            setattr(self, name, relaid(getattr(self, name), source, 0.0))
 
     def restore(self, rows: IntArray, now: float) -> None:
         """Begin with newcomers stalled, as before a restart, until they show life or are tried half open.

@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from xds_server.signals.rows import BoolArray, FloatArray, IntArray, relaid
+from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 
 FLOOR: Final = 0.02
 FALL_SECONDS: Final = 0.45
@@ -50,32 +50,21 @@ _FADED: Final = 0.05
 """A recent share below this forgets the faults behind it."""
 
 
-class Trust:
-    """Trust in every endpoint, one row each. `now` in seconds, never earlier than before."""
+class Trust(Rows):
+    """Trust in every endpoint; newcomers are trusted. `now` in seconds, never earlier than before."""
 
-    def __init__(self) -> None:
-        self.ratio: FloatArray = np.ones(0)
-        self.recovered: BoolArray = np.zeros(0, np.bool_)
-        """Whose trust has become whole with the newest step, after it was lost."""
-        self._lost: BoolArray = np.zeros(0, np.bool_)
-        self._share: FloatArray = np.zeros(0)
-        self._faults: FloatArray = np.zeros(0)
-        self._answered_at: FloatArray = np.zeros(0)
-        self._stepped_at: float | None = None
-
-    def relay(self, source: IntArray) -> None:
-        """Follow a changed membership (see `rows.relaid`); newcomers are trusted."""
-        self.ratio = relaid(self.ratio, source, 1.0)
-        self.recovered = relaid(self.recovered, source, False)
-        self._lost = relaid(self._lost, source, False)
-        self._share = relaid(self._share, source, 0.0)
-        self._faults = relaid(self._faults, source, 0.0)
-        self._answered_at = relaid(self._answered_at, source, -np.inf)
+    ratio: FloatArray = np.ones(1)
+    recovered: BoolArray = np.zeros(1, np.bool_)
+    """Whose trust has become whole with the newest step, after it was lost."""
+    _lost: BoolArray = np.zeros(1, np.bool_)
+    _share: FloatArray = np.zeros(1)
+    _faults: FloatArray = np.zeros(1)
+    _answered_at: FloatArray = np.full(1, -np.inf)
+    _stepped_at = np.inf
 
     def step(self, ok: IntArray, faults: IntArray, now: float) -> FloatArray:
         """Take in the answers since the last step and return each endpoint's trust."""
-        elapsed = 0.0 if self._stepped_at is None else max(0.0, now - self._stepped_at)
-        self._stepped_at = now
+        elapsed, self._stepped_at = max(0.0, now - self._stepped_at), now
         answers = ok + faults
         answered = answers > 0
         share = faults / np.maximum(answers, 1)
