@@ -324,7 +324,7 @@ def test_who_was_unhealthy_before_a_restart_is_told_once_at_most(caplog: pytest.
         assert not caplog.records
         world.served(B)
         world.loads()
-    assert "no longer held for hanging" in caplog.text
+    assert "no longer counts as hanging" in caplog.text
     world.now += 60
     world.membership = fleet(A)
     world.loads()

@@ -101,7 +101,6 @@ def test_a_pick_that_was_tried_in_vain_is_blamed() -> None:
     windows = make(A, B)
     windows.record(request, 10.0)
     assert windows.columns(10.0).error_ratio.tolist() == [1.0, 0.0]
-    assert windows.columns(10.0).retries.tolist() == [1.0, 0.0]
     lenient = make(A, B, lenient=Lenient(frozenset(["p"])))
     lenient.record(request, 10.0)
     assert np.isnan(lenient.columns(10.0).error_ratio[0])

@@ -17,10 +17,9 @@ from fleet.settings.load import parse_settings
 from fleet.settings.weights import FaultSettings, SilentZoneSettings, StabiliserSettings
 from testing.signals import Load, Signal
 from tests.xds_server.tables import columns_of, weigh
-from xds_server.weights.faults import fault_factors
+from xds_server.weights.faults import fault_factors, silent_zone
 from xds_server.weights.health import unhealthy
 from xds_server.weights.peaks import Peaks
-from xds_server.weights.silent_zone import silent_zone
 from xds_server.weights.trusted import Trusted
 from xds_server.weights.weigh import Weigher
 

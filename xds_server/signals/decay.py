@@ -45,15 +45,15 @@ def fade(values: FloatArray, idle_seconds: FloatArray, pools: IntArray, decay_se
     """
     if not decay_seconds or not idle_seconds.any():
         return values
-    known = np.isfinite(values)
-    filled = np.where(known, values, 0.0)
+    finite = np.isfinite(values)
+    filled = np.where(finite, values, 0.0)
     size = int(pools.max()) + 1
     sums, counts = np.zeros((size, values.shape[1])), np.zeros((size, values.shape[1]))
     np.add.at(sums, pools, filled)
-    np.add.at(counts, pools, known)
-    others = counts[pools] - known
+    np.add.at(counts, pools, finite)
+    others = counts[pools] - finite
     mean = (sums[pools] - filled) / np.maximum(others, 1)
-    extreme = known & (others > 0) & (filled > EXTREME_RATIO * mean) & (idle_seconds[:, None] > 0)
+    extreme = finite & (others > 0) & (filled > EXTREME_RATIO * mean) & (idle_seconds[:, None] > 0)
     kept = np.exp(-idle_seconds / decay_seconds)[:, None]
     return np.where(extreme, mean + (filled - mean) * kept, values)
 

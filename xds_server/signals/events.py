@@ -22,7 +22,7 @@ TRUSTED_ABOVE: Final = 0.8
 """Trust at which an endpoint is said to be distrusted, and to be trusted again."""
 _EVENTS: Final = {
     "stalled": (logging.WARNING, "%s hangs: requests wait there and no sign of life"),
-    "recovered": (logging.INFO, "%s is no longer held for hanging"),
+    "recovered": (logging.INFO, "%s no longer counts as hanging"),
     "distrusted": (logging.WARNING, "%s fails: most of its newest answers are faults"),
     "trusted": (logging.INFO, "%s answers well again"),
 }
@@ -39,7 +39,7 @@ class EndpointEvents(Rows):
         super().__init__()
         self._events = Counter(
             "warmroute_endpoint_events",
-            "Endpoints that were found hanging, working again, distrusted or trusted again",
+            "Endpoints that began to hang, worked again, lost trust or regained it",
             ["event"],
             registry=registry,
         )

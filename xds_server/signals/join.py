@@ -142,7 +142,7 @@ class SignalJoiner:
         envoy, recent = self._served.columns(now), self._served.take()
         self._traffic.read(self._sources.traffic(), self._rows)
         moving = (recent.ok + recent.faults + recent.answered > 0) | self._traffic.moving
-        self._busy_at[moving | ~self._traffic.known] = now
+        self._busy_at[moving | ~self._traffic.reported] = now
         duration = np.fmax(envoy.duration_p99_seconds, self._traffic.duration_p99_seconds)
         stalled = self._step_stall(pages, recent, duration, now, listening=listening)
         refused = self._refusals.step(self._pools, recent.ok, now)

@@ -31,7 +31,7 @@ class TrafficColumns(Rows):
         """Each worker's newest report and its columns: reports are replaced, never changed."""
 
     @property
-    def known(self) -> BoolArray:
+    def reported(self) -> BoolArray:
         """Whether any worker reports what is in flight."""
         return np.isfinite(self.in_flight)
 

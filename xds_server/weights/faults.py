@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from xds_server.weights.silent_zone import silent_zone
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from fleet.settings import FaultSettings, SilentZoneSettings
     from xds_server.weights.columns import BoolArray, Columns, FloatArray
@@ -59,7 +59,7 @@ def fault_factors(
 ) -> FaultFactors:
     """Return the factors of one pool; `memory` is what the silent zone looks at, `trust` what counts of it.
 
-    Unknown is no fault: nobody has seen any.
+    Unknown is no fault.
     """
     ones = np.ones(len(columns))
     zoned = silent_zone(memory, zone) if memory.max(initial=0.0) > zone.from_ratio else ones
@@ -75,6 +75,22 @@ def fault_factors(
         silent_zone=zoned,
         trust=trust,
     )
+
+
+def silent_zone(memory_used_ratio: npt.ArrayLike, settings: SilentZoneSettings) -> FloatArray:
+    """Return the silent zone's factors: 1 up to `from_ratio`, `least_factor` from `full_ratio` on.
+
+    In the silent zone memory is so full that an engine is about to fail while its probes still answer.
+    Latency shows it too late, so memory alone lowers every strategy's score. Between the two ratios the
+    factor falls along a smoothstep (3 t^2 - 2 t^3): without a kink, so noise at either edge moves nothing,
+    and steepest in the middle. Unknown memory (NaN) is 1.
+    """
+    memory = np.nan_to_num(np.asarray(memory_used_ratio, dtype=np.float64), nan=0.0)
+    depth = np.clip((memory - settings.from_ratio) / (settings.full_ratio - settings.from_ratio), 0.0, 1.0)
+    # Rounding may pass 1 by a hair.
+    fallen = np.minimum(depth * depth * (3.0 - 2.0 * depth), 1.0)
+    result: FloatArray = 1.0 - (1.0 - settings.least_factor) * fallen
+    return result
 
 
 def isolated(gpu_health_score: FloatArray) -> BoolArray:

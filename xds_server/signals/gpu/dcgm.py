@@ -98,22 +98,26 @@ class DcgmReader:
             PageError: too many lines of it would be read.
         """
         lines = self._pages.read(page)
-        found: dict[str, _Gpu] = {}
+        gpu_of: dict[str, _Gpu] = {}
         for series, value in zip(lines.series, lines.values, strict=True):
             uuid = series.labels.get("UUID", "")
-            if not uuid or not 0 <= value < BLANK_FROM or (uuid not in found and len(found) >= MAX_PAGE_GPUS):
+            if (
+                not uuid
+                or not 0 <= value < BLANK_FROM
+                or (uuid not in gpu_of and len(gpu_of) >= MAX_PAGE_GPUS)
+            ):
                 continue
-            gpu = found.setdefault(uuid, _Gpu(series.labels))
+            gpu = gpu_of.setdefault(uuid, _Gpu(series.labels))
             instance = series.labels.get("GPU_I_ID", "")
             if instance:
                 profile = series.labels.get("GPU_I_PROFILE", "")
                 gpu.slices.setdefault(instance, (profile, {}))[1][series.name] = value
             else:
                 gpu.fields[series.name] = value
-        self._logs = {uuid: self._logs.get(uuid) or FaultLog() for uuid in found}
-        self._before = {uuid: before for uuid, before in self._before.items() if uuid in found}
-        gpus = tuple(self._gpu(uuid, gpu, now) for uuid, gpu in found.items())
-        return NodeReading(now, gpus, "" if gpus else "the page tells of no GPU")
+        self._logs = {uuid: self._logs.get(uuid) or FaultLog() for uuid in gpu_of}
+        self._before = {uuid: before for uuid, before in self._before.items() if uuid in gpu_of}
+        gpus = tuple(self._gpu(uuid, gpu, now) for uuid, gpu in gpu_of.items())
+        return NodeReading(now, gpus, "" if gpus else "the page has no GPU")
 
     def _gpu(self, uuid: str, gpu: _Gpu, now: float) -> GpuReading:
         # Under MIG some fields of the whole GPU stand at each of its slices.

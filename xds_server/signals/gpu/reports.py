@@ -52,41 +52,32 @@ class _Computed:
     signals: GpuSignals
 
 
-@dataclass(frozen=True)
 class GpuMetrics:
     """What the board counts."""
 
-    nodes: Gauge
-    reports: Counter
-    refused: Counter
-    unmatched: Gauge
-    endpoints: Mapping[float, Gauge]
-    """Health score to its gauge."""
-
-    @classmethod
-    def of(cls, registry: CollectorRegistry) -> GpuMetrics:
-        """Create the metrics in a registry."""
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.nodes = Gauge("warmroute_gpu_nodes", "Hosts whose GPU agents report", registry=registry)
+        self.reports = Counter(
+            "warmroute_gpu_reports_total", "Reports of GPU agents taken", registry=registry
+        )
+        self.refused = Counter(
+            "warmroute_gpu_report_errors_total",
+            "Streams of GPU agents ended because of what they sent",
+            registry=registry,
+        )
+        self.unmatched = Gauge(
+            "warmroute_gpu_unmatched_endpoints",
+            "Endpoints whose host reports, but not the GPUs that they name",
+            registry=registry,
+        )
         by_class = Gauge(
             "warmroute_gpu_endpoints",
             "Endpoints by the class of their GPUs' faults",
             ["fault"],
             registry=registry,
         )
-        return cls(
-            Gauge("warmroute_gpu_nodes", "Hosts whose GPU agents report", registry=registry),
-            Counter("warmroute_gpu_reports_total", "Reports of GPU agents taken", registry=registry),
-            Counter(
-                "warmroute_gpu_report_errors_total",
-                "Streams of GPU agents ended because of what they sent",
-                registry=registry,
-            ),
-            Gauge(
-                "warmroute_gpu_unmatched_endpoints",
-                "Endpoints whose host reports, but not the GPUs that they name",
-                registry=registry,
-            ),
-            {entry.value: by_class.labels(entry.name.lower()) for entry in FaultClass},
-        )
+        self.endpoints = {entry.value: by_class.labels(entry.name.lower()) for entry in FaultClass}
+        """Health score to its gauge."""
 
 
 class GpuBoard:
@@ -97,7 +88,7 @@ class GpuBoard:
         """Called when a GPU's faults are other ones."""
         self._signals = signals
         self._faults = faults
-        self.metrics = GpuMetrics.of(registry)
+        self.metrics = GpuMetrics(registry)
         self._nodes: dict[str, GpuSource] = {}
         self._aliases: dict[str, str] = {}
         """Address that an agent reports from, to its node's name."""
@@ -137,7 +128,7 @@ class GpuBoard:
         self._notify(before, reading)
 
     def _make_room(self, node: str, more: int) -> None:
-        """See to room for so many bytes: hosts whose agents have left make it, the first that left first.
+        """Make room for more bytes: forget hosts whose agents have left, in the order in which they left.
 
         Raises:
             PeerError: there is none.
@@ -146,7 +137,7 @@ class GpuBoard:
         too_many = len(self._nodes) + (node not in self._nodes) - MAX_NODES
         if lacking <= 0 and too_many <= 0:
             return
-        left = [name for name, held in self._nodes.items() if held.ended_at is not None and name != node]
+        left = [name for name, source in self._nodes.items() if source.ended_at is not None and name != node]
         gone = []
         for name in sorted(left, key=lambda name: self._nodes[name].ended_at or 0.0):
             if lacking <= 0 and too_many <= 0:

@@ -52,8 +52,6 @@ class ServedColumns(NamedTuple):
     duration_p99_seconds: FloatArray
     requests_per_second: FloatArray
     error_ratio: FloatArray
-    retries: FloatArray
-    """Picks over the window that were tried and ended elsewhere."""
     latency_at: FloatArray
     """When the newest answer came that the latencies know of."""
 
@@ -154,7 +152,6 @@ class ServedWindows:
             self._latencies[:, 2],
             counts[:, : _ABORTED + 1].sum(axis=1) / span,
             ratio,
-            counts[:, _RETRIED].astype(np.float64),
             self._latency_at,
         )
 
@@ -180,11 +177,11 @@ class ServedWindows:
         for column, chosen in enumerate(kinds_of_recent):
             self._recent[:, column] += np.bincount(rows[chosen], minlength=members)
         for histogram, values in ((self._first_bytes, firsts), (self._durations, durations)):
-            known = np.isfinite(values)
-            if known.any():
-                histogram.add(rows[known], values[known], now)
-                self._dirty[rows[known]] = True
-                self._latency_at[rows[known]] = now
+            measured = np.isfinite(values)
+            if measured.any():
+                histogram.add(rows[measured], values[measured], now)
+                self._dirty[rows[measured]] = True
+                self._latency_at[rows[measured]] = now
 
     def _advance(self, now: float) -> None:
         number = int(now // self._slice_seconds)

@@ -126,8 +126,8 @@ class StallDetector(Rows):
     def step(self, inputs: StallInputs, now: float, timing: Timing) -> FloatArray:
         """Return 1 for each endpoint that hangs, 0 for one that does not, NaN where that is unknown."""
         self._note_lateness(now, timing)
-        known = np.isfinite(inputs.in_flight)
-        busy = known & (inputs.in_flight > 0)
+        reported = np.isfinite(inputs.in_flight)
+        busy = reported & (inputs.in_flight > 0)
         self._begun_at = np.where(busy, np.minimum(self._begun_at, now), np.inf)
         life = self._sign_of_life(inputs, busy, now, timing)
         self._expected.add(inputs.spread, life | self._stalled, now)
@@ -146,7 +146,7 @@ class StallDetector(Rows):
         self._stalled |= hangs
         self._silent = np.where(hangs, silent, self._silent)
         self._stalled_at = np.where(hangs, now, self._stalled_at)
-        return np.where(known | self._stalled, self._stalled.astype(np.float64), np.nan)
+        return np.where(reported | self._stalled, self._stalled.astype(np.float64), np.nan)
 
     def _note_lateness(self, now: float, timing: Timing) -> None:
         interval, self._stepped_at = max(0.0, now - self._stepped_at), now
@@ -163,8 +163,8 @@ class StallDetector(Rows):
     def _sign_of_life(self, inputs: StallInputs, busy: BoolArray, now: float, timing: Timing) -> BoolArray:
         has_counters = np.isfinite(inputs.progress)
         # The first page of a restored engine shows where its counters stand, and not that they move.
-        known_before = np.isfinite(self._progress) | ~self._stalled
-        moved = has_counters & known_before & (inputs.progress != self._progress)
+        had_counters = np.isfinite(self._progress) | ~self._stalled
+        moved = has_counters & had_counters & (inputs.progress != self._progress)
         completed = inputs.answered > 0
         if not inputs.listening:
             ended = np.isfinite(self._finished) & (inputs.finished_total != self._finished)

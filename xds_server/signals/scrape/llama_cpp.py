@@ -46,10 +46,10 @@ def read_slots(page: bytes) -> Mapping[str, float | None]:
     capacity = sum(contexts) if contexts and len(contexts) == len(slots) else 0
     # A slot that never worked has no tokens; one that works must.
     used = [_tokens(slot) for slot in slots if slot.is_processing]
-    known = [tokens for tokens in used if tokens is not None]
-    complete = capacity > 0 and len(known) == len(used)
+    counted = [tokens for tokens in used if tokens is not None]
+    complete = capacity > 0 and len(counted) == len(used)
     return {
-        "memory_used_ratio": min(sum(known) / capacity, 1.0) if complete else None,
+        "memory_used_ratio": min(sum(counted) / capacity, 1.0) if complete else None,
         "kv_capacity_tokens": capacity or None,
         "batch_limit": len(slots) or None,
     }

@@ -80,7 +80,7 @@ class TableReader:
                 self._warned.add(name)
                 lacking.append(f"{name} ({', '.join(map(str, missing))})")
         if lacking:
-            _log.warning("%s: its page does not tell %s", self._address, "; ".join(lacking))
+            _log.warning("%s: its page lacks %s", self._address, "; ".join(lacking))
 
 
 class AutoReader:
