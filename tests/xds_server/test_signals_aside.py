@@ -98,7 +98,7 @@ def test_a_costly_page_is_read_less_often_and_never_goes_stale() -> None:
 
 
 async def test_hostile_pages_are_fetched_less_often_than_honest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, int] = {"h": 0, "x": 0}
+    fetches: dict[str, int] = {"h": 0, "x": 0}
     hosts = {"http://10.0.0.1:80/": "h", "http://10.0.0.2:80/": "x"}
 
     class Reader:
@@ -112,7 +112,7 @@ async def test_hostile_pages_are_fetched_less_often_than_honest_ones(monkeypatch
             return {}
 
     async def fetch(_: PageFetcher, url: str, *__: Any, **___: Any) -> bytes:
-        asked[hosts[url]] += 1
+        fetches[hosts[url]] += 1
         return hosts[url].encode()
 
     times = [0.0]
@@ -125,6 +125,6 @@ async def test_hostile_pages_are_fetched_less_often_than_honest_ones(monkeypatch
     scraper = Scraper(signals, LimitSettings(), make_reader=make)
     endpoints = tuple(Endpoint(url[7:-1], "p", metrics_url=url) for url in hosts)
     scraper.update(Membership((Pool("p", endpoints),)))
-    await until(lambda: asked["x"] >= 3)
+    await until(lambda: fetches["x"] >= 3)
     await scraper.close()
-    assert asked["h"] > 3 * asked["x"]
+    assert fetches["h"] > 3 * fetches["x"]

@@ -53,9 +53,9 @@ def test_fading_never_leaves_the_span_between_value_and_mean(values: Any, idle: 
     """No value is invented: unknown stays unknown, and nothing rises or falls below its peers' mean."""
     faded = fade(values, idle, np.array([0, 0, 1, 1]), 15.0)
     assert (np.isnan(faded) == np.isnan(values)).all()
-    known = np.isfinite(values)
-    assert (faded[known] <= values[known] + 1e-6).all()
-    assert (faded[known] >= 0).all()
+    finite = np.isfinite(values)
+    assert (faded[finite] <= values[finite] + 1e-6).all()
+    assert (faded[finite] >= 0).all()
 
 
 def test_signals_that_return_wait() -> None:
@@ -63,8 +63,8 @@ def test_signals_that_return_wait() -> None:
     times = PageTimes()
     times.relay(np.array([-1, -1]))
 
-    def step(seen: float, now: float) -> list[bool]:
-        return times.step(np.array([seen, now]), now, 10.0, 2.0).tolist()
+    def step(read_at: float, now: float) -> list[bool]:
+        return times.step(np.array([read_at, now]), now, 10.0, 2.0).tolist()
 
     assert step(100.0, 100.0) == [False, False], "a newcomer does not return"
     assert step(100.0, 105.0) == [False, False]

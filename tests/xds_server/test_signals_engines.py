@@ -41,10 +41,10 @@ def doubled(page: bytes) -> bytes:
     counter = re.compile(rb"(?m)^(\S+(?:" + endings + rb")(?:\{[^}]*\})?|\S*iteration_counter\S*) (\S+)$")
     gauges = (b"nv_inference_pending_request_count",)
 
-    def twice(found: re.Match[bytes]) -> bytes:
-        if found[1].startswith(gauges):
-            return found[0]
-        return found[1] + b" " + str(float(found[2]) * 2).encode()
+    def twice(line: re.Match[bytes]) -> bytes:
+        if line[1].startswith(gauges):
+            return line[0]
+        return line[1] + b" " + str(float(line[2]) * 2).encode()
 
     return counter.sub(twice, page)
 
@@ -72,10 +72,10 @@ def test_a_table_reads_signals(kind: str) -> None:
 
 def test_sglang() -> None:
     """Tensor ranks repeat one another, data-parallel ones add up, and priorities are parts of their sum."""
-    told = after_work("sglang")
-    progress = told.pop("progress_total")
+    numbers = after_work("sglang")
+    progress = numbers.pop("progress_total")
     assert progress > 0
-    assert told == pytest.approx(
+    assert numbers == pytest.approx(
         {
             "memory_used_ratio": 0.75,
             "queue_depth": 12,
@@ -97,10 +97,10 @@ def test_sglang() -> None:
 def test_sglang_before_its_realtime_counters_and_with_the_other_prefix() -> None:
     lines = [line for line in page_of("sglang").splitlines() if b"realtime" not in line]
     page = b"\n".join(lines).replace(b"sglang:", b"sglang_")
-    told = after_work("sglang", page)
-    assert told["generation_tokens_per_second"] == 150
-    assert told["queue_depth"] == 12
-    assert "prefill_tokens_per_second" not in told
+    numbers = after_work("sglang", page)
+    assert numbers["generation_tokens_per_second"] == 150
+    assert numbers["queue_depth"] == 12
+    assert "prefill_tokens_per_second" not in numbers
 
 
 def test_sglang_tells_the_hit_rate_itself_where_it_does_not_count_cached_tokens() -> None:
@@ -117,9 +117,9 @@ def test_sglangs_progress_moves_while_a_request_decodes() -> None:
 
 
 def test_tensorrt_llm() -> None:
-    told = after_work("tensorrt-llm")
-    assert told.pop("progress_total") > 0
-    assert told == pytest.approx(
+    numbers = after_work("tensorrt-llm")
+    assert numbers.pop("progress_total") > 0
+    assert numbers == pytest.approx(
         {
             "memory_used_ratio": 0.5,
             "queue_depth": 7,
@@ -134,8 +134,8 @@ def test_tensorrt_llm() -> None:
 
 
 def test_tensorrt_llm_without_the_prefix() -> None:
-    told = after_work("tensorrt-llm", (DATA / "tensorrt-llm-1.1-metrics.txt").read_bytes())
-    assert told == pytest.approx(
+    numbers = after_work("tensorrt-llm", (DATA / "tensorrt-llm-1.1-metrics.txt").read_bytes())
+    assert numbers == pytest.approx(
         {
             "latency_p50_seconds": 0.1,
             "latency_p99_seconds": 0.1 + 0.9 * 0.98,
@@ -146,9 +146,9 @@ def test_tensorrt_llm_without_the_prefix() -> None:
 
 def test_triton() -> None:
     """GPUs are paired by their UUID, milliseconds become seconds."""
-    told = after_work("triton")
-    assert told.pop("progress_total") > 0
-    assert told == pytest.approx(
+    numbers = after_work("triton")
+    assert numbers.pop("progress_total") > 0
+    assert numbers == pytest.approx(
         {
             "memory_used_ratio": 0.4875,
             "queue_depth": 7,
@@ -167,9 +167,9 @@ def test_triton() -> None:
 
 def test_triton_with_another_backend_tells_its_own_queue(caplog: pytest.LogCaptureFixture) -> None:
     lines = [line for line in page_of("triton").splitlines() if line.startswith(b"nv_inference_")]
-    told = after_work("triton", b"\n".join(lines))
-    assert told["queue_depth"] == 3
-    assert set(told) == {"queue_depth", "latency_p50_seconds", "latency_p99_seconds", "progress_total"}
+    numbers = after_work("triton", b"\n".join(lines))
+    assert numbers["queue_depth"] == 3
+    assert set(numbers) == {"queue_depth", "latency_p50_seconds", "latency_p99_seconds", "progress_total"}
     assert not caplog.records
 
 
@@ -179,9 +179,9 @@ def test_a_gpu_without_a_partner_makes_the_share_unknown() -> None:
 
 
 def test_tgi() -> None:
-    told = after_work("tgi")
-    assert told.pop("progress_total") > 0
-    assert told == pytest.approx(
+    numbers = after_work("tgi")
+    assert numbers.pop("progress_total") > 0
+    assert numbers == pytest.approx(
         {
             "queue_depth": 7,
             "running": 3,
@@ -196,9 +196,9 @@ def test_tgi() -> None:
 
 def test_llama_cpp_with_its_slots() -> None:
     """Tokens of idle slots take no place: what they hold is free to be taken."""
-    told = after_work("llama.cpp", second=SLOTS)
-    assert told.pop("progress_total") > 0
-    assert told == pytest.approx(
+    numbers = after_work("llama.cpp", second=SLOTS)
+    assert numbers.pop("progress_total") > 0
+    assert numbers == pytest.approx(
         {
             "memory_used_ratio": (1000 + 24 + 2048) / (4 * 4096),
             "kv_capacity_tokens": 4 * 4096,
@@ -219,9 +219,9 @@ def test_llama_cpp_with_its_slots() -> None:
 def test_llama_cpp_without_readable_slots_is_read_by_its_page(
     slots: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = after_work("llama.cpp", second=slots)
-    assert told["queue_depth"] == 7
-    assert not {"memory_used_ratio", "batch_limit", "kv_capacity_tokens"} & set(told)
+    numbers = after_work("llama.cpp", second=slots)
+    assert numbers["queue_depth"] == 7
+    assert not {"memory_used_ratio", "batch_limit", "kv_capacity_tokens"} & set(numbers)
     assert len([record for record in caplog.records if "slots" in record.getMessage()]) == 1
 
 
@@ -240,8 +240,8 @@ def test_llama_cpp_without_readable_slots_is_read_by_its_page(
     ],
 )
 def test_slots_of_other_builds(slots: bytes, expected: tuple[float | None, ...]) -> None:
-    told = read_slots(slots)
-    assert (told["memory_used_ratio"], told["kv_capacity_tokens"], told["batch_limit"]) == expected
+    numbers = read_slots(slots)
+    assert (numbers["memory_used_ratio"], numbers["kv_capacity_tokens"], numbers["batch_limit"]) == expected
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -277,8 +277,8 @@ def test_another_engine_at_the_same_address_starts_anew(caplog: pytest.LogCaptur
     assert auto.kind == "tgi"
     assert load["queue_depth"] == 7
     assert "prompt_tokens_per_second" not in load
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert [text.rpartition(" ")[2] for text in told] == ["sglang", "tgi"]
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert [text.rpartition(" ")[2] for text in messages] == ["sglang", "tgi"]
 
 
 def test_the_kind_stays_while_its_marks_are_there() -> None:
@@ -319,8 +319,8 @@ def as_openmetrics(page: bytes) -> bytes:
 def test_openmetrics_tells_the_same(kind: str) -> None:
     reader = reader_of(kind, ADDRESS, SignalSettings())
     reader.read(as_openmetrics(page_of(kind)), 10.0, SLOTS)
-    told = reader.read(as_openmetrics(doubled(page_of(kind))), 12.0, SLOTS)
-    assert told == after_work(kind, second=SLOTS)
+    numbers = reader.read(as_openmetrics(doubled(page_of(kind))), 12.0, SLOTS)
+    assert numbers == after_work(kind, second=SLOTS)
     assert reader.malformed_lines == 0
 
 
@@ -338,12 +338,12 @@ def test_senseless_numbers_are_unknown(kind: str, senseless: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "memory"), [(b"0.97", 0.97), (b"1.0000001", 1.0), (b"1.5", None), (b"70", None)]
+    ("ratio", "memory"), [(b"0.97", 0.97), (b"1.0000001", 1.0), (b"1.5", None), (b"70", None)]
 )
-def test_more_than_a_whole_is_unknown(told: bytes, memory: float | None) -> None:
+def test_more_than_a_whole_is_unknown(ratio: bytes, memory: float | None) -> None:
     """An engine that tells a percentage must not make its peers' mean of memory a senseless number."""
     reader = reader_of("vllm", ADDRESS, SignalSettings())
-    assert reader.read(b"vllm:kv_cache_usage_perc " + told, 0.0).get("memory_used_ratio") == memory
+    assert reader.read(b"vllm:kv_cache_usage_perc " + ratio, 0.0).get("memory_used_ratio") == memory
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -353,8 +353,8 @@ def test_no_page_raises_and_every_value_is_finite(kind: str, cuts: list[tuple[in
     for second, page in enumerate((page_of(kind), doubled(page_of(kind)))):
         for place, noise in cuts:
             page = page[:place] + noise + page[place + len(noise) + 1 :]
-        told = reader.read(page, float(second), SLOTS)
-        assert all(0 <= value < float("inf") for value in told.values())
+        numbers = reader.read(page, float(second), SLOTS)
+        assert all(0 <= value < float("inf") for value in numbers.values())
 
 
 def test_the_higher_counters_of_a_restarted_engine_of_any_kind_are_no_work() -> None:
@@ -362,20 +362,20 @@ def test_the_higher_counters_of_a_restarted_engine_of_any_kind_are_no_work() -> 
     for kind in ENGINES:
         reader = reader_of(kind, ADDRESS, SignalSettings())
         reader.read(doubled(page_of(kind)), 0.0)
-        told = reader.read(page_of(kind), 1.0)
+        numbers = reader.read(page_of(kind), 1.0)
         windowed = {name for name, rule in ENGINES[kind].fields.items() if rule.late}
-        assert set(told) & windowed <= {"preemptions_per_second"}
+        assert set(numbers) & windowed <= {"preemptions_per_second"}
 
 
 def test_the_document_tells_which_engine_tells_what() -> None:
     text = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
     kinds = [cell.strip("`") for cell in next(row for row in rows if row[0] == "signal")[1:]]
-    told = {row[0].strip("`"): row[1:] for row in rows if row[0].strip("`") in SIGNALS}
+    documented = {row[0].strip("`"): row[1:] for row in rows if row[0].strip("`") in SIGNALS}
     slots = set(read_slots(SLOTS))
     assert set(kinds) == set(ENGINES)
     for field in SIGNALS:
-        cells = dict(zip(kinds, told.get(field, [""] * len(kinds)), strict=True))
+        cells = dict(zip(kinds, documented.get(field, [""] * len(kinds)), strict=True))
         for kind, table in ENGINES.items():
-            known = "" if field not in table.fields else "some" if field in table.optional else "yes"
-            assert cells[kind] == ("slots" if table.second_page and field in slots else known), (kind, field)
+            cell = "" if field not in table.fields else "some" if field in table.optional else "yes"
+            assert cells[kind] == ("slots" if table.second_page and field in slots else cell), (kind, field)

@@ -53,8 +53,8 @@ class Pool:
 
     def tick(self, only: int | None = None) -> np.ndarray:
         self.now += TICK
-        due = self.rate * TICK
-        count = int(due) + (self.random.random() < due % 1)
+        expected = self.rate * TICK
+        count = int(expected) + (self.random.random() < expected % 1)
         drawn = self.random.choices(range(COUNT), self.weights, k=count) if only is None else [only] * count
         answered = np.zeros(COUNT, np.int64)
         for row in drawn:
@@ -88,7 +88,7 @@ class Pool:
         for _ in range(round(seconds / TICK)):
             assert not (self.tick() == 1).any()
 
-    def found(self, seconds: float) -> float | None:
+    def stalls_within(self, seconds: float) -> float | None:
         """Return after how long the first engine is found to hang, and no other."""
         begun = self.now
         while self.now - begun < seconds:
@@ -107,9 +107,9 @@ def test_a_hung_engine_whose_page_is_silent_is_found_without_any_worker(seed: in
     pool.sessions = sessions
     pool.work(10 + seed * TICK)
     pool.hung, pool.dark = {0}, {0}
-    found = pool.found(10)
-    assert found is not None
-    assert AFTER - 1 <= found <= 3.25
+    took = pool.stalls_within(10)
+    assert took is not None
+    assert AFTER - 1 <= took <= 3.25
 
 
 @pytest.mark.parametrize("busy", [0.0, 3.0], ids=["tells of nothing", "tells of requests"])
@@ -118,9 +118,9 @@ def test_a_hung_engine_whose_page_answers_is_found_by_its_counters(busy: float) 
     pool.work(10)
     pool.hung = {0}
     pool.busy[0] = busy
-    found = pool.found(10)
-    assert found is not None
-    assert found <= 5
+    took = pool.stalls_within(10)
+    assert took is not None
+    assert took <= 5
 
 
 def test_its_share_and_its_pools_answers_say_how_long_it_takes() -> None:
@@ -129,9 +129,9 @@ def test_its_share_and_its_pools_answers_say_how_long_it_takes() -> None:
     pool.work(20)
     pool.hung, pool.dark = {0}, {0}
     pool.weights = np.array([0.1, 0.3, 0.3, 0.3])
-    found = pool.found(60)
-    assert found is not None
-    assert found == pytest.approx(ENOUGH / (0.1 * 0.9 * 3.0), rel=0.35)
+    took = pool.stalls_within(60)
+    assert took is not None
+    assert took == pytest.approx(ENOUGH / (0.1 * 0.9 * 3.0), rel=0.35)
 
 
 @pytest.mark.parametrize("rate", [0.5, 4.0, 40.0])
@@ -164,7 +164,7 @@ def test_an_engine_that_envoy_keeps_away_from_after_a_refusal_is_not_held_for_ha
     pool.faults[0] = 0
     pool.hung = {0}
     pool.work(EJECTED_SECONDS - 1)
-    assert pool.found(10) is not None, "that excuses nobody for ever"
+    assert pool.stalls_within(10) is not None, "that excuses nobody for ever"
 
 
 def test_long_answers_are_waited_for() -> None:
@@ -173,9 +173,9 @@ def test_long_answers_are_waited_for() -> None:
     pool.work(10)
     pool.hung = {0}
     pool.busy[0] = 2.0
-    found = pool.found(200)
-    assert found is not None
-    assert found >= BLIND_FACTOR * AFTER - 2
+    took = pool.stalls_within(200)
+    assert took is not None
+    assert took >= BLIND_FACTOR * AFTER - 2
 
 
 def test_a_silent_page_alone_is_no_stall() -> None:
@@ -193,7 +193,7 @@ def test_it_is_tried_again_and_found_again() -> None:
     pool.work(10)
     pool.hung, pool.dark = {0}, {0}
     for trial in range(2):
-        assert pool.found(10) is not None
+        assert pool.stalls_within(10) is not None
         pool.weights = np.array([0.0, *[1 / 3] * 3])
         wait = AFTER * HALF_OPEN_FACTOR * 2**trial
         for _ in range(round(wait / TICK) - 1):
@@ -209,7 +209,7 @@ def test_a_thawed_engine_is_back_with_its_page() -> None:
     pool = Pool()
     pool.work(10)
     pool.hung, pool.dark = {0}, {0}
-    assert pool.found(10) is not None
+    assert pool.stalls_within(10) is not None
     pool.hung, pool.dark = set(), set()
     assert [pool.tick()[0] for _ in range(5)][-1] != 1
 
@@ -220,7 +220,7 @@ def test_requests_by_weight_beside_idle_workers_are_seen_too() -> None:
     pool.in_flight = np.zeros(COUNT)
     pool.work(10)
     pool.hung, pool.dark = {0}, {0}
-    assert pool.found(10) is not None
+    assert pool.stalls_within(10) is not None
 
 
 def test_debts_follow_their_endpoints_and_pools_are_apart() -> None:

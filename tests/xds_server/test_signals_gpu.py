@@ -98,8 +98,8 @@ def test_several_gpus_become_one_load(board: GpuBoard) -> None:
 @pytest.mark.parametrize("gpus", [("1",), ("GPU-b",)])
 def test_only_the_gpus_that_an_engine_uses_count(board: GpuBoard, gpus: tuple[str, ...]) -> None:
     board.take("n", (), 1, NodeReading(0.0, (A, B)))
-    found = values(board, engine(gpus=gpus))
-    assert (found["gpu_memory_used_ratio"], found["gpu_memory_total_bytes"]) == (0.5, 40.0 * GIB)
+    numbers = values(board, engine(gpus=gpus))
+    assert (numbers["gpu_memory_used_ratio"], numbers["gpu_memory_total_bytes"]) == (0.5, 40.0 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_gpu_that_is_named_and_not_there_leaves_the_sum_unknown(
     board: GpuBoard, registry: CollectorRegistry
 ) -> None:
     board.take("n", (), 1, NodeReading(0.0, (A,)))
-    found = values(board, engine(gpus=("0", "7")))
-    assert "gpu_memory_total_bytes" not in found
-    assert found["gpu_memory_used_ratio"] == 0.9
+    numbers = values(board, engine(gpus=("0", "7")))
+    assert "gpu_memory_total_bytes" not in numbers
+    assert numbers["gpu_memory_used_ratio"] == 0.9
     assert registry.get_sample_value("warmroute_gpu_unmatched_endpoints") == 1
     assert values(board, engine(gpus=("7",))) == {}
     assert values(board, engine(gpus=("GPU-a",)))

@@ -48,9 +48,9 @@ def test_without_observations_or_usable_bounds_it_is_unknown(
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=4), st.floats(0.01, 1))
 def test_the_quantile_stays_within_the_finite_bounds(counts: list[int], q: float) -> None:
     cumulative = [float(sum(counts[: i + 1])) for i in range(4)]
-    found = bucket_quantile(q, BOUNDS, cumulative)
-    assert (found is None) == (cumulative[-1] == 0)
-    assert found is None or 0 <= found <= 10.0
+    estimate = bucket_quantile(q, BOUNDS, cumulative)
+    assert (estimate is None) == (cumulative[-1] == 0)
+    assert estimate is None or 0 <= estimate <= 10.0
 
 
 def test_only_the_window_counts() -> None:
@@ -189,8 +189,8 @@ def test_growth_tells_over_how_long() -> None:
 def test_the_variance_is_that_of_the_buckets_middles(
     counts: tuple[float, ...], expected: float | None
 ) -> None:
-    found = bucket_variance(BOUNDS, counts)
-    assert found == (None if expected is None else pytest.approx(expected))
+    estimate = bucket_variance(BOUNDS, counts)
+    assert estimate == (None if expected is None else pytest.approx(expected))
 
 
 @given(st.lists(st.floats(0, 999), min_size=1, max_size=200))
@@ -198,9 +198,9 @@ def test_the_estimated_variance_is_near_the_true_one(lengths: list[float]) -> No
     """Within what buckets of 100 can hide: each length is at most 50 off."""
     bounds = (*(100.0 * i for i in range(1, 11)), inf)
     counts = [float(sum(length <= bound for length in lengths)) for bound in bounds]
-    found = bucket_variance(bounds, counts)
-    assert found is not None
-    assert abs(found**0.5 - pvariance(lengths) ** 0.5) <= 50 + 1e-6
+    estimate = bucket_variance(bounds, counts)
+    assert estimate is not None
+    assert abs(estimate**0.5 - pvariance(lengths) ** 0.5) <= 50 + 1e-6
 
 
 def test_a_median_forgets_sooner_than_a_tail() -> None:

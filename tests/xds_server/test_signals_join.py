@@ -59,11 +59,11 @@ class World:
     def traffic(
         self, worker: str, address: str, in_flight: int, finished: int = 0, p99: float | None = None
     ) -> None:
-        seen = Traffic(address, in_flight, in_flight + finished, finished, p99)
-        self.workers[worker] = {**self.workers.get(worker, {}), address: seen}
+        entry = Traffic(address, in_flight, in_flight + finished, finished, p99)
+        self.workers[worker] = {**self.workers.get(worker, {}), address: entry}
 
     def served(self, address: str, status: int = 200, first: float | None = 0.2, **fields: Any) -> None:
-        held = {
+        values = {
             "picked": "",
             "cluster": "p",
             "request_id": "",
@@ -74,7 +74,9 @@ class World:
             "metadata": {},
             **fields,
         }
-        self.joiner.take(Finished(address=address, status=status, first_byte_seconds=first, **held), self.now)
+        self.joiner.take(
+            Finished(address=address, status=status, first_byte_seconds=first, **values), self.now
+        )
 
     def loads(self, later: float = 0.25) -> dict[str, Load]:
         self.now += later

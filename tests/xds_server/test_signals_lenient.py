@@ -16,15 +16,17 @@ from xds_server.signals.passive.lenient import lenient_of
 SLA = {"first_token_p95_seconds": 2.0, "base_round_trip_seconds": 0.001, "tolerated_error_ratio": 0.05}
 
 
-def settings(**held: Any) -> Settings:
-    pool = {"name": "p", "endpoints": [{"address": "10.0.0.1:80"}], **held.pop("pool", {})}
+def settings(**sections: Any) -> Settings:
+    pool = {"name": "p", "endpoints": [{"address": "10.0.0.1:80"}], **sections.pop("pool", {})}
     listener = {"name": "l", "address": "127.0.0.1:80", "pool": "p"}
-    return parse_settings(json.dumps({"pools": [pool], "listeners": [listener], **held}))
+    return parse_settings(json.dumps({"pools": [pool], "listeners": [listener], **sections}))
 
 
 def retried(**fields: Any) -> Finished:
-    held = {"handshake": False, "metadata": {}, "cluster": "p", **fields}
-    return Finished("10.0.0.2:80", "10.0.0.1:80", held.pop("cluster"), "", 0.0, 0.1, 0.2, 200, (), 2, **held)
+    values = {"handshake": False, "metadata": {}, "cluster": "p", **fields}
+    return Finished(
+        "10.0.0.2:80", "10.0.0.1:80", values.pop("cluster"), "", 0.0, 0.1, 0.2, 200, (), 2, **values
+    )
 
 
 ORDINARY, HANDSHAKE = retried(), retried(handshake=True)
@@ -32,7 +34,7 @@ WITH_KEY = retried(metadata={METADATA_RETRY_ON: KEYED})
 
 
 @pytest.mark.parametrize(
-    ("held", "forgiven"),
+    ("sections", "forgiven"),
     [
         ({}, (False, False, True)),
         ({"upgrades": {"retry_statuses": [501]}}, (False, False, False)),
@@ -54,8 +56,8 @@ WITH_KEY = retried(metadata={METADATA_RETRY_ON: KEYED})
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_only_what_envoy_repeats_for_a_4xx_is_forgiven(held: dict[str, Any], forgiven: Any) -> None:
+def test_only_what_envoy_repeats_for_a_4xx_is_forgiven(sections: dict[str, Any], forgiven: Any) -> None:
     """An ordinary request, one with a key, and a handshake."""
-    lenient = lenient_of(settings(**held))
+    lenient = lenient_of(settings(**sections))
     assert tuple(lenient.forgives(request) for request in (ORDINARY, WITH_KEY, HANDSHAKE)) == forgiven
     assert not lenient.forgives(retried(cluster="other", metadata={METADATA_RETRY_ON: KEYED}))

@@ -79,11 +79,11 @@ def test_memory_is_fixed_and_bins_do_not_wrap() -> None:
     """However many come, the arrays stay and a full bin stays full."""
     histogram = FleetHistogram(1, WINDOW)
     put(histogram, 0, [2.0], 0.0)
-    before = histogram.nbytes
+    allocated = histogram.nbytes
     for _ in range(3):
         histogram.add(np.zeros(40_000, np.int64), np.full(40_000, 2.0), 0.0)
     put(histogram, 0, [0.01] * 10, 0.0)
-    assert histogram.nbytes == before < 5000
+    assert histogram.nbytes == allocated < 5000
     assert of(histogram, 0, 0.5) == pytest.approx(2.0, rel=0.05)
 
 

@@ -22,7 +22,7 @@ TICK = 0.25
 
 
 def answer(address: str, status: int = 200, prefix: str = "shared", **fields: Any) -> Finished:
-    held: dict[str, Any] = {
+    values: dict[str, Any] = {
         "picked": address,
         "cluster": "p",
         "request_id": "",
@@ -34,7 +34,7 @@ def answer(address: str, status: int = 200, prefix: str = "shared", **fields: An
         "metadata": {"prefix": prefix, "prompt": "00000000000000ff"},
         **fields,
     }
-    return Finished(address=address, status=status, **held)
+    return Finished(address=address, status=status, **values)
 
 
 class World:
@@ -45,7 +45,7 @@ class World:
         self.refusals.relay(ENDS, np.full(4, -1))
         self.now = 100.0
         self.good = np.zeros(4, np.int64)
-        self.told = np.zeros(4, np.int64)
+        self.blamed = np.zeros(4, np.int64)
 
     def take(self, *finished: Finished) -> None:
         for entry in finished:
@@ -55,10 +55,10 @@ class World:
     def tick(self) -> list[int]:
         """Return what speaks against each, in this tick alone."""
         self.now += TICK
-        told = self.refusals.step(np.zeros(4, np.int64), self.good, self.now)
+        blamed = self.refusals.step(np.zeros(4, np.int64), self.good, self.now)
         self.good = np.zeros(4, np.int64)
-        self.told += told
-        listed: list[int] = told.tolist()
+        self.blamed += blamed
+        listed: list[int] = blamed.tolist()
         return listed
 
 
@@ -89,7 +89,7 @@ def test_a_client_that_is_refused_by_all_costs_nobody_anything() -> None:
             )
             if number % 4 == 0:
                 world.tick()
-        assert not world.told.any()
+        assert not world.blamed.any()
 
 
 def test_a_client_that_sends_what_others_send_as_well_costs_nobody_anything() -> None:
@@ -98,7 +98,7 @@ def test_a_client_that_sends_what_others_send_as_well_costs_nobody_anything() ->
     for number in range(400):
         world.take(answer(ENDS[number % 4], 400), answer(ENDS[number // 4 % 4]))
         world.tick()
-    assert not world.told.any()
+    assert not world.blamed.any()
 
 
 def test_one_that_answers_most_of_it_is_not_at_fault() -> None:
@@ -106,7 +106,7 @@ def test_one_that_answers_most_of_it_is_not_at_fault() -> None:
     for _ in range(50):
         world.take(answer(A, 400), answer(A), answer(A), answer(B))
         world.tick()
-    assert not world.told.any()
+    assert not world.blamed.any()
 
 
 def test_who_refuses_many_and_answers_none_is_at_fault() -> None:
@@ -123,7 +123,7 @@ def test_who_refuses_as_many_as_its_peers_is_not() -> None:
     for number in range(200):
         world.take(answer(ENDS[number % 4], 401 if number % 8 < 4 or number % 4 == 0 else 200, f"{number}"))
     world.tick()
-    assert not world.told.any()
+    assert not world.blamed.any()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_client_whose_session_stays_at_an_idle_endpoint_costs_it_nothing() -> 
     for number in range(4 * MANY_CLIENTS):
         world.take(answer(A, 400, f"{number}", session=1), answer(B, 200, f"good {number}"))
         world.tick()
-    assert not world.told.any()
+    assert not world.blamed.any()
 
 
 def test_sessions_that_an_endpoint_alone_refuses_are_many_clients() -> None:
@@ -211,7 +211,7 @@ def test_rows_follow_their_endpoints() -> None:
     world = World()
     world.take(answer(A, 404), answer(B))
     world.refusals.relay((B, A), np.array([-1, 0]))
-    told = world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
-    assert told.tolist() == [0, 1]
+    blamed = world.refusals.step(np.zeros(2, np.int64), np.zeros(2, np.int64), world.now)
+    assert blamed.tolist() == [0, 1]
     world.refusals.relay((), np.zeros(0, np.int64))
     assert not world.refusals.step(np.zeros(0, np.int64), np.zeros(0, np.int64), world.now).size

@@ -75,9 +75,9 @@ def endpoint(address: str, url: str = "") -> Endpoint:
 @contextmanager
 def closed_port() -> Iterator[str]:
     """An address that refuses: its port is held by a socket that does not listen, so nobody takes it."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{held.getsockname()[1]}"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -150,11 +150,11 @@ async def test_llama_cpps_slots_are_read_beside_its_page(kind: str) -> None:
 
 
 async def test_refused_slots_are_not_asked_for_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    asked = 0
+    requests = 0
 
     async def slots(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         return web.Response(status=501)
 
     registry = CollectorRegistry()
@@ -163,7 +163,7 @@ async def test_refused_slots_are_not_asked_for_again_at_once(caplog: pytest.LogC
         async with scraping(llama, registry=registry) as scraper:
             await until(lambda: (registry.get_sample_value("warmroute_scrapes_total") or 0) >= 4)
             load = loads_of(scraper.signals())[address]
-    assert asked == 1
+    assert requests == 1
     assert load.queue_depth is not None
     assert load.memory_used_ratio is None
     assert len([record for record in caplog.records if "slots" in record.getMessage()]) == 1
@@ -246,8 +246,8 @@ async def test_a_page_that_fails_is_unknown_counted_and_logged_once(
         await until(lambda: (registry.get_sample_value("warmroute_scrapes_total") or 0) >= 4)
         assert loads_of(scraper.signals()) == {address: Load()}
         assert registry.get_sample_value("warmroute_scrape_failing_endpoints") == 1
-    told = [record for record in caplog.records if record.name == scraper_module.__name__]
-    assert len(told) == 1
+    warnings = [record for record in caplog.records if record.name == scraper_module.__name__]
+    assert len(warnings) == 1
 
 
 async def test_five_megabytes_within_the_limit_are_read() -> None:
@@ -290,8 +290,8 @@ async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
         scraper.update(members(endpoint(address)))
         assert await scraper.first_sync(60)
     await until(lambda: reachable(scraper, address) == 0)
-    held = loads_of(scraper.signals())[address].kv_capacity_tokens
-    assert held is not None  # what was known stays, to age out
+    capacity = loads_of(scraper.signals())[address].kv_capacity_tokens
+    assert capacity is not None  # what was known stays, to age out
     async with serving(page, port):
         await until(lambda: reachable(scraper, address) == 1)
     await scraper.close()
@@ -299,8 +299,8 @@ async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
 
 
 def reachable(scraper: Scraper, address: str) -> float | None:
-    held = loads_of(scraper.signals())[address].reachable
-    return None if held is None else held.value
+    signal = loads_of(scraper.signals())[address].reachable
+    return None if signal is None else signal.value
 
 
 async def test_a_port_that_gives_no_connection_is_unreachable_beside_one_that_does_and_comes_back() -> None:
@@ -334,7 +334,7 @@ async def test_where_no_port_of_a_pool_gives_a_connection_nobody_is_known_to_be_
 
 @pytest.mark.parametrize(("status", "doubted"), [(503, True), (404, False)])
 async def test_a_page_that_is_an_error_of_the_server_is_a_doubt(status: int, *, doubted: bool) -> None:
-    pages, doubts = 0, []
+    pages, suspected = 0, []
 
     async def handler(_: web.Request) -> web.Response:
         nonlocal pages
@@ -342,25 +342,25 @@ async def test_a_page_that_is_an_error_of_the_server_is_a_doubt(status: int, *, 
         return web.Response(status=status)
 
     async with serving(handler) as address, scraping(endpoint(address)) as scraper:
-        scraper.on_fault = lambda address, _: doubts.append(address)
+        scraper.on_fault = lambda address, _: suspected.append(address)
         await until(lambda: pages >= 4)
-    assert bool(doubts) is doubted
+    assert bool(suspected) is doubted
 
 
 async def test_counters_that_begin_anew_are_a_doubt() -> None:
-    told, doubts = [5, 9, 2], []
+    totals, suspected = [5, 9, 2], []
 
     async def handler(_: web.Request) -> web.Response:
-        total = told.pop(0) if len(told) > 1 else told[0]
+        total = totals.pop(0) if len(totals) > 1 else totals[0]
         return web.Response(text=f"vllm:num_requests_running 0\nvllm:generation_tokens_total {total}\n")
 
     async with serving(handler) as address:
         scraper = Scraper(FAST, LimitSettings())
-        scraper.on_fault = lambda address, _: doubts.append(address)
+        scraper.on_fault = lambda address, _: suspected.append(address)
         scraper.update(members(endpoint(address)))
-        await until(lambda: len(told) == 1 and bool(doubts))
+        await until(lambda: len(totals) == 1 and bool(suspected))
         await scraper.close()
-    assert doubts == [address]
+    assert suspected == [address]
 
 
 async def test_a_closed_port_of_a_separate_exporter_says_nothing_about_the_engine() -> None:
@@ -380,11 +380,11 @@ async def test_a_closed_port_of_a_separate_exporter_says_nothing_about_the_engin
 
 
 async def test_one_that_hangs_delays_nobody_else() -> None:
-    seen = 0
+    scrapes = 0
 
     async def counting(_: web.Request) -> web.Response:
-        nonlocal seen
-        seen += 1
+        nonlocal scrapes
+        scrapes += 1
         return web.Response(body=PAGE)
 
     async with (
@@ -392,7 +392,7 @@ async def test_one_that_hangs_delays_nobody_else() -> None:
         serving(counting) as well,
         scraping(endpoint(stuck), endpoint(well)) as scraper,
     ):
-        await until(lambda: seen >= 5)
+        await until(lambda: scrapes >= 5)
         assert not await scraper.first_sync(0.01)  # the stuck one has not been tried to an end
         assert loads_of(scraper.signals())[well].queue_depth is not None
 

@@ -17,7 +17,7 @@ A, B = "10.0.0.1:80", "10.0.0.2:80"
 
 
 def finished(address: str = A, status: int = 200, **fields: Any) -> Finished:
-    held = {
+    values = {
         "picked": "",
         "cluster": "p",
         "request_id": "",
@@ -29,7 +29,7 @@ def finished(address: str = A, status: int = 200, **fields: Any) -> Finished:
         "metadata": {},
         **fields,
     }
-    return Finished(address=address, status=status, **held)
+    return Finished(address=address, status=status, **values)
 
 
 def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> ServedWindows:

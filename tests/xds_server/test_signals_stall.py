@@ -48,7 +48,7 @@ class Engine:
         if self.answers and (self.now - 0.3) % 1.0 < TICK:
             self.page = (self.progress, self.busy, self.now)
         progress, busy, page_at = (np.array([value]) for value in self.page)
-        seen = StallInputs(
+        inputs = StallInputs(
             np.array([self.in_flight]),
             np.array([self.finished]),
             np.array([answered]),
@@ -59,7 +59,7 @@ class Engine:
             np.array([self.duration]),
             reachable=np.array([self.reachable]),
         )
-        return float(self.detector.step(seen, self.now, TIMING)[0])
+        return float(self.detector.step(inputs, self.now, TIMING)[0])
 
     def work(self, seconds: float, tokens: float = 50.0, finishes: bool = True) -> None:
         """Serve well: counters move, requests end."""
@@ -85,9 +85,9 @@ def test_a_frozen_engine_is_found_within_three_seconds(page: Any, phase: Any) ->
     engine = Engine(in_flight=4, busy=0.0 if page else 4.0)
     engine.work(5 + phase * TICK)
     engine.answers = page
-    found = engine.stalls_within(10)
-    assert found is not None
-    assert AFTER - 2 * TICK <= found <= 3.0
+    took = engine.stalls_within(10)
+    assert took is not None
+    assert AFTER - 2 * TICK <= took <= 3.0
 
 
 @pytest.mark.parametrize("busy", [0.0, 4.0], ids=["page shows nothing", "page shows them"])
@@ -101,9 +101,9 @@ def test_own_lateness_is_no_silence_of_engines(late: float, busy: float) -> None
         assert engine.tick() == 0, "nothing has been read since"
         engine.work(0.5, finishes=False)
     engine.answers = False
-    found = engine.stalls_within(10)
-    assert found is not None
-    assert found <= 3.0
+    took = engine.stalls_within(10)
+    assert took is not None
+    assert took <= 3.0
 
 
 def test_slow_ticks_are_no_lateness() -> None:
@@ -121,18 +121,18 @@ def test_an_idle_engine_that_freezes_is_found_after_its_first_requests() -> None
     for _ in range(40):
         assert engine.tick() == 0
     engine.in_flight = 2
-    found = engine.stalls_within(10)
-    assert found is not None
-    assert found <= 3.0
+    took = engine.stalls_within(10)
+    assert took is not None
+    assert took <= 3.0
 
 
 def test_a_long_prefill_is_no_stall() -> None:
     """The page says that all of ours are there: silence is allowed for five times as long, then no more."""
     engine = Engine(in_flight=4, busy=4.0)
     engine.work(10, finishes=False)
-    found = engine.stalls_within(60)
-    assert found is not None
-    assert SLOW_FACTOR * AFTER - 1 <= found <= SLOW_FACTOR * AFTER + 1.5
+    took = engine.stalls_within(60)
+    assert took is not None
+    assert SLOW_FACTOR * AFTER - 1 <= took <= SLOW_FACTOR * AFTER + 1.5
 
 
 def test_new_requests_during_a_long_prefill_are_no_stall() -> None:
@@ -154,9 +154,9 @@ def test_counters_that_move_with_completions_only_get_more_time() -> None:
         engine.tick(1)
         for _ in range(4):
             engine.tick()
-    found = engine.stalls_within(200)
-    assert found is not None
-    assert BLIND_FACTOR * AFTER - 2 <= found <= BLIND_FACTOR * AFTER + 1
+    took = engine.stalls_within(200)
+    assert took is not None
+    assert BLIND_FACTOR * AFTER - 2 <= took <= BLIND_FACTOR * AFTER + 1
 
 
 def test_long_answers_are_work() -> None:
@@ -208,9 +208,9 @@ def test_half_open_tries_again_and_waits_longer_each_time() -> None:
     engine = Engine(in_flight=4)
     engine.work(5)
     for trial in range(3):
-        found = engine.stalls_within(10)
-        assert found is not None
-        assert found <= 3.0
+        took = engine.stalls_within(10)
+        assert took is not None
+        assert took <= 3.0
         engine.in_flight = 0
         wait = AFTER * HALF_OPEN_FACTOR * 2**trial
         for _ in range(round(wait / TICK) - 1):
@@ -267,7 +267,7 @@ def test_rows_follow_their_endpoints() -> None:
     engine.work(5)
     assert engine.stalls_within(5)
     engine.detector.relay(np.array([-1, 0]))
-    seen = StallInputs(
+    inputs = StallInputs(
         np.array([1.0, 4.0]),
         np.zeros(2),
         np.zeros(2, np.int64),
@@ -277,16 +277,16 @@ def test_rows_follow_their_endpoints() -> None:
         np.array([-inf, engine.now]),
         np.full(2, nan),
     )
-    assert engine.detector.step(seen, engine.now + 0.1, TIMING).tolist() == [0.0, 1.0]
+    assert engine.detector.step(inputs, engine.now + 0.1, TIMING).tolist() == [0.0, 1.0]
 
 
 def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does_where_all_is_short() -> None:
     """Frozen gauges may tell of as many requests as hang there; but what took 0.3 s does not take seconds."""
     engine = Engine(in_flight=2, busy=3, duration=0.3)
     engine.work(20)
-    found = engine.stalls_within(20)
-    assert found is not None
-    assert found <= 1.0 + 2.5 + 2 * TICK, "a page that has not told yet, and two and a half that say nothing"
+    took = engine.stalls_within(20)
+    assert took is not None
+    assert took <= 1.0 + 2.5 + 2 * TICK, "a page that has not told yet, and two and a half that say nothing"
 
 
 def test_silence_is_no_surprise_where_requests_take_long_or_their_time_is_unknown() -> None:
@@ -306,7 +306,7 @@ def test_slow_pages_make_no_stall() -> None:
         now = 1000.0 + tick * TICK
         if tick % 40 == 0:
             progress, page_at = progress + 10, now
-        seen = StallInputs(
+        inputs = StallInputs(
             np.array([4.0]),
             np.zeros(1),
             np.zeros(1, np.int64),
@@ -316,7 +316,7 @@ def test_slow_pages_make_no_stall() -> None:
             np.array([page_at]),
             np.array([0.1]),
         )
-        assert detector.step(seen, now, slow)[0] == 0
+        assert detector.step(inputs, now, slow)[0] == 0
 
 
 def doubted(**fields: float) -> Engine:

@@ -22,14 +22,14 @@ class World:
 
     def run(self, seconds: float, ok: float = 0.0, faults: float = 0.0, *, share: bool = False) -> float:
         """Let so many answers a second come for so long; with `share` their number follows trust."""
-        due = [0.0, 0.0]
+        expected = [0.0, 0.0]
         for _ in range(round(seconds / TICK)):
             self.now += TICK
             factor = max(float(self.trust.ratio[0]), 0.05) if share else 1.0
-            due[0] += ok * TICK * factor
-            due[1] += faults * TICK * factor
-            came = [int(due[0]), int(due[1])]
-            due = [due[0] - came[0], due[1] - came[1]]
+            expected[0] += ok * TICK * factor
+            expected[1] += faults * TICK * factor
+            came = [int(expected[0]), int(expected[1])]
+            expected = [expected[0] - came[0], expected[1] - came[1]]
             self.trust.step(np.array([came[0]]), np.array([came[1]]), self.now)
         return float(self.trust.ratio[0])
 

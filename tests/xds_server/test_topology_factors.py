@@ -103,10 +103,10 @@ def test_whatever_the_places_factors_stay_in_range_and_do_not_depend_on_the_othe
     settings: TopologySettings, client: Locality, places: list[Locality]
 ) -> None:
     topology = Topology(settings)
-    found = topology.factors(client, Places.of(places))
-    assert found.shape == (len(places),)
-    assert ((found >= 0.8) & (found <= 1.0)).all()
-    assert [float(topology.factors(client, Places.of([place]))[0]) for place in places] == found.tolist()
+    result = topology.factors(client, Places.of(places))
+    assert result.shape == (len(places),)
+    assert ((result >= 0.8) & (result <= 1.0)).all()
+    assert [float(topology.factors(client, Places.of([place]))[0]) for place in places] == result.tolist()
 
 
 @given(topologies(), PLACE, PLACE)
@@ -120,7 +120,7 @@ def test_without_links_distance_is_the_same_both_ways(
 
 @given(st.lists(st.tuples(st.integers(1, 10_000), st.floats(0.8, 1.0)), min_size=1))
 def test_weights_stay_what_eds_may_carry(rows: list[tuple[int, float]]) -> None:
-    weights, held = (np.array(column) for column in zip(*rows, strict=True))
-    found = nearer_weighs_more(weights, held)
-    assert ((found >= 1) & (found <= 10_000)).all()
-    assert (np.abs(found - weights * held) <= 0.5).all()
+    weights, factors = (np.array(column) for column in zip(*rows, strict=True))
+    result = nearer_weighs_more(weights, factors)
+    assert ((result >= 1) & (result <= 10_000)).all()
+    assert (np.abs(result - weights * factors) <= 0.5).all()

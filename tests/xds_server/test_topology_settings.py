@@ -23,9 +23,14 @@ def settings(topology: object) -> Settings:
 
 
 def test_defaults_do_not_rise_with_distance() -> None:
-    held = settings({}).weights.topology
-    assert (held.same_sub_zone, held.same_zone, held.same_region, held.elsewhere) == (1.0, 1.0, 0.9, 0.8)
-    assert held.links == ()
+    topology = settings({}).weights.topology
+    assert (topology.same_sub_zone, topology.same_zone, topology.same_region, topology.elsewhere) == (
+        1.0,
+        1.0,
+        0.9,
+        0.8,
+    )
+    assert topology.links == ()
 
 
 @pytest.mark.parametrize("link", LINK_FACTORS)

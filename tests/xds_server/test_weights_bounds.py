@@ -17,10 +17,10 @@ positive = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40)
 @given(positive, st.floats(0, 1), st.floats(1, 10))
 def test_shares_sum_to_one_within_their_bounds(scores: list[float], floor: float, most: float) -> None:
     count = len(scores)
-    found = bounded(to_shares(scores), floor / count, most / count)
-    assert found.sum() == pytest.approx(1.0)
-    assert found.min() >= floor / count - 1e-9
-    assert found.max() <= most / count + 1e-9
+    result = bounded(to_shares(scores), floor / count, most / count)
+    assert result.sum() == pytest.approx(1.0)
+    assert result.min() >= floor / count - 1e-9
+    assert result.max() <= most / count + 1e-9
 
 
 @settings(deadline=None)
@@ -30,17 +30,17 @@ def test_the_order_of_shares_is_kept_and_those_that_touch_no_bound_keep_proporti
 ) -> None:
     count = len(scores)
     shares = to_shares(scores)
-    found = bounded(shares, floor / count, most / count)
-    assert (np.diff(found[np.argsort(shares, kind="stable")]) >= -1e-12).all()
-    free = (found > floor / count + 1e-9) & (found < most / count - 1e-9)
+    result = bounded(shares, floor / count, most / count)
+    assert (np.diff(result[np.argsort(shares, kind="stable")]) >= -1e-12).all()
+    free = (result > floor / count + 1e-9) & (result < most / count - 1e-9)
     if free.any():
-        ratios = found[free] / shares[free]
+        ratios = result[free] / shares[free]
         assert ratios == pytest.approx(np.full(ratios.shape, ratios[0]), rel=1e-6)
 
 
 def test_bounds_may_differ_by_endpoint() -> None:
-    found = bounded(np.array([0.7, 0.2, 0.1]), 0.0, np.array([0.4, 1.0, 1.0]))
-    assert found.tolist() == pytest.approx([0.4, 0.4, 0.2])
+    result = bounded(np.array([0.7, 0.2, 0.1]), 0.0, np.array([0.4, 1.0, 1.0]))
+    assert result.tolist() == pytest.approx([0.4, 0.4, 0.2])
 
 
 def test_nearly_equal_shares_stand_on_the_same_points() -> None:

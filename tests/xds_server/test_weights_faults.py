@@ -54,12 +54,12 @@ def test_the_zone_begins_and_ends_where_the_settings_say_and_has_no_steps() -> N
 def factors(*given: Load) -> list[float]:
     columns = columns_of(given)
     trust = Trusted().step(tuple(map(str, range(len(given)))), columns, 0.0, WeightSettings().stabiliser)
-    found = fault_factors(columns, columns.memory_used_ratio, trust, ZONE, FaultSettings())
-    return list((found.but_the_zone() * found.silent_zone).tolist())
+    result = fault_factors(columns, columns.memory_used_ratio, trust, ZONE, FaultSettings())
+    return list((result.but_the_zone() * result.silent_zone).tolist())
 
 
 def test_each_fault_lowers_the_weight_of_its_endpoint() -> None:
-    found = factors(
+    result = factors(
         load(),
         load(trust_ratio=0.1),
         load(gpu_health_score=0.9),
@@ -72,8 +72,8 @@ def test_each_fault_lowers_the_weight_of_its_endpoint() -> None:
         load(gpu_health_score=1.0, stalled=0, reachable=1, trust_ratio=1.0),
         load(gpu_health_score=float(np.float32(0.9)), trust_ratio=0.5),
     )
-    wanted = [1.0, 0.1, 0.5, 0, 0, 0, 0, 0, ZONE.least_factor, 1.0, 0.25]
-    assert found == pytest.approx(wanted)
+    expected = [1.0, 0.1, 0.5, 0, 0, 0, 0, 0, ZONE.least_factor, 1.0, 0.25]
+    assert result == pytest.approx(expected)
 
 
 def test_no_fault_is_no_factor() -> None:
@@ -178,13 +178,13 @@ def test_readings_in_and_out_of_the_zone_are_followed_less_and_less() -> None:
 def test_peaks_come_at_once_and_leave_in_time() -> None:
     peaks = Peaks()
     values = [0.5, 0.97, 0.5, 0.5, 0.5, 0.5]
-    held = [
+    levels = [
         float(peaks.step(("a",), np.array([value]), float(now), 1.0, 0.85)[0])
         for now, value in enumerate(values)
     ]
-    assert held[:2] == [0.5, 0.97]
-    assert held[2:] == sorted(held[2:], reverse=True)
-    assert 0.6 < held[2] < 0.7
+    assert levels[:2] == [0.5, 0.97]
+    assert levels[2:] == sorted(levels[2:], reverse=True)
+    assert 0.6 < levels[2] < 0.7
     switched_off = Peaks()
     for value in values:
         assert switched_off.step(("a",), np.array([value]), 0.0, 0.0, 0.85).tolist() == [value]
@@ -193,9 +193,9 @@ def test_peaks_come_at_once_and_leave_in_time() -> None:
 def test_peaks_follow_their_endpoints_when_the_membership_changes() -> None:
     peaks = Peaks()
     peaks.step(("a", "b"), np.array([0.97, 0.1]), 0.0, 3.0, 0.85)
-    held = peaks.step(("c", "b", "a"), np.array([0.2, 0.1, 0.5]), 1.0, 3.0, 0.85).tolist()
-    assert held[:2] == [0.2, 0.1]
-    assert 0.8 < held[2] < 0.9
+    levels = peaks.step(("c", "b", "a"), np.array([0.2, 0.1, 0.5]), 1.0, 3.0, 0.85).tolist()
+    assert levels[:2] == [0.2, 0.1]
+    assert 0.8 < levels[2] < 0.9
 
 
 def test_a_zone_that_ends_before_it_begins_is_refused() -> None:
@@ -224,13 +224,13 @@ def test_trust_takes_at_most_its_share_of_a_pool_and_turns_no_order_round(
     trusts: list[float], most: float
 ) -> None:
     """So nobody gets more than so many times the fair share because the others fail."""
-    found = levelled(*trusts, most=most)
+    result = levelled(*trusts, most=most)
     taken_at_most = max(most, 0.5)
-    assert sum(found) / len(found) >= 1.0 - taken_at_most - 1e-9
-    for (one, before), (other, other_before) in itertools.combinations(zip(found, trusts, strict=True), 2):
+    assert sum(result) / len(result) >= 1.0 - taken_at_most - 1e-9
+    for (one, before), (other, other_before) in itertools.combinations(zip(result, trusts, strict=True), 2):
         assert (one - other) * (before - other_before) >= 0
     if sum(trusts) / len(trusts) >= 1.0 - taken_at_most:
-        assert found == trusts
+        assert result == trusts
 
 
 def test_one_of_two_that_fails_still_gets_next_to_nothing() -> None:

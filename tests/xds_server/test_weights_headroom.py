@@ -20,8 +20,8 @@ SETTINGS = HeadroomSettings()
 
 
 def load(memory: float | None = None, queue: float | None = None, latency: float | None = None) -> Load:
-    held = [None if value is None else Signal(value, 0.0, "test") for value in (memory, queue, latency)]
-    return Load(memory_used_ratio=held[0], queue_depth=held[1], latency_p99_seconds=held[2])
+    signals = [None if value is None else Signal(value, 0.0, "test") for value in (memory, queue, latency)]
+    return Load(memory_used_ratio=signals[0], queue_depth=signals[1], latency_p99_seconds=signals[2])
 
 
 def score(*loads: Load) -> list[float]:
@@ -29,14 +29,14 @@ def score(*loads: Load) -> list[float]:
 
 
 def test_the_score_is_the_documented_formula() -> None:
-    (found,) = score(load(0.5, 16, 1.0))
-    assert found == pytest.approx(1 / (0.4 * 0.5 + 0.3 * 16 / 32 + 0.3 * 1.0 / 2.0))
+    (result,) = score(load(0.5, 16, 1.0))
+    assert result == pytest.approx(1 / (0.4 * 0.5 + 0.3 * 16 / 32 + 0.3 * 1.0 / 2.0))
 
 
 def at(p50: float | None, p99: float | None) -> Load:
     """An engine with a little load, and these times to its first token."""
-    held = [None if value is None else Signal(value, 0.0, "test") for value in (p50, p99)]
-    return replace(load(0.1, 1), latency_p50_seconds=held[0], latency_p99_seconds=held[1])
+    signals = [None if value is None else Signal(value, 0.0, "test") for value in (p50, p99)]
+    return replace(load(0.1, 1), latency_p50_seconds=signals[0], latency_p99_seconds=signals[1])
 
 
 def formula(p99: float) -> float:
@@ -61,8 +61,8 @@ def test_the_formula_stands_where_no_engine_is_much_slower_than_the_pool() -> No
 
 def test_a_long_prompt_makes_no_engine_slow() -> None:
     """It is in the P99 for a while, and not in the P50."""
-    found = score(at(0.05, 1.5), *[at(0.05, 0.1)] * 3)
-    assert found == pytest.approx([formula(1.5), *[formula(0.1)] * 3])
+    result = score(at(0.05, 1.5), *[at(0.05, 0.1)] * 3)
+    assert result == pytest.approx([formula(1.5), *[formula(0.1)] * 3])
 
 
 def test_slowness_is_measured_by_what_is_known_and_can_be_switched_off() -> None:
@@ -135,10 +135,10 @@ def test_every_strategy_of_the_settings_is_registered_and_equal_without_signals(
     settings = WeightSettings()
     assert settings.strategy in STRATEGIES
     for strategy in STRATEGIES.values():
-        found = strategy.scores(columns_of([load()] * 4), settings)
-        assert found.shape == (4,)
-        assert len(set(found.tolist())) == 1
-        assert (found > 0).all()
+        result = strategy.scores(columns_of([load()] * 4), settings)
+        assert result.shape == (4,)
+        assert len(set(result.tolist())) == 1
+        assert (result > 0).all()
         assert strategy.reason(columns_of([load()]), 0, settings, Peers()) == "unknown"
 
 

@@ -56,7 +56,7 @@ class Fleet:
             self._serve(rate(self.now))
             for row in range(len(self.names)):
                 if not self.loads.get(self.names[row]) or self.tick % SCRAPE_TICKS == row % SCRAPE_TICKS:
-                    self.loads[self.names[row]] = self.lies(row, self._told(row))
+                    self.loads[self.names[row]] = self.lies(row, self._load_of(row))
             pool = Pool("p", tuple(Endpoint(name, "p") for name in self.names))
             self.history.append((self.now, weigh(self.weigher, Membership((pool,)), self.loads, self.now)))
             self.tick += 1
@@ -77,7 +77,7 @@ class Fleet:
             ends += [self.tick + SERVICE_TICKS] * started
             self.queues[row] -= started
 
-    def _told(self, row: int) -> Load:
+    def _load_of(self, row: int) -> Load:
         running, waiting = len(self.ends[row]), int(self.queues[row])
         wait = 0.1 + waiting / self.slots[row]
         values = {
@@ -91,12 +91,12 @@ class Fleet:
 
     def shares(self, row: int, since: float = 0.0) -> list[float]:
         """Of one engine, over the fair share, at each tick."""
-        found = []
+        multiples = []
         for at, update in self.history:
             if at >= since:
                 weights = update.weights
-                found.append(weights[self.names[row]] / sum(weights.values()) * len(weights))
-        return found
+                multiples.append(weights[self.names[row]] / sum(weights.values()) * len(weights))
+        return multiples
 
     def updates(self, since: float) -> list[float]:
         return [at for at, update in self.history if update.changed and at >= since]
@@ -109,10 +109,10 @@ def overshoots(shares: list[float], before: float, settled: float) -> int:
 
 def jittered(rng: np.random.Generator) -> Callable[[int, Load], Load]:
     def shaken(_: int, load: Load) -> Load:
-        held = {name: getattr(load, name) for name in ("memory_used_ratio", "queue_depth", "running")}
-        held |= {name: getattr(load, name) for name in ("latency_p50_seconds", "latency_p99_seconds")}
+        signals = {name: getattr(load, name) for name in ("memory_used_ratio", "queue_depth", "running")}
+        signals |= {name: getattr(load, name) for name in ("latency_p50_seconds", "latency_p99_seconds")}
         return Load(
-            **{name: one._replace(value=one.value * rng.uniform(0.9, 1.1)) for name, one in held.items()}
+            **{name: one._replace(value=one.value * rng.uniform(0.9, 1.1)) for name, one in signals.items()}
         )
 
     return shaken
@@ -170,8 +170,8 @@ def test_engines_that_tell_zeros_get_no_flood(liars: int) -> None:
     def zeros(row: int, load: Load) -> Load:
         if row >= liars:
             return load
-        held = {name: getattr(nothing, name)._replace(observed_at=fleet.now) for name in ZEROED}
-        return Load(**held)
+        signals = {name: getattr(nothing, name)._replace(observed_at=fleet.now) for name in ZEROED}
+        return Load(**signals)
 
     fleet.lies = zeros
     fleet.run(4.0, lambda _: 30.0)
@@ -220,6 +220,6 @@ def test_at_the_start_and_after_the_last_good_state_nobody_is_neutral() -> None:
     restored.restore(membership, {"a": 1000, "b": 1000}, (), 0.0)
     restored.on_answers({"a", "b"})
     for tick in range(40):
-        held = {name: Load(memory_used_ratio=load.memory_used_ratio) for name, load in loads.items()}
-        update = weigh(restored, membership, held, tick * TICK)
+        memory_only = {name: Load(memory_used_ratio=load.memory_used_ratio) for name, load in loads.items()}
+        update = weigh(restored, membership, memory_only, tick * TICK)
     assert update.weights["b"] > 1300

@@ -16,44 +16,44 @@ class Pool:
     def __init__(self) -> None:
         self.peaks, self.now = Peaks(), 100.0
 
-    def tell(self, memory: float, seconds: float) -> float:
-        held = np.zeros(2)
+    def step_for(self, memory: float, seconds: float) -> float:
+        levels = np.zeros(2)
         for _ in range(round(seconds / TICK)):
             self.now += TICK
-            held = self.peaks.step(ADDRESSES, np.array([memory, 0.1]), self.now, RELEASE, ZONE)
-        return float(held[0])
+            levels = self.peaks.step(ADDRESSES, np.array([memory, 0.1]), self.now, RELEASE, ZONE)
+        return float(levels[0])
 
 
 def test_one_visit_is_over_soon_after_it_ends() -> None:
     pool = Pool()
-    pool.tell(0.1, 5)
-    assert pool.tell(0.97, 5) == 0.97
-    assert pool.tell(0.1, 5) < 0.2
+    pool.step_for(0.1, 5)
+    assert pool.step_for(0.97, 5) == 0.97
+    assert pool.step_for(0.1, 5) < 0.2
 
 
 def test_a_figure_that_fades_and_is_seen_anew_within_the_zone_is_one_visit() -> None:
     """Where little is sent, values fade between two requests; that is no flapping."""
     pool = Pool()
-    pool.tell(0.1, 5)
+    pool.step_for(0.1, 5)
     for _ in range(6):
-        pool.tell(0.97, 1)
+        pool.step_for(0.97, 1)
         for faded in (0.962, 0.954, 0.946, 0.938, 0.93, 0.923, 0.916, 0.909):
-            pool.tell(faded, TICK)
-    assert pool.tell(0.1, 5) < 0.2
+            pool.step_for(faded, TICK)
+    assert pool.step_for(0.1, 5) < 0.2
 
 
 def test_readings_that_drop_and_return_within_the_zone_are_noise_and_held() -> None:
     pool = Pool()
-    pool.tell(0.1, 5)
+    pool.step_for(0.1, 5)
     for _ in range(6):
-        pool.tell(0.97, 1)
-        pool.tell(0.88, 2)
-    assert pool.tell(0.1, 5) > 0.9
+        pool.step_for(0.97, 1)
+        pool.step_for(0.88, 2)
+    assert pool.step_for(0.1, 5) > 0.9
 
 
 def test_the_third_visit_is_held_for_longer() -> None:
     pool = Pool()
     for _ in range(3):
-        pool.tell(0.1, 40)
-        pool.tell(0.97, 2)
-    assert pool.tell(0.1, 20) > 0.9
+        pool.step_for(0.1, 40)
+        pool.step_for(0.97, 2)
+    assert pool.step_for(0.1, 20) > 0.9

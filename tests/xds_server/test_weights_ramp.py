@@ -30,7 +30,7 @@ def loads(letters: str, now: float, memory: float = 0.5) -> dict[str, Load]:
 
 def ramped(weigher: Weigher, start: float, seconds: float, lowest: float) -> list[tuple[float, WeightUpdate]]:
     """Let `c` join `a` and `b` at second 10; returns the updates from then on."""
-    told = []
+    updates = []
     for number in range(round(40 / TICK)):
         now = number * TICK
         letters = "ab" if now < start else "abc"
@@ -38,42 +38,44 @@ def ramped(weigher: Weigher, start: float, seconds: float, lowest: float) -> lis
         ramp = {"c": lowest + (1 - lowest) * share} if start <= now and share < 1 else {}
         update = weigh(weigher, members(letters), loads(letters, now), now, ramp)
         if update.changed and now >= start:
-            told.append((now, update))
-    return told
+            updates.append((now, update))
+    return updates
 
 
 @pytest.mark.parametrize("interval", [1.0, 0.0, 7.0])
 def test_a_newcomer_comes_in_by_steps_and_the_last_one_reaches_its_full_weight(interval: float) -> None:
     settings = WeightSettings(stabiliser=StabiliserSettings(minimum_interval_seconds=interval))
-    told = ramped(Weigher(settings, SIGNALS), 10.0, 20.0, 0.1)
-    first, last = told[0][1].weights, told[-1][1].weights
+    updates = ramped(Weigher(settings, SIGNALS), 10.0, 20.0, 0.1)
+    first, last = updates[0][1].weights, updates[-1][1].weights
     assert first["c"] / first["a"] == pytest.approx(0.1, rel=0.01)
     assert last["a"] == last["b"] == last["c"] == 1000
-    assert told[-1][0] <= 10 + 20 + max(interval, TICK) + TICK, "a ramp ends by itself"
-    assert all(after - before >= interval for (before, _), (after, _) in pairwise(told))
-    growing = [update.weights["c"] / update.weights["a"] for _, update in told]
+    assert updates[-1][0] <= 10 + 20 + max(interval, TICK) + TICK, "a ramp ends by itself"
+    assert all(after - before >= interval for (before, _), (after, _) in pairwise(updates))
+    growing = [update.weights["c"] / update.weights["a"] for _, update in updates]
     assert growing == sorted(growing)
-    assert len(told) <= 25, "steps below the dead band are not worth a push"
-    assert all(change.reason.startswith("slow start 0.") for change in told[0][1].changes if change.new < 500)
+    assert len(updates) <= 25, "steps below the dead band are not worth a push"
+    assert all(
+        change.reason.startswith("slow start 0.") for change in updates[0][1].changes if change.new < 500
+    )
 
 
 def test_weights_stay_at_least_one_however_small_the_factor() -> None:
-    told = ramped(Weigher(WeightSettings(), SIGNALS), 10.0, 20.0, 1e-9)
-    assert min(min(update.weights.values()) for _, update in told) >= 1
-    assert told[-1][1].weights["c"] == 1000
+    updates = ramped(Weigher(WeightSettings(), SIGNALS), 10.0, 20.0, 1e-9)
+    assert min(min(update.weights.values()) for _, update in updates) >= 1
+    assert updates[-1][1].weights["c"] == 1000
 
 
 def test_steps_of_the_ramp_and_of_the_signals_share_one_minimum_interval() -> None:
     weigher = Weigher(WeightSettings(stabiliser=StabiliserSettings(smoothing_seconds=0.1)), SIGNALS)
-    told = []
+    changed_at = []
     for number in range(200):
         now = number * TICK
         swing = 0.9 if int(now * 2) % 2 else 0.2
         ramp = {"c": 0.1 + now / 60} if now < 50 else {}
         update = weigh(weigher, members("abc"), {**loads("bc", now), **loads("a", now, swing)}, now, ramp)
-        told += [now] if update.changed else []
-    assert len(told) > 10
-    assert all(after - before >= 1.0 for before, after in pairwise(told))
+        changed_at += [now] if update.changed else []
+    assert len(changed_at) > 10
+    assert all(after - before >= 1.0 for before, after in pairwise(changed_at))
 
 
 def test_who_leaves_during_its_ramp_leaves_nothing_behind() -> None:

@@ -51,9 +51,9 @@ def test_a_first_reading_that_was_shaken_is_put_right_by_few_updates() -> None:
     steady = np.array([1.0, 2.0, 3.0, 4.0])
     stabiliser = Stabiliser(StabiliserSettings())
     shares = [
-        found
+        shares
         for second in range(300)
-        if (found := stabiliser.step(list("abcd"), steady * rng.uniform(0.9, 1.1, 4), float(second)))
+        if (shares := stabiliser.step(list("abcd"), steady * rng.uniform(0.9, 1.1, 4), float(second)))
         is not None
     ]
     assert len(shares) <= 3

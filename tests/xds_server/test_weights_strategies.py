@@ -53,13 +53,13 @@ def scores(strategy: str, *given: Load, **settings: Any) -> list[float]:
 def test_p99_is_full_up_to_the_tolerance_and_falls_with_latency_to_its_least() -> None:
     settings = P99Settings(baseline_seconds=1.0)
     given = [load(latency_p99_seconds=value) for value in (0.1, 1.1, 1.2, 1.5, 3.0, 14.9, 1e6)]
-    found = p99.scores(columns_of(given), settings).tolist()
-    assert found == pytest.approx([100, 100, 100, 100, 50, 150 / 14.9, 10])
+    result = p99.scores(columns_of(given), settings).tolist()
+    assert result == pytest.approx([100, 100, 100, 100, 50, 150 / 14.9, 10])
 
 
 def test_p99_without_a_baseline_takes_the_pools_median() -> None:
-    found = scores("p99", *(load(latency_p99_seconds=value) for value in (0.5, 0.5, 0.6, 2.0, 0.55)))
-    assert found == pytest.approx([100, 100, 100, 100 * 1.5 * 0.55 / 2.0, 100])
+    result = scores("p99", *(load(latency_p99_seconds=value) for value in (0.5, 0.5, 0.6, 2.0, 0.55)))
+    assert result == pytest.approx([100, 100, 100, 100 * 1.5 * 0.55 / 2.0, 100])
 
 
 def test_predictive_is_free_memory_times_what_the_predicted_latency_leaves() -> None:
@@ -81,19 +81,19 @@ def test_balanced_is_a_softmax_of_three_normalised_values() -> None:
 
 def test_a_temperature_near_nothing_is_no_overflow() -> None:
     given = [load(memory_used_ratio=memory) for memory in (0.0, 1.0)]
-    found = balanced.scores(columns_of(given), BalancedSettings(temperature=0.01)).tolist()
-    assert found[0] == pytest.approx(1.0)
-    assert 0 <= found[1] < 1e-9
+    result = balanced.scores(columns_of(given), BalancedSettings(temperature=0.01)).tolist()
+    assert result[0] == pytest.approx(1.0)
+    assert 0 <= result[1] < 1e-9
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(given=st.lists(loads, max_size=8))
 def test_scores_are_finite_and_no_less_than_nothing(strategy: str, given: list[Load]) -> None:
-    found = scores(strategy, *given)
-    assert len(found) == len(given)
-    assert np.isfinite(found).all()
-    assert all(score >= 0 for score in found)
+    result = scores(strategy, *given)
+    assert len(result) == len(given)
+    assert np.isfinite(result).all()
+    assert all(score >= 0 for score in result)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -185,8 +185,8 @@ def test_the_setting_says_which_memory_counts(memory: Any, expected: list[float]
         load(gpu_memory_used_ratio=0.8),
         load(memory_used_ratio=0.5),
     ]
-    found = columns_of(given, memory).memory_used_ratio.tolist()
-    assert found == pytest.approx(expected, nan_ok=True)
+    result = columns_of(given, memory).memory_used_ratio.tolist()
+    assert result == pytest.approx(expected, nan_ok=True)
 
 
 def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue() -> None:
@@ -200,8 +200,8 @@ def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue(
 
 
 def test_stale_signals_are_unknown() -> None:
-    held = Load(memory_used_ratio=Signal(0.5, 1.0, "test"), queue_depth=Signal(3.0, 9.0, "test"))
-    columns = columns_of([held], oldest=5.0)
+    one = Load(memory_used_ratio=Signal(0.5, 1.0, "test"), queue_depth=Signal(3.0, 9.0, "test"))
+    columns = columns_of([one], oldest=5.0)
     assert columns.memory_used_ratio.tolist() == pytest.approx([nan], nan_ok=True)
     assert columns["queue_depth"].tolist() == [3.0]
 
@@ -211,6 +211,8 @@ def test_numbers_beyond_all_measure_overflow_nothing(strategy: str) -> None:
     """A page may tell any finite number; sums and products of several must stay finite too."""
     wild = {"queue_depth": 1e308, "running": 1e300, "in_flight": 1e308}
     wild |= {"latency_p50_seconds": 1e300, "latency_p99_seconds": 1.7e308}
-    found = scores(strategy, load(**wild), load(**wild), load(latency_p99_seconds=0.1, queue_depth=1), load())
-    assert np.isfinite(found).all()
-    assert found[2] >= max(found[:2])
+    result = scores(
+        strategy, load(**wild), load(**wild), load(latency_p99_seconds=0.1, queue_depth=1), load()
+    )
+    assert np.isfinite(result).all()
+    assert result[2] >= max(result[:2])

@@ -43,17 +43,17 @@ def test_every_endpoint_has_a_verdict_at_each_tick_whether_its_weight_changed_or
     given = weigher()
     for now in (0.0, 0.25):
         update = weigh(given, POOLS, loads(now, a={"memory_used_ratio": 0.95}, b={"trust_ratio": 0.5}), now)
-        found = given.verdicts()
-        assert {address: verdict.weight for address, verdict in found.items()} == dict(update.weights)
-        assert {verdict.pool for verdict in found.values()} == {"p", "q"}
-        assert sum(found[address].share or 0.0 for address in "abc") == pytest.approx(1.0)
-        assert found["a"].reason == "silent zone 0.95"
-        assert dict(found["a"].factors) == pytest.approx({"silent_zone": 0.05})
-        assert found["b"].reason == "trust 0.5"
-        assert found["c"].reason == "memory 0.50"
-        assert found["c"].factors == {}
-        assert found["c"].score == pytest.approx(1 / (0.4 * 0.5 + 0.3 * 2 / 32))
-        assert all(given.verdict(address) == verdict for address, verdict in found.items())
+        verdicts = given.verdicts()
+        assert {address: verdict.weight for address, verdict in verdicts.items()} == dict(update.weights)
+        assert {verdict.pool for verdict in verdicts.values()} == {"p", "q"}
+        assert sum(verdicts[address].share or 0.0 for address in "abc") == pytest.approx(1.0)
+        assert verdicts["a"].reason == "silent zone 0.95"
+        assert dict(verdicts["a"].factors) == pytest.approx({"silent_zone": 0.05})
+        assert verdicts["b"].reason == "trust 0.5"
+        assert verdicts["c"].reason == "memory 0.50"
+        assert verdicts["c"].factors == {}
+        assert verdicts["c"].score == pytest.approx(1 / (0.4 * 0.5 + 0.3 * 2 / 32))
+        assert all(given.verdict(address) == verdict for address, verdict in verdicts.items())
     assert given.verdict("nobody") is None
 
 

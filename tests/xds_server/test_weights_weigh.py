@@ -58,14 +58,14 @@ def test_weights_follow_headroom_and_say_why() -> None:
     assert sum(update.weights.values()) == pytest.approx(2000, abs=2)
 
 
-@pytest.mark.parametrize("told", [(), (0.2,)])
-def test_a_full_gpu_is_no_load_unless_the_settings_say_so(told: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("memories", [(), (0.2,)])
+def test_a_full_gpu_is_no_load_unless_the_settings_say_so(memories: tuple[float, ...]) -> None:
     """Engines that tell no KV use reserve as much of their GPU as they were started with."""
     engines = [
         Load(queue_depth=Signal(0.0, 0.0, "test"), gpu_memory_used_ratio=Signal(full, 0.0, "dcgm"))
         for full in (0.95, 0.5)
     ]
-    loads = dict(zip("abc", [*engines, *(load(0.0, memory) for memory in told)], strict=False))
+    loads = dict(zip("abc", [*engines, *(load(0.0, memory) for memory in memories)], strict=False))
     pool = members(p="".join(loads))
     weights = weigh(Weigher(DIRECT, SIGNALS), pool, loads, 0.0).weights
     assert weights["a"] == weights["b"]
@@ -112,8 +112,8 @@ def test_no_fresh_signal_at_all_is_equal_weights_and_everyone_stays() -> None:
 
 def test_a_pool_is_blind_where_no_engine_tells_memory_queue_or_running() -> None:
     """Whatever Envoys and workers see of its requests: its pages are missing or not understood."""
-    seen = {"in_flight": 3.0, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.2, "trust_ratio": 1.0}
-    loads = {address: Load(**{name: Signal(v, 0.0, "x") for name, v in seen.items()}) for address in "abc"}
+    numbers = {"in_flight": 3.0, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.2, "trust_ratio": 1.0}
+    loads = {address: Load(**{name: Signal(v, 0.0, "x") for name, v in numbers.items()}) for address in "abc"}
     weigher = Weigher(WeightSettings(), SIGNALS)
     assert weigh(weigher, members(p="ab", q="c"), loads, 0.0).blind_pools == {"p", "q"}
     loads["b"] = replace(loads["b"], running=Signal(0.0, 0.0, "x"))
@@ -252,8 +252,8 @@ def test_what_a_restart_begins_with_holds_no_override() -> None:
 
     restarted = Weigher(DIRECT, SIGNALS)
     restarted.restore(everybody, weigher.unforced(), (), 2.0)
-    held = weigh(restarted, everybody, {}, 2.0, overrides={"b": 7})
-    assert held.weights["b"] == 7
+    update = weigh(restarted, everybody, {}, 2.0, overrides={"b": 7})
+    assert update.weights["b"] == 7
     assert restarted.unforced() == pytest.approx(own, abs=1)
     assert weigh(restarted, everybody, {}, 3.0).weights == pytest.approx(own, abs=1)
 
