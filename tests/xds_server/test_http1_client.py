@@ -98,14 +98,14 @@ async def test_without_keeping_each_request_has_a_connection() -> None:
     assert server.connections == 3
 
 
-async def test_who_speaks_unasked_is_not_heard() -> None:
+async def test_bytes_without_a_request_close_the_connection() -> None:
     async with serving(lambda _: OK + OK) as (server, address), asking() as client:
         for _ in range(3):
             assert (await client.get(f"http://{address}/", 60.0, 100))[1] == b"ok"
     assert server.connections == 3
 
 
-async def test_a_user_in_the_url_is_told_to_the_server_only() -> None:
+async def test_user_of_a_url_goes_to_its_server_only() -> None:
     async with serving() as (server, address), asking() as client:
         await client.get(f"http://a:b%20c@{address}/", 60.0, 100)
         assert b"Authorization: Basic YTpiIGM=\r\n" in server.requests[0]
@@ -180,7 +180,7 @@ async def test_a_redirect_is_not_long() -> None:
 async def test_a_name_leads_a_screened_request_to_no_special_address(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name is resolved anew for each connection, so what was looked at before says nothing."""
+    """The name is resolved again for each connection, so an earlier check says nothing."""
 
     def leads(_host: str, port: int, *_: object, **__: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("0.0.0.0", port))]

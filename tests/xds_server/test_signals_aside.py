@@ -78,7 +78,7 @@ async def test_small_pages_are_read_one_in_a_pass() -> None:
 
 
 @pytest.mark.parametrize("size", [LOOP_BYTES, LARGE])
-async def test_what_a_page_cost_is_noted_even_if_it_is_refused(size: int) -> None:
+async def test_cost_of_a_refused_page_counts(size: int) -> None:
     times, cost = iter([3.0, 5.5]), Cost()
 
     def refuse() -> None:

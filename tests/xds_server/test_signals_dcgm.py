@@ -88,7 +88,7 @@ def test_names_of_newer_releases_are_read() -> None:
     assert gpu.clocks_reasons == {"hw_slowdown", "hw_thermal_slowdown"}
 
 
-def test_a_last_xid_is_a_fault_when_it_changes_and_is_past_when_it_is_0_again() -> None:
+def test_last_xid_is_a_fault_when_it_changes_until_it_is_0() -> None:
     reader = DcgmReader()
 
     def xid(code: int, now: float) -> tuple[FaultEvent, ...]:

@@ -94,7 +94,7 @@ def test_sglang() -> None:
     )
 
 
-def test_sglang_before_its_realtime_counters_and_with_the_other_prefix() -> None:
+def test_sglang_without_realtime_counters_and_other_prefix() -> None:
     lines = [line for line in page_of("sglang").splitlines() if b"realtime" not in line]
     page = b"\n".join(lines).replace(b"sglang:", b"sglang_")
     numbers = after_work("sglang", page)
@@ -103,7 +103,7 @@ def test_sglang_before_its_realtime_counters_and_with_the_other_prefix() -> None
     assert "prefill_tokens_per_second" not in numbers
 
 
-def test_sglang_tells_the_hit_rate_itself_where_it_does_not_count_cached_tokens() -> None:
+def test_sglang_hit_rate_without_cached_tokens() -> None:
     lines = [line for line in page_of("sglang").splitlines() if b"cached_tokens" not in line]
     assert after_work("sglang", b"\n".join(lines))["prefix_hit_ratio"] == 0.5
 
@@ -245,7 +245,7 @@ def test_slots_of_other_builds(slots: bytes, expected: tuple[float | None, ...])
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_kinds_page_is_read_without_a_warning_and_found_by_its_marks(
+def test_marks_recognise_a_page_that_reads_without_warning(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     slots = SLOTS if kind == "llama.cpp" else None
@@ -258,7 +258,7 @@ def test_a_kinds_page_is_read_without_a_warning_and_found_by_its_marks(
     assert not caplog.records
 
 
-def test_tensorrt_llm_1_1_is_found_by_its_names_and_only_when_no_other_kind_is() -> None:
+def test_tensorrt_llm_1_1_is_recognised_last() -> None:
     old = (DATA / "tensorrt-llm-1.1-metrics.txt").read_bytes()
     auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
     auto.read(old, 0.0)
@@ -268,7 +268,7 @@ def test_tensorrt_llm_1_1_is_found_by_its_names_and_only_when_no_other_kind_is()
     assert auto.kind == "tgi"
 
 
-def test_another_engine_at_the_same_address_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_engine_at_an_address_starts_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     auto = AutoReader(ENGINES, ADDRESS, SignalSettings())
     auto.read(page_of("sglang"), 0.0)
@@ -357,7 +357,7 @@ def test_no_page_raises_and_every_value_is_finite(kind: str, cuts: list[tuple[in
         assert all(0 <= value < float("inf") for value in numbers.values())
 
 
-def test_the_higher_counters_of_a_restarted_engine_of_any_kind_are_no_work() -> None:
+def test_higher_counters_after_a_restart_are_no_work() -> None:
     """Counters that fall start every window again, whatever the engine."""
     for kind in ENGINES:
         reader = reader_of(kind, ADDRESS, SignalSettings())

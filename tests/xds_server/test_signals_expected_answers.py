@@ -101,7 +101,7 @@ class Pool:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("sessions", [True, False])
-def test_a_hung_engine_whose_page_is_silent_is_found_without_any_worker(seed: int, sessions: bool) -> None:
+def test_hung_engine_with_silent_page_stalls_without_worker(seed: int, sessions: bool) -> None:
     """As under SIGSTOP: nothing comes from it while its peers answer, and its page times out."""
     pool = Pool(seed=seed)
     pool.sessions = sessions
@@ -113,7 +113,7 @@ def test_a_hung_engine_whose_page_is_silent_is_found_without_any_worker(seed: in
 
 
 @pytest.mark.parametrize("busy", [0.0, 3.0], ids=["tells of nothing", "tells of requests"])
-def test_a_hung_engine_whose_page_answers_is_found_by_its_counters(busy: float) -> None:
+def test_hung_engine_with_a_page_stalls_by_its_counters(busy: float) -> None:
     pool = Pool()
     pool.work(10)
     pool.hung = {0}
@@ -135,12 +135,12 @@ def test_its_share_and_its_pools_answers_say_how_long_it_takes() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.5, 4.0, 40.0])
-def test_working_engines_are_never_held_for_hanging(rate: float) -> None:
-    """Ten minutes at any rate, whoever happens to be without a request for long."""
+def test_working_engines_never_stall(rate: float) -> None:
+    """Ten minutes at any rate, although some engine has no request for long by chance."""
     Pool(rate=rate, seed=3).work(600)
 
 
-def test_engines_whose_requests_all_belong_to_sessions_may_be_idle() -> None:
+def test_engines_with_sessions_only_may_be_idle() -> None:
     """Maglev keeps a session on one engine: the others answer nothing, and nothing is wrong."""
     pool = Pool()
     pool.sessions = True
@@ -148,14 +148,14 @@ def test_engines_whose_requests_all_belong_to_sessions_may_be_idle() -> None:
         assert not (pool.tick(only=2) == 1).any()
 
 
-def test_where_most_of_a_pool_is_silent_requests_are_not_spread_by_weights() -> None:
+def test_mostly_silent_pool_is_not_spread_by_weights() -> None:
     """Another's Envoy that keeps everything on one endpoint, and tells of no session."""
     pool = Pool()
     for _ in range(400):
         assert not (pool.tick(only=2) == 1).any()
 
 
-def test_an_engine_that_envoy_keeps_away_from_after_a_refusal_is_not_held_for_hanging() -> None:
+def test_engine_ejected_after_a_refusal_does_not_stall() -> None:
     """It is back and idle, because Envoy has not tried it again yet."""
     pool = Pool()
     pool.work(10)
@@ -187,7 +187,7 @@ def test_a_silent_page_alone_is_no_stall() -> None:
         assert not (pool.tick() == 1).any()
 
 
-def test_it_is_tried_again_and_found_again() -> None:
+def test_failed_trial_stalls_again() -> None:
     """Half open as with workers: after ten seconds, then after twenty."""
     pool = Pool()
     pool.work(10)
@@ -214,7 +214,7 @@ def test_a_thawed_engine_is_back_with_its_page() -> None:
     assert [pool.tick()[0] for _ in range(5)][-1] != 1
 
 
-def test_requests_by_weight_beside_idle_workers_are_seen_too() -> None:
+def test_requests_by_weight_count_with_idle_workers() -> None:
     """What ext_proc does not read, it does not have in flight."""
     pool = Pool()
     pool.in_flight = np.zeros(COUNT)

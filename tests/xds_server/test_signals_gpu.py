@@ -124,9 +124,7 @@ def test_unknown_fields_are_left_out_and_never_0(board: GpuBoard) -> None:
     assert values(board, engine()) == {"gpu_health_score": 1.0}
 
 
-def test_a_gpu_that_is_named_and_not_there_leaves_the_sum_unknown(
-    board: GpuBoard, registry: CollectorRegistry
-) -> None:
+def test_missing_gpu_leaves_the_sum_unknown(board: GpuBoard, registry: CollectorRegistry) -> None:
     board.take("n", (), 1, NodeReading(0.0, (A,)))
     numbers = values(board, engine(gpus=("0", "7")))
     assert "gpu_memory_total_bytes" not in numbers
@@ -162,7 +160,7 @@ def test_signals_are_as_old_as_their_sample(board: GpuBoard) -> None:
     assert {signal[1:] for signal in astuple(load) if signal} == {(95.0, "nvml")}
 
 
-def test_nothing_is_made_anew_while_nothing_changes(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_table_while_nothing_changes(board: GpuBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     real = signals_of
     monkeypatch.setattr(gpu_module, "signals_of", lambda *a: made.append(a) or real(*a))
@@ -176,7 +174,7 @@ def test_nothing_is_made_anew_while_nothing_changes(board: GpuBoard, monkeypatch
     assert len(made) == 20
 
 
-def test_a_host_is_forgotten_when_its_agent_is_gone_and_its_report_is_stale(
+def test_host_without_agent_and_fresh_report_is_forgotten(
     board: GpuBoard, registry: CollectorRegistry
 ) -> None:
     board.take("n", (), 1, NodeReading(0.0, (A,)))
@@ -187,14 +185,14 @@ def test_a_host_is_forgotten_when_its_agent_is_gone_and_its_report_is_stale(
 
 
 def test_the_end_of_an_older_stream_forgets_nothing(board: GpuBoard) -> None:
-    """An agent that was started anew reports before its broken stream has ended here."""
+    """A restarted agent reports before its broken stream has ended here."""
     board.take("n", (), 1, NodeReading(0.0, (A,)))
     board.take("n", (), 2, NodeReading(1.0, (A,)))
     board.leave("n", 1, 2.0)
     assert values(board, engine(), 1000.0)
 
 
-def test_endpoints_that_name_no_node_are_found_by_the_address_of_their_agent(board: GpuBoard) -> None:
+def test_endpoint_without_node_matches_its_agents_address(board: GpuBoard) -> None:
     board.take("host-1", ("10.0.0.1",), 1, NodeReading(0.0, (A,)))
     assert values(board, engine(node="10.0.0.1"))
     assert values(board, engine(node="host-1"))
@@ -221,7 +219,7 @@ def test_where_an_agent_reports_from(peer: str, hosts: tuple[str, ...]) -> None:
     assert peer_addresses(peer) == hosts
 
 
-def test_an_agent_goes_before_a_page_while_it_is_fresh_and_has_gpus(board: GpuBoard) -> None:
+def test_fresh_agent_with_gpus_goes_before_a_page(board: GpuBoard) -> None:
     here = engine(url="http://x/metrics")
     page = replace(A, memory_used_bytes=8 * GIB)
     board.take_page("http://x/metrics", NodeReading(20.0, (page,)))
@@ -262,7 +260,7 @@ def test_only_other_faults_wake_the_tick(board: GpuBoard) -> None:
     assert len(calls) == 1
 
 
-def test_changed_settings_rate_anew(board: GpuBoard) -> None:
+def test_changed_settings_rate_again(board: GpuBoard) -> None:
     here, faulty = engine(), replace(A, faults=(FaultEvent("xid", "94", 0.0),))
     board.take("n", (), 1, NodeReading(0.0, (faulty,)))
     assert values(board, here, 100.0)["gpu_health_score"] == 0.4

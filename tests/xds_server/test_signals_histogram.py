@@ -153,7 +153,7 @@ def test_few_observations_are_taken_from_the_whole_window() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 4), st.integers(0, 30)), min_size=2, max_size=60))
-def test_newest_first_never_has_more_than_the_window_nor_less_than_enough(
+def test_newest_slices_hold_enough_and_at_most_the_window(
     steps: list[tuple[float, int]],
 ) -> None:
     window = CounterWindow(30.0, 30)

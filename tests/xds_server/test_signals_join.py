@@ -134,7 +134,7 @@ def test_the_engines_own_latency_wins_while_it_is_fresh() -> None:
     assert latency.source == "access_log"
 
 
-def test_numbers_of_the_tick_are_observed_when_they_move_or_after_a_second() -> None:
+def test_computed_numbers_renew_when_moved_or_after_a_second() -> None:
     """Workers are sent what changes, so a quiet endpoint keeps its times of observation."""
     world = World()
     world.page(A, queue_depth=1)
@@ -151,7 +151,7 @@ def test_numbers_of_the_tick_are_observed_when_they_move_or_after_a_second() -> 
     assert later[A].queue_depth == before[A].queue_depth
 
 
-def test_a_frozen_engine_is_stalled_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_frozen_engine_stalls_and_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """By gauge, event and one line; then it works again."""
     world = World()
     world.page(A, running=0, queue_depth=0, progress_total=5)
@@ -194,7 +194,7 @@ def test_an_engine_that_owes_its_share_hangs_without_any_worker(
     assert (load.stalled and load.stalled.value) == hangs
 
 
-def test_an_engine_that_fails_is_distrusted_and_one_that_defends_itself_is_not() -> None:
+def test_failing_engine_is_distrusted_and_429_is_not() -> None:
     """503 for all against 429 for all, at the same rate."""
     world = World()
     for _ in range(16):
@@ -254,7 +254,7 @@ def test_signals_that_return_wait() -> None:
     assert world.loads()[A].queue_depth is not None
 
 
-def test_whose_probe_has_to_pass_is_not_ready_and_of_others_it_is_unknown() -> None:
+def test_ready_is_0_before_the_probe_passes_or_unknown() -> None:
     world = World()
     world.not_ready = {A, "10.9.9.9:80"}
     loads = world.loads()
@@ -264,7 +264,7 @@ def test_whose_probe_has_to_pass_is_not_ready_and_of_others_it_is_unknown() -> N
 
 
 def test_endpoints_come_and_go() -> None:
-    """State follows the address; who leaves and returns starts anew."""
+    """State follows the address; an endpoint that leaves and returns starts again."""
     world = World()
     for _ in range(16):
         for _ in range(5):
@@ -280,7 +280,7 @@ def test_endpoints_come_and_go() -> None:
     assert world.loads()[A].trust_ratio.value == 1.0
 
 
-def test_other_windows_begin_anew_and_other_settings_do_not() -> None:
+def test_only_other_windows_start_again() -> None:
     """Trust is kept either way."""
     world = World()
     for _ in range(16):
@@ -309,7 +309,7 @@ def test_only_what_moved_differs() -> None:
     assert [address for address in addresses if after[address] != before[address]] == [addresses[7]]
 
 
-def test_who_was_unhealthy_before_a_restart_is_told_once_at_most(caplog: pytest.LogCaptureFixture) -> None:
+def test_unhealthy_before_a_restart_is_reported_once_at_most(caplog: pytest.LogCaptureFixture) -> None:
     """It hangs on in the load and in the gauge, and the log was written before."""
     world = World()
     world.joiner.restore_stalled({B, "10.0.0.9:80"}, world.now)

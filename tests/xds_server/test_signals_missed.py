@@ -36,11 +36,11 @@ from xds_server.signals.passive.missed import missed_of
     ],
     ids=lambda value: f"{value.status}{value.flags}{value.metadata}" if isinstance(value, Finished) else "",
 )
-def test_what_workers_hear_of_a_request(finished: Finished, missed: tuple[int, str, str] | None) -> None:
+def test_which_requests_are_misses(finished: Finished, missed: tuple[int, str, str] | None) -> None:
     assert missed_of(finished) == (missed and Missed(*missed))
 
 
-def test_the_serial_of_the_pick_and_the_digest_of_the_request_come_along() -> None:
+def test_miss_has_serial_and_digest() -> None:
     metadata = {"prompt": "ff", "serial": "f" * 16, "request": "0" * 15 + "1"}
     assert missed_of(answer(A, 404, metadata=metadata)) == Missed(255, A, "", 2**64 - 1, 1)
     metadata |= {"serial": "f" * 17, "request": "nonsense"}

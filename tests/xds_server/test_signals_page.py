@@ -128,7 +128,7 @@ def test_no_bytes_raise(garbage: bytes) -> None:
     read_samples(b'm{a="' + garbage + b'"} 1', frozenset({"m"}))
 
 
-def test_an_engines_page_gives_each_wanted_line() -> None:
+def test_every_line_of_a_name_is_read() -> None:
     page = read_samples(PAGE, frozenset({"vllm:time_to_first_token_seconds", "vllm:num_requests_waiting"}))
     names = [sample.name for sample in page.samples]
     assert names.count("vllm:time_to_first_token_seconds_bucket") == 23
@@ -150,7 +150,7 @@ def test_a_page_reads_the_same_in_any_slices(size: int, monkeypatch: pytest.Monk
         assert reader.read(page) == lines, "the short way"
 
 
-def test_more_wanted_lines_than_a_page_may_have_are_not_read() -> None:
+def test_page_with_too_many_lines_is_not_read() -> None:
     reader = PageReader(frozenset({"m"}))
     assert len(reader.read(b"m 1\n" * MAX_READ_LINES).values) == MAX_READ_LINES
     with pytest.raises(PageError):
@@ -175,7 +175,7 @@ def test_no_expression_gets_a_large_page_at_once(monkeypatch: pytest.MonkeyPatch
     assert max(parts) < len(page) / 10
 
 
-def test_a_wanted_line_without_end_is_malformed() -> None:
+def test_line_without_end_is_malformed() -> None:
     (page,) = KINDS["long_labels"]()
     read = read_samples(page + b"vllm:num_requests_running 1\n", frozenset({"vllm:num_requests_running"}))
     assert [sample.value for sample in read.samples] == [1.0]

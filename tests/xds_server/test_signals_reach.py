@@ -57,7 +57,7 @@ class World:
         return set(self.reach.away(self.now))
 
 
-def test_one_that_gives_no_connection_twice_is_unreachable_until_it_does() -> None:
+def test_two_tries_without_connection_are_unreachable() -> None:
     world = World(A, B)
     world.deaf = {A}
     assert world.run(1) == set(), "one packet may be lost"
@@ -95,7 +95,7 @@ def test_a_whole_pool_that_goes_at_once_is_our_own_network(count: int) -> None:
     assert world.run(60) == set()
 
 
-def test_of_a_pool_that_went_at_once_those_are_unreachable_that_envoys_do_not_reach_either() -> None:
+def test_pool_gone_at_once_is_unreachable_where_envoys_agree() -> None:
     world = World(A, B)
     world.deaf = {A, B}
     world.run(5)
@@ -124,7 +124,7 @@ def test_one_that_answers_clients_is_reachable_whatever_we_find() -> None:
     assert world.run(60) == set()
 
 
-def test_one_that_vanishes_under_load_is_unreachable_when_its_answers_have_ended() -> None:
+def test_vanished_under_load_is_unreachable_after_last_answer() -> None:
     world = World(A, B)
     world.answering, world.deaf = {A, B}, set()
     world.run(5)
@@ -139,7 +139,7 @@ def test_one_that_vanishes_under_load_is_unreachable_when_its_answers_have_ended
     assert soon.run(TRIES * SECOND) == {A}, "Envoys say so too"
 
 
-def test_a_client_that_was_answered_since_outranks_a_refused_connection() -> None:
+def test_later_answer_outranks_a_refused_connection() -> None:
     """Only one whose request began since, and of whose length something is known."""
     world = World(A, B)
     world.reach.missed(A, world.now, refused=True)

@@ -80,7 +80,7 @@ def test_it_may_show_later_when_the_client_tries_again() -> None:
 
 
 def test_a_client_that_is_refused_by_all_costs_nobody_anything() -> None:
-    """Whether its requests are spread or all go to one, beside others that are answered."""
+    """Whether its requests are spread or all go to one endpoint, while others are answered."""
     for ends in (ENDS, (A,)):
         world = World()
         for number in range(400):
@@ -92,7 +92,7 @@ def test_a_client_that_is_refused_by_all_costs_nobody_anything() -> None:
         assert not world.blamed.any()
 
 
-def test_a_client_that_sends_what_others_send_as_well_costs_nobody_anything() -> None:
+def test_client_refused_by_all_blames_nobody() -> None:
     """It is refused, by all alike, for what follows the part that it shares with good clients."""
     world = World()
     for number in range(400):
@@ -155,8 +155,8 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(world.refusals._cases) == MOST_CASES
 
 
-def test_a_client_whose_session_stays_at_an_idle_endpoint_costs_it_nothing() -> None:
-    """It sends what nobody else does, and who has that session answers nothing beside it."""
+def test_bad_session_at_an_idle_endpoint_blames_nobody() -> None:
+    """It sends what nobody else does, and the endpoint of its session answers nothing else."""
     world = World()
     for number in range(4 * MANY_CLIENTS):
         world.take(answer(A, 400, f"{number}", session=1), answer(B, 200, f"good {number}"))
@@ -164,7 +164,7 @@ def test_a_client_whose_session_stays_at_an_idle_endpoint_costs_it_nothing() -> 
     assert not world.blamed.any()
 
 
-def test_sessions_that_an_endpoint_alone_refuses_are_many_clients() -> None:
+def test_sessions_refused_by_one_endpoint_are_many_clients() -> None:
     world = World()
     for number in range(4 * MANY_CLIENTS):
         address = ENDS[number % 4]
@@ -172,7 +172,7 @@ def test_sessions_that_an_endpoint_alone_refuses_are_many_clients() -> None:
     assert world.tick() == [MANY_CLIENTS, 0, 0, 0]
 
 
-def test_nothing_is_kept_of_endpoints_that_have_left_or_are_silent() -> None:
+def test_nothing_is_kept_of_gone_or_silent_endpoints() -> None:
     world = World()
     for number in range(100):
         left = f"10.1.0.{number}:80"
@@ -189,7 +189,7 @@ def test_nothing_is_kept_of_endpoints_that_have_left_or_are_silent() -> None:
     assert set(case.by) == set(case.waiting) == set(case.client) == {A}
 
 
-def test_a_step_looks_only_at_cases_with_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_looks_only_at_cases_with_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else waits: 1,024 leading parts, refused by every endpoint, took 38 ms a tick."""
     world = World()
     for number in range(MOST_CASES):

@@ -149,7 +149,7 @@ async def test_llama_cpps_slots_are_read_beside_its_page(kind: str) -> None:
             assert loads_of(scraper.signals())[address].queue_depth is not None
 
 
-async def test_refused_slots_are_not_asked_for_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_slots_are_not_fetched_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
     requests = 0
 
     async def slots(_: web.Request) -> web.Response:
@@ -280,7 +280,7 @@ async def test_garbage_is_unknown_and_its_lines_are_counted() -> None:
         assert (registry.get_sample_value("warmroute_scrape_malformed_lines_total") or 0) >= 1
 
 
-async def test_a_closed_port_of_the_engine_is_unreachable_and_comes_back(
+async def test_closed_port_is_unreachable_and_comes_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -303,7 +303,7 @@ def reachable(scraper: Scraper, address: str) -> float | None:
     return None if signal is None else signal.value
 
 
-async def test_a_port_that_gives_no_connection_is_unreachable_beside_one_that_does_and_comes_back() -> None:
+async def test_silent_port_is_unreachable_while_a_peer_connects() -> None:
     async with serving(page) as other:
         async with serving(page) as address:
             scraper = Scraper(SOON, LimitSettings())
@@ -318,7 +318,7 @@ async def test_a_port_that_gives_no_connection_is_unreachable_beside_one_that_do
         await scraper.close()
 
 
-async def test_where_no_port_of_a_pool_gives_a_connection_nobody_is_known_to_be_unreachable() -> None:
+async def test_pool_without_any_connection_is_unknown() -> None:
     """It is this process that has no network; a pool of one engine is no exception."""
     with contextlib.closing(await Deaf().fill()) as one, contextlib.closing(await Deaf().fill()) as two:
         for addresses in ((one.address,), (one.address, two.address)):
@@ -333,7 +333,7 @@ async def test_where_no_port_of_a_pool_gives_a_connection_nobody_is_known_to_be_
 
 
 @pytest.mark.parametrize(("status", "doubted"), [(503, True), (404, False)])
-async def test_a_page_that_is_an_error_of_the_server_is_a_doubt(status: int, *, doubted: bool) -> None:
+async def test_server_error_of_a_page_is_a_fault(status: int, *, doubted: bool) -> None:
     pages, suspected = 0, []
 
     async def handler(_: web.Request) -> web.Response:
@@ -347,7 +347,7 @@ async def test_a_page_that_is_an_error_of_the_server_is_a_doubt(status: int, *, 
     assert bool(suspected) is doubted
 
 
-async def test_counters_that_begin_anew_are_a_doubt() -> None:
+async def test_counters_that_fall_are_a_fault() -> None:
     totals, suspected = [5, 9, 2], []
 
     async def handler(_: web.Request) -> web.Response:
@@ -363,7 +363,7 @@ async def test_counters_that_begin_anew_are_a_doubt() -> None:
     assert suspected == [address]
 
 
-async def test_a_closed_port_of_a_separate_exporter_says_nothing_about_the_engine() -> None:
+async def test_closed_port_of_an_exporter_is_no_engines() -> None:
     registry = CollectorRegistry()
     with closed_port() as exporter:
         separate = endpoint("127.0.0.1:8000", f"http://{exporter}/metrics")
@@ -424,7 +424,7 @@ async def test_tasks_follow_the_membership() -> None:
         scraper.update(members(endpoint(one), endpoint(two)))
         assert (
             loads_of(scraper.signals())[one].queue_depth is not None
-        )  # the one that stays is not started anew
+        )  # the one that stays is not started again
         await until(lambda: loads_of(scraper.signals())[two].queue_depth is not None)
         scraper.update(members(endpoint(two)))
         assert set(loads_of(scraper.signals())) == {two}

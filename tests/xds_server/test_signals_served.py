@@ -38,7 +38,7 @@ def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> Serve
     return windows
 
 
-def test_the_error_ratio_of_one_that_has_recovered_begins_anew() -> None:
+def test_error_ratio_after_recovery_starts_again() -> None:
     """What was before would cost it requests for as long as the window reaches."""
     windows = make(A, B)
     for address in (A, B):
@@ -52,7 +52,7 @@ def test_the_error_ratio_of_one_that_has_recovered_begins_anew() -> None:
     assert windows.columns(13.0).error_ratio.tolist() == [0.5, pytest.approx(0.9)]
 
 
-def test_attempts_that_failed_elsewhere_are_not_the_latency_of_who_served() -> None:
+def test_failed_attempts_elsewhere_are_no_latency() -> None:
     """It counts from when the request was sent to it; where that is unknown, so is the latency."""
     windows = make(A, B)
     for _ in range(5):
@@ -148,7 +148,7 @@ def test_a_websocket_counts_when_it_opens_and_never_by_its_end(flags: Any) -> No
     assert (recent.ok[0], recent.answered[0], recent.drawn[0], recent.faults[0]) == (51, 51, 51, 1)
 
 
-def test_a_pick_that_refused_a_handshake_is_blamed_once_if_at_all() -> None:
+def test_refused_handshake_is_blamed_once_at_most() -> None:
     """When the WebSocket opens elsewhere, and not again when it ends."""
     opened, ended = (
         finished(B, picked=A, attempts=2, handshake=True, **OPENED),
@@ -174,7 +174,7 @@ def test_windows_forget() -> None:
     assert gone.requests_per_second[0] == 0
 
 
-def test_a_slow_endpoint_is_seen_fast_within_seconds() -> None:
+def test_recovered_endpoint_is_fast_within_seconds() -> None:
     """Ten good requests a second outweigh a slow half minute in four seconds."""
     windows = make(A)
     for second in range(30):

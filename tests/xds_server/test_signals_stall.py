@@ -80,7 +80,7 @@ class Engine:
 
 @pytest.mark.parametrize("page", [True, False], ids=["page answers", "page silent"])
 @pytest.mark.parametrize("phase", range(4))
-def test_a_frozen_engine_is_found_within_three_seconds(page: Any, phase: Any) -> None:
+def test_frozen_engine_stalls_within_three_seconds(page: Any, phase: Any) -> None:
     """Its gauges tell of nothing, or its page does not answer, whenever in the second it freezes."""
     engine = Engine(in_flight=4, busy=0.0 if page else 4.0)
     engine.work(5 + phase * TICK)
@@ -115,7 +115,7 @@ def test_slow_ticks_are_no_lateness() -> None:
         assert engine.now - begun < 12
 
 
-def test_an_idle_engine_that_freezes_is_found_after_its_first_requests() -> None:
+def test_frozen_idle_engine_stalls_after_its_first_requests() -> None:
     """Nothing is known before: it has no requests of ours."""
     engine = Engine()
     for _ in range(40):
@@ -280,7 +280,7 @@ def test_rows_follow_their_endpoints() -> None:
     assert engine.detector.step(inputs, engine.now + 0.1, TIMING).tolist() == [0.0, 1.0]
 
 
-def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does_where_all_is_short() -> None:
+def test_short_requests_make_silence_stall_a_truthful_page() -> None:
     """Frozen gauges may tell of as many requests as hang there; but what took 0.3 s does not take seconds."""
     engine = Engine(in_flight=2, busy=3, duration=0.3)
     engine.work(20)
@@ -289,7 +289,7 @@ def test_a_page_that_admits_what_is_in_flight_gives_nobody_away_but_silence_does
     assert took <= 1.0 + 2.5 + 2 * TICK, "a page that has not told yet, and two and a half that say nothing"
 
 
-def test_silence_is_no_surprise_where_requests_take_long_or_their_time_is_unknown() -> None:
+def test_silence_of_long_or_unknown_requests_is_no_stall() -> None:
     for duration in (10.0, nan):
         engine = Engine(in_flight=2, busy=3, duration=duration)
         engine.work(20)
@@ -326,7 +326,7 @@ def doubted(**fields: float) -> Engine:
 
 
 @pytest.mark.parametrize("workers", [True, False])
-def test_who_was_unhealthy_before_a_restart_stays_so_though_its_page_answers(workers: bool) -> None:
+def test_page_does_not_end_a_stall_from_before_a_restart(workers: bool) -> None:
     """A hung engine's page may answer all the time; after the time of a half-open it is tried."""
     engine = doubted(in_flight=0.0 if workers else nan)
     verdicts = [engine.tick() for _ in range(round(AFTER * HALF_OPEN_FACTOR / TICK))]
@@ -335,7 +335,7 @@ def test_who_was_unhealthy_before_a_restart_stays_so_though_its_page_answers(wor
 
 
 @pytest.mark.parametrize("sign", ["answer", "counter"])
-def test_evidence_ends_the_doubt_of_a_restart_at_once(sign: str) -> None:
+def test_answer_ends_a_stall_from_before_a_restart(sign: str) -> None:
     engine = doubted()
     for _ in range(8):
         assert engine.tick() == 1

@@ -21,7 +21,7 @@ class World:
         self.now = 100.0
 
     def run(self, seconds: float, ok: float = 0.0, faults: float = 0.0, *, share: bool = False) -> float:
-        """Let so many answers a second come for so long; with `share` their number follows trust."""
+        """Let answers come at a rate for some seconds; with `share` their number follows trust."""
         expected = [0.0, 0.0]
         for _ in range(round(seconds / TICK)):
             self.now += TICK
@@ -35,7 +35,7 @@ class World:
 
 
 @pytest.mark.parametrize("rate", [4, 20, 500])
-def test_an_engine_that_only_fails_loses_all_trust_within_three_seconds(rate: Any) -> None:
+def test_only_failing_engine_loses_trust_in_three_seconds(rate: Any) -> None:
     """Although what it gets falls with its trust."""
     world = World()
     world.run(5, ok=rate)
@@ -98,7 +98,7 @@ def test_after_two_good_answers_trust_grows_with_time_alone() -> None:
 
 
 @pytest.mark.parametrize("load", [50, 20, 5, 2, 1])
-def test_half_the_fair_share_is_back_within_five_seconds_at_any_load(load: Any) -> None:
+def test_half_the_fair_share_is_back_in_five_seconds(load: Any) -> None:
     """Of four endpoints by weights, whatever comes by chance; mostly within three."""
     back = sorted(_seconds_until_half(load, seed) for seed in range(100))
     assert back[50] <= 3.0

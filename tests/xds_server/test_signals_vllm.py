@@ -56,7 +56,7 @@ def test_a_real_page_is_read_without_a_warning(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
 
 
-def test_counters_tell_of_the_window() -> None:
+def test_counters_count_over_the_window() -> None:
     vllm = reader()
     vllm.read(counters(0, 1000, 900, 5000, 10.0, 100, 100).encode(), 0.0)
     load = vllm.read(counters(0, 1100, 925, 9000, 10.5, 100, 110).encode(), 1.0)
@@ -198,7 +198,7 @@ def test_a_missing_metric_is_unknown_with_one_warning(caplog: pytest.LogCaptureF
     assert "latency_p99_seconds" not in warning  # histograms may come with the first request
 
 
-def test_what_is_still_missing_when_the_engine_has_worked_is_told_once(
+def test_metric_missing_after_work_is_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     vllm = reader()
@@ -211,7 +211,7 @@ def test_what_is_still_missing_when_the_engine_has_worked_is_told_once(
     assert "queue_depth" not in warning
 
 
-def test_malformed_lines_of_the_newest_page_are_told() -> None:
+def test_malformed_lines_of_the_newest_page_are_counted() -> None:
     vllm = reader()
     vllm.read(b"vllm:num_requests_waiting many\nvllm:num_requests_running\n", 0.0)
     assert vllm.malformed_lines == 2
@@ -219,7 +219,7 @@ def test_malformed_lines_of_the_newest_page_are_told() -> None:
     assert vllm.malformed_lines == 0
 
 
-def test_a_series_that_a_page_tells_twice_counts_once_as_told_last() -> None:
+def test_repeated_series_counts_once_with_its_last_value() -> None:
     """Two collectors of one process in a row; in another order of labels it is the same series."""
     page = b"""\
 vllm:num_requests_running{engine="0",model_name="m"} 3

@@ -47,9 +47,7 @@ def test_the_first_level_that_differs_decides() -> None:
         (Locality(sub_zone="h1"), HERE, 0.98),
     ],
 )
-def test_a_level_that_one_side_does_not_tell_says_nothing(
-    client: Locality, place: Locality, factor: float
-) -> None:
+def test_unknown_level_says_nothing(client: Locality, place: Locality, factor: float) -> None:
     assert factors(client, place) == [factor]
     assert factors(place, client) == [factor]
 
@@ -99,7 +97,7 @@ def topologies(draw: Any) -> TopologySettings:
 
 
 @given(topologies(), PLACE, st.lists(PLACE, max_size=8))
-def test_whatever_the_places_factors_stay_in_range_and_do_not_depend_on_the_others(
+def test_factors_stay_in_range_and_are_independent(
     settings: TopologySettings, client: Locality, places: list[Locality]
 ) -> None:
     topology = Topology(settings)

@@ -62,7 +62,7 @@ TWICE = [{"from": "h1", "to": "h2", "link": "PIX"}, {"from": "h1", "to": "h2", "
         ({"links": [{"to": "h2", "link": "PIX"}]}, ("topology.links[0].from: missing",)),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_path_value_and_allowance(
+def test_contradiction_is_refused_with_path_and_allowed_value(
     topology: object, words: tuple[str, ...]
 ) -> None:
     with pytest.raises(SettingsError) as caught:

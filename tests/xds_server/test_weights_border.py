@@ -66,7 +66,7 @@ def test_beyond_the_cap_all_are_scaled_down_together() -> None:
     assert set(weights[1:].tolist()) == {100}
 
 
-def test_five_thousand_endpoints_at_the_top_stay_below_envoys_sum() -> None:
+def test_largest_pool_stays_below_envoys_sum() -> None:
     assert 5000 * MAX_WEIGHT <= ENVOY_MAX_SUM
     assert to_weights(np.full(5000, 1e300)).sum() <= ENVOY_MAX_SUM
     assert to_weights(np.full(5000, 1e-9)).min() == MEAN_WEIGHT  # no division makes them 0

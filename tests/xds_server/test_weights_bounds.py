@@ -25,9 +25,7 @@ def test_shares_sum_to_one_within_their_bounds(scores: list[float], floor: float
 
 @settings(deadline=None)
 @given(positive, st.floats(0, 1), st.floats(1, 10))
-def test_the_order_of_shares_is_kept_and_those_that_touch_no_bound_keep_proportions(
-    scores: list[float], floor: float, most: float
-) -> None:
+def test_order_stays_and_free_shares_keep_proportions(scores: list[float], floor: float, most: float) -> None:
     count = len(scores)
     shares = to_shares(scores)
     result = bounded(shares, floor / count, most / count)

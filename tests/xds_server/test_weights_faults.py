@@ -43,7 +43,7 @@ def test_the_zone_only_falls_and_stays_in_its_bounds(one: float, other: float) -
     assert ZONE.least_factor <= more <= less <= 1.0
 
 
-def test_the_zone_begins_and_ends_where_the_settings_say_and_has_no_steps() -> None:
+def test_zone_follows_the_settings_without_steps() -> None:
     assert silent_zone([0.0, 0.85, np.nan], ZONE).tolist() == [1.0, 1.0, 1.0]
     assert silent_zone([0.92, 0.99, 1.0], ZONE).tolist() == pytest.approx([ZONE.least_factor] * 3)
     fine = silent_zone(np.linspace(0.8, 1.0, 2001), ZONE)
@@ -80,7 +80,7 @@ def test_no_fault_is_no_factor() -> None:
     assert factors(load(), load(stalled=0, reachable=1)) == [1.0, 1.0]
 
 
-def test_the_worst_are_marked_first_and_the_rest_only_weighs_less() -> None:
+def test_worst_are_marked_first() -> None:
     loads = {
         "a": load(gpu_health_score=0.4),
         "b": load(stalled=1),
@@ -130,7 +130,7 @@ def share(weights: dict[str, int]) -> float:
         ({"trust_ratio": 0.1}, 0.15, "trust 0.1"),
     ],
 )
-def test_a_fault_takes_effect_at_once_and_half_the_fair_share_is_back_in_five_seconds(
+def test_fault_acts_at_once_and_fades_in_five_seconds(
     fault: dict[str, float], most: float, reason: str
 ) -> None:
     history, weigher = run(one_faulty(10.0, 20.0, **fault), 20.0)
@@ -160,7 +160,7 @@ def test_when_all_are_full_who_tells_nothing_gets_no_flood() -> None:
     assert set(weights.values()) == {1000}
 
 
-def test_readings_in_and_out_of_the_zone_are_followed_less_and_less() -> None:
+def test_flapping_memory_is_followed_less_and_less() -> None:
     """10 % jitter around memory 0.8 reaches into the zone; the weight must not go up and down with it."""
     rng = np.random.default_rng(4)
     shaken = {address: 0.8 * rng.uniform(0.9, 1.1, 240) for address in "a"}
@@ -190,7 +190,7 @@ def test_peaks_come_at_once_and_leave_in_time() -> None:
         assert switched_off.step(("a",), np.array([value]), 0.0, 0.0, 0.85).tolist() == [value]
 
 
-def test_peaks_follow_their_endpoints_when_the_membership_changes() -> None:
+def test_peaks_follow_their_endpoints() -> None:
     peaks = Peaks()
     peaks.step(("a", "b"), np.array([0.97, 0.1]), 0.0, 3.0, 0.85)
     levels = peaks.step(("c", "b", "a"), np.array([0.2, 0.1, 0.5]), 1.0, 3.0, 0.85).tolist()
@@ -214,16 +214,14 @@ def levelled(*trusts: float, most: float = 0.5, **last: float) -> list[float]:
     return list(Trusted().step(addresses, columns, 0.0, settings).tolist())
 
 
-def test_differences_near_the_floor_of_trust_move_nothing_when_all_fail() -> None:
+def test_differences_of_least_trust_move_nothing() -> None:
     """Which of them is a little less distrusted is chance; it must not get everything."""
     assert levelled(0.02, 0.02, 0.02, 0.03) == pytest.approx([0.5] * 4)
 
 
 @given(st.lists(st.floats(0.02, 1), min_size=2, max_size=12), st.floats(0, 1))
-def test_trust_takes_at_most_its_share_of_a_pool_and_turns_no_order_round(
-    trusts: list[float], most: float
-) -> None:
-    """So nobody gets more than so many times the fair share because the others fail."""
+def test_trust_takes_a_bounded_share_and_keeps_the_order(trusts: list[float], most: float) -> None:
+    """So nobody gets more than a multiple of the fair share because the others fail."""
     result = levelled(*trusts, most=most)
     taken_at_most = max(most, 0.5)
     assert sum(result) / len(result) >= 1.0 - taken_at_most - 1e-9
@@ -238,13 +236,13 @@ def test_one_of_two_that_fails_still_gets_next_to_nothing() -> None:
     assert levelled(1.0, 1.0, 1.0, 0.02, most=0.1) == [1.0, 1.0, 1.0, 0.02], "most means more than half"
 
 
-def test_who_is_gone_anyway_is_no_capacity_that_trust_could_leave() -> None:
+def test_gone_endpoints_are_no_capacity_left_by_trust() -> None:
     """Of two that are left one fails: it is distrusted as in a pool of two."""
     assert levelled(1.0, 0.02, reachable=0.0)[:2] == [1.0, 0.02]
     assert levelled(0.02, 0.03, stalled=1.0)[:2] == pytest.approx([0.5, 0.5])
 
 
-def test_the_first_that_recovers_of_a_pool_that_failed_is_not_flooded() -> None:
+def test_first_to_recover_is_not_flooded() -> None:
     """Trust comes back within a second where answers are good; until the others follow, twice is the most."""
     since = {"a": 12.0, "b": 14.0, "c": 15.0, "d": 15.0}
 

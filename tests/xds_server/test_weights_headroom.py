@@ -44,14 +44,14 @@ def formula(p99: float) -> float:
 
 
 @pytest.mark.parametrize("size", [2, 4, 5])
-def test_an_engine_that_is_slower_than_its_peers_counts_as_slow_however_short_its_latency(size: int) -> None:
+def test_slower_than_peers_is_slow_at_any_latency(size: int) -> None:
     """Ten times 10 ms is nothing against a reference of 2 s, and a tenth of what its peers can do."""
     *peers, slow = score(*[at(0.006, 0.01)] * (size - 1), at(0.06, 0.1))
     assert peers == pytest.approx([formula(0.01)] * (size - 1))
     assert slow < peers[0] / 4
 
 
-def test_the_formula_stands_where_no_engine_is_much_slower_than_the_pool() -> None:
+def test_formula_stands_without_a_much_slower_engine() -> None:
     """Up to one and a half times; a fast one among slow ones makes none of these slow."""
     even = [(0.05, 0.2), (0.06, 0.25), (0.07, 0.3), (0.05, 0.21)]
     assert score(*(at(*times) for times in even)) == pytest.approx([formula(p99) for _, p99 in even])
@@ -65,7 +65,7 @@ def test_a_long_prompt_makes_no_engine_slow() -> None:
     assert result == pytest.approx([formula(1.5), *[formula(0.1)] * 3])
 
 
-def test_slowness_is_measured_by_what_is_known_and_can_be_switched_off() -> None:
+def test_slowness_needs_signals_and_can_be_switched_off() -> None:
     assert score(at(None, 0.1), at(None, 0.01), at(None, 0.01))[0] < formula(0.01) / 4
     one, unknown = score(at(0.1, None), at(None, None))
     assert one == unknown, "without a P99 nothing counts"
@@ -102,7 +102,7 @@ def test_more_of_any_signal_is_never_a_higher_score() -> None:
         assert all(other <= base for other in more)
 
 
-def test_unknown_counts_as_the_mean_of_the_known_peers() -> None:
+def test_unknown_counts_as_the_mean_of_the_peers() -> None:
     assert fill_unknown(np.array([0.2, nan, 0.6])).tolist() == pytest.approx([0.2, 0.4, 0.6])
     best, unknown, worst = score(load(0.1, 1, 0.1), load(), load(0.9, 30, 1.9))
     assert worst < unknown < best
@@ -131,7 +131,7 @@ def test_the_reason_names_what_takes_most_headroom(given: Load, expected: str) -
     assert reason(columns_of([given]), 0, SETTINGS, Peers()) == expected
 
 
-def test_every_strategy_of_the_settings_is_registered_and_equal_without_signals() -> None:
+def test_every_strategy_is_equal_without_signals() -> None:
     settings = WeightSettings()
     assert settings.strategy in STRATEGIES
     for strategy in STRATEGIES.values():

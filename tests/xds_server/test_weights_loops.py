@@ -1,6 +1,6 @@
 """Weights in closed loops, in virtual time: noise, a step, a load in step with the scrapes, zeros, newcomers.
 
-A model fleet: each engine serves so many requests at once, each for a second; the rest waits. Requests go
+A model fleet: each engine serves some requests at once, each for a second; the rest waits. Requests go
 where the weights in force say, at random; each engine's gauges are read once a second, at a moment of its
 own.
 """
@@ -119,7 +119,7 @@ def jittered(rng: np.random.Generator) -> Callable[[int, Load], Load]:
 
 
 @pytest.mark.parametrize("strategy", ["headroom", "p99", "predictive", "balanced"])
-def test_jitter_on_all_signals_is_at_most_one_push_in_ten_seconds(strategy: str) -> None:
+def test_jitter_makes_at_most_one_push_in_ten_seconds(strategy: str) -> None:
     """Steady loads around which everything told shakes by 10 %, besides what chance does to the load."""
     fleet = Fleet(4, slots=100, strategy=strategy)
     fleet.lies = jittered(fleet.rng)
@@ -141,7 +141,7 @@ def test_a_load_step_settles_with_at_most_one_overshoot(seed: int) -> None:
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.5])
-def test_a_load_in_step_with_the_scrapes_swings_no_more_with_time(phase: float) -> None:
+def test_load_in_step_with_scrapes_swings_no_more_with_time(phase: float) -> None:
     """Each engine is always read at the same moment of the period: some at its peak, some in its trough."""
     fleet = Fleet(4, slots=60)
     fleet.run(240.0, lambda now: 400.0 if (now + phase) % 1.0 < 0.3 else 40.0)
@@ -156,7 +156,7 @@ def test_a_load_in_step_with_the_scrapes_swings_no_more_with_time(phase: float) 
 
 
 @pytest.mark.parametrize("liars", [1, 2, 4])
-def test_engines_that_tell_zeros_get_no_flood(liars: int) -> None:
+def test_engines_that_report_zeros_get_no_flood(liars: int) -> None:
     """18 s of zeros, in which 400 requests come in 10 s: nobody gets more than twice the fair share."""
     fleet = Fleet(4, slots=15)
     fleet.run(20.0, lambda _: 30.0)
@@ -185,7 +185,7 @@ def test_engines_that_tell_zeros_get_no_flood(liars: int) -> None:
 ZEROED = ("memory_used_ratio", "queue_depth", "running", "latency_p99_seconds")
 
 
-def test_requests_of_ours_in_flight_count_where_gauges_tell_nothing_yet() -> None:
+def test_requests_in_flight_count_before_gauges_do() -> None:
     idle = {name: Signal(0.0, 0.0, "t") for name in ZEROED}
     busy = Load(**{**idle, "memory_used_ratio": Signal(0.1, 0.0, "t"), "running": Signal(4.0, 0.0, "t")})
     loads = {"a": Load(**idle, in_flight=Signal(20.0, 0.0, "t")), "b": busy, "c": busy}
@@ -194,7 +194,7 @@ def test_requests_of_ours_in_flight_count_where_gauges_tell_nothing_yet() -> Non
     assert weights["a"] < weights["b"] == weights["c"]
 
 
-def test_a_newcomer_is_neutral_for_a_minute_and_then_as_good_as_it_is() -> None:
+def test_newcomer_is_neutral_for_a_minute() -> None:
     fleet = Fleet(3, slots=60)
     fleet.run(20.0, lambda _: 90.0)
     fleet.names.append("new")
@@ -210,7 +210,7 @@ def test_a_newcomer_is_neutral_for_a_minute_and_then_as_good_as_it_is() -> None:
     assert verdict.reason != "neutral"
 
 
-def test_at_the_start_and_after_the_last_good_state_nobody_is_neutral() -> None:
+def test_nobody_is_neutral_at_start_or_after_restore() -> None:
     full = {name: Signal(0.8, 0.0, "t") for name in ("memory_used_ratio",)}
     loads = {"a": Load(**full), "b": Load(memory_used_ratio=Signal(0.1, 0.0, "t"))}
     membership = Membership((Pool("p", (Endpoint("a", "p"), Endpoint("b", "p"))),))

@@ -11,7 +11,7 @@ ADDRESSES = ("a:1", "b:1")
 
 
 class Pool:
-    """Two endpoints, of which the first tells of its memory."""
+    """Two endpoints; the memory of the first moves."""
 
     def __init__(self) -> None:
         self.peaks, self.now = Peaks(), 100.0
@@ -31,7 +31,7 @@ def test_one_visit_is_over_soon_after_it_ends() -> None:
     assert pool.step_for(0.1, 5) < 0.2
 
 
-def test_a_figure_that_fades_and_is_seen_anew_within_the_zone_is_one_visit() -> None:
+def test_fading_and_returning_figure_is_one_visit() -> None:
     """Where little is sent, values fade between two requests; that is no flapping."""
     pool = Pool()
     pool.step_for(0.1, 5)
@@ -42,7 +42,7 @@ def test_a_figure_that_fades_and_is_seen_anew_within_the_zone_is_one_visit() -> 
     assert pool.step_for(0.1, 5) < 0.2
 
 
-def test_readings_that_drop_and_return_within_the_zone_are_noise_and_held() -> None:
+def test_drops_within_the_zone_are_noise() -> None:
     pool = Pool()
     pool.step_for(0.1, 5)
     for _ in range(6):
@@ -51,7 +51,7 @@ def test_readings_that_drop_and_return_within_the_zone_are_noise_and_held() -> N
     assert pool.step_for(0.1, 5) > 0.9
 
 
-def test_the_third_visit_is_held_for_longer() -> None:
+def test_third_visit_lasts_longer() -> None:
     pool = Pool()
     for _ in range(3):
         pool.step_for(0.1, 40)

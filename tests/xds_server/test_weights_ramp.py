@@ -43,7 +43,7 @@ def ramped(weigher: Weigher, start: float, seconds: float, lowest: float) -> lis
 
 
 @pytest.mark.parametrize("interval", [1.0, 0.0, 7.0])
-def test_a_newcomer_comes_in_by_steps_and_the_last_one_reaches_its_full_weight(interval: float) -> None:
+def test_newcomer_reaches_its_full_weight_by_steps(interval: float) -> None:
     settings = WeightSettings(stabiliser=StabiliserSettings(minimum_interval_seconds=interval))
     updates = ramped(Weigher(settings, SIGNALS), 10.0, 20.0, 0.1)
     first, last = updates[0][1].weights, updates[-1][1].weights
@@ -65,7 +65,7 @@ def test_weights_stay_at_least_one_however_small_the_factor() -> None:
     assert updates[-1][1].weights["c"] == 1000
 
 
-def test_steps_of_the_ramp_and_of_the_signals_share_one_minimum_interval() -> None:
+def test_ramp_and_signals_share_one_minimum_interval() -> None:
     weigher = Weigher(WeightSettings(stabiliser=StabiliserSettings(smoothing_seconds=0.1)), SIGNALS)
     changed_at = []
     for number in range(200):
@@ -94,7 +94,7 @@ def restored(weights: dict[str, int] = SAVED, unhealthy: str = "") -> Weigher:
     return weigher
 
 
-def test_without_a_word_from_engines_weights_and_marks_are_the_saved_ones() -> None:
+def test_silent_engines_keep_saved_weights_and_marks() -> None:
     weigher = restored(unhealthy="a")
     dead = {a: Load(reachable=Signal(0.0, 1.0, "test")) for a in "ab"}
     for now in (1.0, 2.0, 60.0):
@@ -103,7 +103,7 @@ def test_without_a_word_from_engines_weights_and_marks_are_the_saved_ones() -> N
     assert weigher.restored == {"p"}
 
 
-def test_once_an_engine_answers_weights_move_on_from_the_saved_ones() -> None:
+def test_first_answer_moves_on_from_saved_weights() -> None:
     weigher = restored(unhealthy="a")
     weigh(weigher, members("ab"), {}, 1.0)
     weigher.on_answers({"b"})

@@ -46,7 +46,7 @@ def test_jitter_is_not_published(seed: int) -> None:
             assert stabiliser.step(list("abcd"), scores, second + tick * TICK) is None
 
 
-def test_a_first_reading_that_was_shaken_is_put_right_by_few_updates() -> None:
+def test_noisy_first_reading_is_corrected_by_few_updates() -> None:
     rng = np.random.default_rng(20)
     steady = np.array([1.0, 2.0, 3.0, 4.0])
     stabiliser = Stabiliser(StabiliserSettings())
@@ -60,7 +60,7 @@ def test_a_first_reading_that_was_shaken_is_put_right_by_few_updates() -> None:
     assert shares[-1].tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4], rel=0.2)
 
 
-def test_a_step_settles_without_overshoot_and_at_most_once_an_interval() -> None:
+def test_step_settles_without_overshoot() -> None:
     stabiliser = Stabiliser(StabiliserSettings())
     stabiliser.step(["a", "b"], [1.0, 1.0], 0.0)
     published = [(0.0, 0.5)]
@@ -97,7 +97,7 @@ def test_the_dead_band_is_relative_to_what_was_published() -> None:
     assert stabiliser.step(["a", "b"], [0.911, 0.089], 3.0) is not None  # 11 % of the small one
 
 
-def test_another_membership_is_published_at_once_and_enters_at_the_mean() -> None:
+def test_changed_membership_is_published_at_once() -> None:
     settings = StabiliserSettings(minimum_interval_seconds=60.0)
     stabiliser = Stabiliser(settings)
     stabiliser.step(["a", "b"], [3.0, 1.0], 0.0)
@@ -123,7 +123,7 @@ def test_the_last_leaves_and_others_come() -> None:
     assert back.tolist() == pytest.approx([0.25, 0.75], rel=GRID)
 
 
-def test_every_endpoint_keeps_the_floor_and_the_others_their_proportions() -> None:
+def test_every_endpoint_keeps_the_floor() -> None:
     stabiliser = Stabiliser(DIRECT.model_copy(update={"floor_share": 0.2}))
     shares = stabiliser.step(list("abcd"), [0.0, 0.06, 0.62, 0.32], 0.0)
     assert shares is not None

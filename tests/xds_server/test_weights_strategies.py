@@ -50,7 +50,7 @@ def scores(strategy: str, *given: Load, **settings: Any) -> list[float]:
     return list(STRATEGIES[strategy].scores(columns_of(given, chosen.memory), chosen).tolist())
 
 
-def test_p99_is_full_up_to_the_tolerance_and_falls_with_latency_to_its_least() -> None:
+def test_p99_is_full_up_to_the_tolerance_and_then_falls() -> None:
     settings = P99Settings(baseline_seconds=1.0)
     given = [load(latency_p99_seconds=value) for value in (0.1, 1.1, 1.2, 1.5, 3.0, 14.9, 1e6)]
     result = p99.scores(columns_of(given), settings).tolist()
@@ -62,7 +62,7 @@ def test_p99_without_a_baseline_takes_the_pools_median() -> None:
     assert result == pytest.approx([100, 100, 100, 100 * 1.5 * 0.55 / 2.0, 100])
 
 
-def test_predictive_is_free_memory_times_what_the_predicted_latency_leaves() -> None:
+def test_predictive_is_free_memory_times_latency_left() -> None:
     given = load(memory_used_ratio=0.4, queue_depth=6, running=3, latency_p50_seconds=0.5)
     assert scores("predictive", given) == pytest.approx([0.6 * (1 - 0.5 * (1 + 6 / 3) / 5.0)])
     late = load(memory_used_ratio=0.4, queue_depth=60, running=0, latency_p50_seconds=0.5)
@@ -99,9 +99,7 @@ def test_scores_are_finite_and_no_less_than_nothing(strategy: str, given: list[L
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(given=st.lists(loads, min_size=2, max_size=8), turn=st.integers(1, 7))
-def test_scores_do_not_depend_on_the_order_and_equal_loads_score_equally(
-    strategy: str, given: list[Load], turn: int
-) -> None:
+def test_scores_are_equal_for_equal_loads_in_any_order(strategy: str, given: list[Load], turn: int) -> None:
     turn %= len(given)
     straight, turned = scores(strategy, *given), scores(strategy, *given[turn:], *given[:turn])
     assert turned == pytest.approx(straight[turn:] + straight[:turn], rel=1e-9, abs=1e-300)
@@ -189,7 +187,7 @@ def test_the_setting_says_which_memory_counts(memory: Any, expected: list[float]
     assert result == pytest.approx(expected, nan_ok=True)
 
 
-def test_requests_of_ours_that_an_engine_does_not_tell_of_yet_wait_in_its_queue() -> None:
+def test_uncounted_requests_wait_in_the_queue() -> None:
     given = [
         load(queue_depth=2, running=3, in_flight=9),
         load(queue_depth=2, running=3, in_flight=1),

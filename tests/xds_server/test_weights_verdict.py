@@ -34,12 +34,12 @@ def weigher() -> Weigher:
     return Weigher(WeightSettings(), SignalSettings())
 
 
-def test_nothing_is_known_before_the_first_tick() -> None:
+def test_no_verdict_before_the_first_tick() -> None:
     assert weigher().verdicts() == {}
     assert weigher().verdict("a") is None
 
 
-def test_every_endpoint_has_a_verdict_at_each_tick_whether_its_weight_changed_or_not() -> None:
+def test_every_endpoint_has_a_verdict_at_each_tick() -> None:
     given = weigher()
     for now in (0.0, 0.25):
         update = weigh(given, POOLS, loads(now, a={"memory_used_ratio": 0.95}, b={"trust_ratio": 0.5}), now)
@@ -94,7 +94,7 @@ def test_an_override_is_in_force_at_once_and_ends_at_once() -> None:
     assert dict(ended.weights) == dict.fromkeys("abcz", 1000)
 
 
-def test_an_override_outlasts_other_changes_and_the_last_good_state_bears_it() -> None:
+def test_override_outlasts_changes_and_restores() -> None:
     given = weigher()
     given.restore(POOLS, {"a": 500, "b": 1500, "c": 1000, "z": 800}, (), 0.0)
     forced = weigh(given, POOLS, {}, 0.0, overrides={"b": 42})

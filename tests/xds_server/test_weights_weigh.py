@@ -96,7 +96,7 @@ def test_one_endpoint_without_fresh_signals_gets_the_peers_mean() -> None:
     assert not update.blind_pools
 
 
-def test_no_fresh_signal_at_all_is_equal_weights_and_everyone_stays() -> None:
+def test_no_fresh_signal_makes_equal_weights() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
     loads = {"a": load(0, 0.95, 20), "b": load(0, 0.1), "c": load(0, 0.5)}
     update = weigh(weigher, members(p="abc"), loads, 0.0)
@@ -110,7 +110,7 @@ def test_no_fresh_signal_at_all_is_equal_weights_and_everyone_stays() -> None:
     assert set(direct.weights.values()) == {1000}
 
 
-def test_a_pool_is_blind_where_no_engine_tells_memory_queue_or_running() -> None:
+def test_pool_without_memory_queue_and_running_is_blind() -> None:
     """Whatever Envoys and workers see of its requests: its pages are missing or not understood."""
     numbers = {"in_flight": 3.0, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.2, "trust_ratio": 1.0}
     loads = {address: Load(**{name: Signal(v, 0.0, "x") for name, v in numbers.items()}) for address in "abc"}
@@ -149,7 +149,7 @@ def test_an_empty_pool_is_no_fault() -> None:
     assert update.blind_pools == {"q"}
 
 
-def test_a_refused_port_is_marked_at_once_and_unmarked_when_stale() -> None:
+def test_refused_port_is_unhealthy_until_stale() -> None:
     weigher = Weigher(WeightSettings(), SIGNALS)
     loads = {address: load(0, 0.5) for address in "abcd"}
     weigh(weigher, members(p="abcd"), loads, 0.0)

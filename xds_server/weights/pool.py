@@ -176,7 +176,7 @@ class PoolWeights:
                 return self._take({**self._saved, **overrides}, columns, tick) if changed else None
             self.restored = None
         if not self._appraise(addresses, columns, tick.now):
-            if overrides == self._overrides and not self._ramp_is_due(ramp, tick.now):
+            if overrides == self._overrides and not self._ramp_moved(ramp, tick.now):
                 return None
             self._stabiliser.hold(tick.now)
         slowed = [share * ramp.get(address, 1.0) for address, share in self._shares.items()]
@@ -227,14 +227,14 @@ class PoolWeights:
             factors,
             memory,
             self._stabiliser.shares,
-            self._stabiliser.held_back,
+            self._stabiliser.neutral,
             columns,
         )
         if shares is not None:
             self._shares = dict(zip(addresses, shares.tolist(), strict=True))
         return shares is not None
 
-    def _ramp_is_due(self, ramp: Mapping[str, float], now: float) -> bool:
+    def _ramp_moved(self, ramp: Mapping[str, float], now: float) -> bool:
         """Whether slow start has come far enough for other weights. Its end always is."""
         settings = self._settings.stabiliser
         if ramp == self._ramp or now - self._published_at < settings.minimum_interval_seconds:

@@ -53,7 +53,7 @@ class Stabiliser:
         self.settings = settings
         self.shares: FloatArray = _NO_SHARES
         """What the pool should have now, in the order of the last step; published or not."""
-        self.held_back: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.neutral: BoolArray = np.zeros(0, dtype=np.bool_)
         """Endpoints whose score would be better if they were not new or idle."""
         self._addresses: tuple[str, ...] = ()
         self._load = _NO_SHARES
@@ -117,7 +117,7 @@ class Stabiliser:
         self._drift = self._unrest = np.zeros(count)
         self.shares = self._published = self._load
         self._turned, self._turned_at = np.zeros(count), np.full(count, -inf)
-        self.held_back = np.zeros(count, dtype=np.bool_)
+        self.neutral = np.zeros(count, dtype=np.bool_)
         self._stepped_at = self._restless_at = self._published_at = now
         self._settled = False
 
@@ -169,14 +169,14 @@ class Stabiliser:
         capped = self._neutral_until > now
         if idle is not None:
             capped = capped | idle
-        self.held_back = capped
+        self.neutral = capped
         if capped.any():
             if capped.all():
                 repaired = np.ones(count)
             else:
                 mean = repaired[~capped].mean()
-                self.held_back = capped & (repaired > mean)
-                repaired = np.where(self.held_back, mean, repaired)
+                self.neutral = capped & (repaired > mean)
+                repaired = np.where(self.neutral, mean, repaired)
         repaired = np.maximum(repaired, repaired.max() / self.settings.ratio_cap)
         return bounded(repaired / repaired.sum(), 0.0, self.settings.most_fair_ratio / count)
 

@@ -54,7 +54,7 @@ class Appraisal:
     memory: FloatArray
     """What the silent zone looks at, 0 to 1."""
     shares: FloatArray
-    held_back: BoolArray
+    neutral: BoolArray
     """Endpoints that count as the mean because they are new or claim to be idle."""
 
     columns: Columns
@@ -76,7 +76,7 @@ class Appraisal:
         return (
             self._fault(row)
             or (None if slow_start is None else f"slow start {slow_start:.2f}")
-            or ("neutral" if self.held_back[row] else None)
+            or ("neutral" if self.neutral[row] else None)
             or STRATEGIES[settings.strategy].reason(self.columns, row, settings, self.peers)
         )
 

@@ -61,7 +61,7 @@ ROWS = (
     "DCGM_FI_DEV_ROW_REMAP_FAILURE",
 )
 RETIRED_PENDING = "DCGM_FI_DEV_RETIRED_PENDING"
-WANTED: Final = frozenset(
+FIELDS: Final = frozenset(
     (
         *(USED, FREE, RESERVED, UTILISATION, UTILISATION_RATIO, ENGINE_ACTIVE),
         *(*TEMPERATURE, *POWER, *POWER_LIMITS, *CLOCKS, *XID),
@@ -86,7 +86,7 @@ class DcgmReader:
     """Reads one exporter's pages, one after the other: faults show in what changes between them."""
 
     def __init__(self) -> None:
-        self._pages = PageReader(WANTED)
+        self._pages = PageReader(FIELDS)
         self._logs: dict[str, FaultLog] = {}
         self._before: dict[str, tuple[float | None, float | None]] = {}
         """UUID to the last XID and the count of uncorrected errors."""

@@ -138,10 +138,10 @@ class StallDetector(Rows):
         self._note_page(inputs, busy)
         self._recover(inputs, life, now, timing)
         since = np.maximum(np.maximum(self._moved_at, self._begun_at), self._resumed_at)
-        given_away, silent = self._given_away(inputs, since, now, timing)
+        exposed, silent = self._exposed_by_page(inputs, since, now, timing)
         patient = timing.after * np.where(self._lively, SLOW_FACTOR, BLIND_FACTOR)
         patient = np.fmin(patient, np.maximum(SURPRISE_FACTOR * inputs.duration, timing.after))
-        allowed = np.where(given_away, timing.after, np.maximum(patient, _PAGES * timing.scrape_interval))
+        allowed = np.where(exposed, timing.after, np.maximum(patient, _PAGES * timing.scrape_interval))
         hangs = some & ~self._stalled & (now - since >= allowed)
         self._stalled |= hangs
         self._silent = np.where(hangs, silent, self._silent)
@@ -201,7 +201,7 @@ class StallDetector(Rows):
         self._trials = np.where(on_trial, self._trials + 1, self._trials)
         self._stalled &= ~(alive | on_trial)
 
-    def _given_away(
+    def _exposed_by_page(
         self, inputs: StallInputs, since: FloatArray, now: float, timing: Timing
     ) -> tuple[BoolArray, BoolArray]:
         """Return which pages show that their engines hang, and which have fallen silent."""

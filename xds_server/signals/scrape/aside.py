@@ -19,7 +19,7 @@ LOOP_BYTES: Final = 65_536
 _SHARE: Final = 0.02
 """Of a processor, for the pages of one endpoint; one of a usual engine takes a tenth of that."""
 _STALE_PART: Final = 3
-"""A page is read so many times before its signals are stale, whatever it costs."""
+"""A page is read this often before its signals are stale, whatever it costs."""
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Aside:
         self._numbers = count()
 
     async def run(self, cost: Cost, size: int, read: Callable[[], T]) -> T:
-        """Read a page of so many bytes, note what it cost, and return what `read` does."""
+        """Read a page of `size` bytes by `read`, record its cost, and return the result."""
 
         def counted() -> T:
             began = self._clock()

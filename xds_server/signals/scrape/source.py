@@ -84,7 +84,7 @@ class Source:
         self._places: dict[Metric, _Place] = {}
         """By the page's lines: cleared when other lines come."""
         self._observed: set[Metric] = set()
-        """Histograms of which the newest page has been observed."""
+        """Histograms whose buckets on the newest page are in their window."""
         self._counters: dict[tuple[Metric, ...], CounterWindow] = {}
         self._histograms: dict[Metric, HistogramWindow] = {}
 
