@@ -123,7 +123,7 @@ class Client:
         key = (place.secure, place.host, place.port, dial, screened)
         while kept := self._idle.get(key):
             connection = kept[-1]
-            connection.wake()
+            connection.leave_idle()
             if await self._try_connection(connection, request, answer, key):
                 return answer
             # The server has closed it meanwhile, as servers close idle connections.
@@ -137,17 +137,17 @@ class Client:
     ) -> bool:
         """Send on a connection; returns False if it ended without a byte of an answer."""
         try:
-            await connection.ask(request, answer)
+            await connection.exchange(request, answer)
         except AnswerError:
             if answer.begun:
                 raise
             return False
         else:
             if self._keeps and answer.keeps and not connection.closed:
-                connection.rest(self._idle, key)
+                connection.keep_idle(self._idle, key)
             return True
         finally:
-            if not connection.resting:
+            if not connection.idle:
                 connection.close()
 
     async def _new_connection(
@@ -229,12 +229,12 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._answer: Answer | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._rest: tuple[_Idle, _Key, asyncio.TimerHandle] | None = None
+        self._idle_entry: tuple[_Idle, _Key, asyncio.TimerHandle] | None = None
 
     @property
-    def resting(self) -> bool:
-        """Whether it waits for another request."""
-        return self._rest is not None
+    def idle(self) -> bool:
+        """Whether it waits for the next request."""
+        return self._idle_entry is not None
 
     async def secure(self, context: ssl.SSLContext, name: str) -> None:
         """Speak TLS from now on.
@@ -255,7 +255,7 @@ class _Connection(asyncio.BufferedProtocol):
                 self.closed = True
                 transport.abort()
 
-    async def ask(self, request: bytes, answer: Answer) -> None:
+    async def exchange(self, request: bytes, answer: Answer) -> None:
         """Send a request and read its answer.
 
         Raises:
@@ -271,24 +271,24 @@ class _Connection(asyncio.BufferedProtocol):
         finally:
             self._answer = self._waiter = None
 
-    def rest(self, idle: _Idle, key: _Key) -> None:
-        """Wait among the idle connections for the next request, for some time."""
-        self._rest = idle, key, asyncio.get_running_loop().call_later(_IDLE_SECONDS, self.close)
-        idle.setdefault(key, []).append(self)
+    def keep_idle(self, connections: _Idle, key: _Key) -> None:
+        """Wait for the next request, and close after some time without one."""
+        self._idle_entry = connections, key, asyncio.get_running_loop().call_later(_IDLE_SECONDS, self.close)
+        connections.setdefault(key, []).append(self)
 
-    def wake(self) -> None:
-        """Leave the idle ones."""
-        if self._rest is not None:
-            idle, key, timer = self._rest
-            self._rest = None
+    def leave_idle(self) -> None:
+        """End the wait."""
+        if self._idle_entry is not None:
+            connections, key, timer = self._idle_entry
+            self._idle_entry = None
             timer.cancel()
-            idle[key].remove(self)
-            if not idle[key]:
-                del idle[key]
+            connections[key].remove(self)
+            if not connections[key]:
+                del connections[key]
 
     def close(self) -> None:
         """Close it; a fault has ended it already."""
-        self.wake()
+        self.leave_idle()
         self.closed = True
         if self._transport is not None:
             self._transport.close()
@@ -327,14 +327,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._ended()
 
     def _abort(self) -> None:
-        self.wake()
+        self.leave_idle()
         self.closed = True
         assert self._transport is not None
         self._transport.abort()
 
     def _ended(self) -> None:
         self.closed = True
-        self.wake()
+        self.leave_idle()
         answer, waiter = self._answer, self._waiter
         if answer is None or waiter is None or waiter.done():
             return
