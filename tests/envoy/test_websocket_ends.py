@@ -17,7 +17,7 @@ from tests.envoy.two_tongues import TwoTongues
 from xds_server.access_log.service import AccessLogService
 from xds_server.signals.passive.lenient import lenient_of
 from xds_server.signals.passive.served import ServedWindows
-from xds_server.signals.rows import sources
+from xds_server.signals.rows import rows_before
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ class Heard:
         self.addresses = [address for pool in self.pools.values() for address in pool]
         lenient = lenient_of(self.world.settings)
         self.windows = ServedWindows(SignalSettings(), lenient)
-        self.windows.relay(self.addresses, sources(self.addresses, {}), 10.0)
+        self.windows.relay(self.addresses, rows_before(self.addresses, {}), 10.0)
 
     def _take(self, finished: Finished, now: float) -> None:
         self.requests.append(finished)

@@ -11,7 +11,7 @@ from fleet.settings import SignalSettings
 from xds_server.access_log.finished import Finished
 from xds_server.signals.passive.lenient import BLAMING, Lenient
 from xds_server.signals.passive.served import ServedWindows
-from xds_server.signals.rows import sources
+from xds_server.signals.rows import rows_before
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 
@@ -34,7 +34,7 @@ def finished(address: str = A, status: int = 200, **fields: Any) -> Finished:
 
 def make(*addresses: str, now: float = 0.0, lenient: Lenient = BLAMING) -> ServedWindows:
     windows = ServedWindows(SignalSettings(), lenient)
-    windows.relay(addresses, sources(addresses, {}), now)
+    windows.relay(addresses, rows_before(addresses, {}), now)
     return windows
 
 
@@ -193,10 +193,10 @@ def test_state_is_bounded_by_the_membership() -> None:
         windows.record(finished("10.9.9.9:1", picked="10.9.9.8:1", attempts=2), 10.0)
     assert windows.take().ok.tolist() == [0, 0]
     windows.record(finished(B), 10.0)
-    windows.relay((B,), sources((B,), {A: 0, B: 1}), 11.0)
+    windows.relay((B,), rows_before((B,), {A: 0, B: 1}), 11.0)
     assert windows.take().ok.tolist() == [1]
     assert windows.take().ok.tolist() == [0]
-    windows.relay((A, B), sources((A, B), {B: 0}), 12.0)
+    windows.relay((A, B), rows_before((A, B), {B: 0}), 12.0)
     columns = windows.columns(12.0)
     assert np.isnan(columns.first_byte_p50_seconds[0])
     assert columns.first_byte_p50_seconds[1] == pytest.approx(0.2, rel=0.05)

@@ -22,7 +22,7 @@ from xds_server.signals.passive.refusals import Refusals
 from xds_server.signals.passive.served import ServedWindows
 from xds_server.signals.passive.stall import HALF_OPEN_FACTOR, StallDetector, StallInputs, Timing
 from xds_server.signals.passive.trust import Trust
-from xds_server.signals.rows import relaid, sources
+from xds_server.signals.rows import relaid, rows_before
 from xds_server.signals.traffic import TrafficColumns
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class SignalJoiner:
 
     def _follow(self, membership: Membership, now: float) -> None:
         addresses, size = membership.addresses, len(membership.addresses)
-        source = sources(addresses, self._rows)
+        source = rows_before(addresses, self._rows)
         for part in (self._trust, self._stall, self._times, self._traffic, self._events):
             part.relay(source)
         restored, until = self._restored

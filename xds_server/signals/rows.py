@@ -32,7 +32,7 @@ class Rows:
         return [(name, value) for name, value in vars(type(self)).items() if isinstance(value, np.ndarray)]
 
 
-def sources(addresses: Sequence[str], before: Mapping[str, int]) -> IntArray:
+def rows_before(addresses: Sequence[str], before: Mapping[str, int]) -> IntArray:
     """Return, for each address, its row `before`, or -1 for a newcomer."""
     return np.array([before.get(address, -1) for address in addresses], np.int64)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from xds_server.signals.scrape.history import metric
 from xds_server.signals.scrape.rules import Table, moving, rate, ratio, total
-from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

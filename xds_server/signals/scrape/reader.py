@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from fleet.signals import valid_values
-from xds_server.signals.scrape.source import Source
+from xds_server.signals.scrape.history import PageHistory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ class TableReader:
         self.second_page = table.second_page
         self._table = table
         self._address = address
-        self._source = Source(
+        self._pages = PageHistory(
             table.names, settings.latency_window_seconds, table.repeated_by, table.parted_by
         )
         self._warned: set[str] = set()
@@ -38,8 +38,8 @@ class TableReader:
         Raises:
             PageError: too many lines of it would be read.
         """
-        self.malformed_lines = self._source.turn_to(page, now)
-        values = {name: rule.read(self._source) for name, rule in self._table.fields.items()}
+        self.malformed_lines = self._pages.turn_to(page, now)
+        values = {name: rule.read(self._pages) for name, rule in self._table.fields.items()}
         if self.second_page:
             values.update(self._read_second(second))
         self._warn(values)
@@ -67,16 +67,16 @@ class TableReader:
         Some metrics come with the first request, so they are missed only in an engine that has worked.
         """
         worked = bool(values.get("progress_total"))
-        if (self._source.layouts, worked) == self._checked:
+        if (self._pages.layouts, worked) == self._checked:
             return
-        self._checked = (self._source.layouts, worked)
+        self._checked = (self._pages.layouts, worked)
         lacking = []
         for name, rule in self._table.fields.items():
             if values[name] is not None or name in self._warned or name in self._table.optional:
                 continue
             if rule.late and not worked:
                 continue
-            if missing := rule.missing(self._source):
+            if missing := rule.missing(self._pages):
                 self._warned.add(name)
                 lacking.append(f"{name} ({', '.join(map(str, missing))})")
         if lacking:

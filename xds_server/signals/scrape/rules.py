@@ -2,7 +2,7 @@
 
 Each kind of engine has its table in a file next to this one (`vllm.py` and neighbours); `reader.py` applies
 it. An endpoint may export several series of one metric (data-parallel engines, ranks, label values): a rule
-makes one number of them, and its name says how. Rules have no state: windows are the source's.
+makes one number of them, and its name says how. Rules have no state: windows are the history's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from xds_server.signals.scrape.source import Metric, Source
+    from xds_server.signals.scrape.history import Metric, PageHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Rule:
 
     ways: tuple[tuple[Metric, ...], ...]
     """The metrics of each way to read it: versions of an engine export in different ways."""
-    read: Callable[[Source], float | None]
+    read: Callable[[PageHistory], float | None]
     """Returns the signal's value; None is unknown."""
     late: bool = False
     """Whether engines may export it from their first request on only."""
 
-    def missing(self, source: Source) -> list[Metric]:
+    def missing(self, pages: PageHistory) -> list[Metric]:
         """Return what the page lacks of the first way; nothing while one way has all that it reads."""
-        lacking = [[each for each in way if not source.values(each)] for way in self.ways]
+        lacking = [[each for each in way if not pages.values(each)] for way in self.ways]
         return lacking[0] if all(lacking) else []
 
 
@@ -66,7 +66,7 @@ class Table:
 
 def total(of: Metric) -> Rule:
     """Sum of the series: for counts and capacities."""
-    return Rule(((of,),), lambda source: _sum(source.values(of)))
+    return Rule(((of,),), lambda pages: _sum(pages.values(of)))
 
 
 def highest(of: Metric) -> Rule:
@@ -82,8 +82,8 @@ def lowest(of: Metric) -> Rule:
 def _extreme(of: Metric, choose: Callable[[Sequence[float]], float]) -> Rule:
     """Unknown when one of the series is no number."""
 
-    def read(source: Source) -> float | None:
-        values = source.values(of)
+    def read(pages: PageHistory) -> float | None:
+        values = pages.values(of)
         return choose(values) if values and all(map(isfinite, values)) else None
 
     return Rule(((of,),), read)
@@ -92,8 +92,8 @@ def _extreme(of: Metric, choose: Callable[[Sequence[float]], float]) -> Rule:
 def mean(of: Metric) -> Rule:
     """Mean of the series."""
 
-    def read(source: Source) -> float | None:
-        values = source.values(of)
+    def read(pages: PageHistory) -> float | None:
+        values = pages.values(of)
         return sum(values) / len(values) if values else None
 
     return Rule(((of,),), read)
@@ -102,15 +102,15 @@ def mean(of: Metric) -> Rule:
 def product(one: Metric, other: Metric) -> Rule:
     """One times the other, summed over the series."""
     return Rule(
-        ((one, other),), lambda source: _sum([left * right for left, right in _pairs(source, one, other)])
+        ((one, other),), lambda pages: _sum([left * right for left, right in _pairs(pages, one, other)])
     )
 
 
 def highest_share(part: Metric, whole: Metric) -> Rule:
     """One over the other, the highest of the series; unknown when a whole is not above 0."""
 
-    def read(source: Source) -> float | None:
-        pairs = _pairs(source, part, whole)
+    def read(pages: PageHistory) -> float | None:
+        pairs = _pairs(pages, part, whole)
         if not all(right > 0 for _, right in pairs):
             return None
         return max((left / right for left, right in pairs), default=None)
@@ -118,7 +118,7 @@ def highest_share(part: Metric, whole: Metric) -> Rule:
     return Rule(((part, whole),), read)
 
 
-def _pairs(source: Source, one: Metric, other: Metric) -> list[tuple[float, float]]:
+def _pairs(pages: PageHistory, one: Metric, other: Metric) -> list[tuple[float, float]]:
     """Return the values of series with equal labels; none when a series has no partner."""
     sides = []
     for side in (one, other):
@@ -126,7 +126,7 @@ def _pairs(source: Source, one: Metric, other: Metric) -> list[tuple[float, floa
         sides.append(
             {
                 frozenset(item for item in series.labels.items() if item[0] not in chosen): value
-                for series, value in zip(source.series(side), source.values(side), strict=True)
+                for series, value in zip(pages.series(side), pages.values(side), strict=True)
             }
         )
     if sides[0].keys() != sides[1].keys():
@@ -137,8 +137,8 @@ def _pairs(source: Source, one: Metric, other: Metric) -> list[tuple[float, floa
 def of_labels(of: Metric, number: Callable[[Mapping[str, str]], float]) -> Rule:
     """A number out of the labels of each series, summed; unknown unless the sum is above 0."""
 
-    def read(source: Source) -> float | None:
-        result = sum(number(series.labels) for series in source.series(of))
+    def read(pages: PageHistory) -> float | None:
+        result = sum(number(series.labels) for series in pages.series(of))
         return result if result > 0 else None
 
     return Rule(((of,),), read)
@@ -147,8 +147,8 @@ def of_labels(of: Metric, number: Callable[[Mapping[str, str]], float]) -> Rule:
 def moving(*metrics: Metric) -> Rule:
     """Sum of the finite series of any of the metrics: only its movement has a meaning."""
 
-    def read(source: Source) -> float | None:
-        return _sum([value for each in metrics for value in source.values(each) if isfinite(value)])
+    def read(pages: PageHistory) -> float | None:
+        return _sum([value for each in metrics for value in pages.values(each) if isfinite(value)])
 
     return Rule(tuple((each,) for each in metrics), read)
 
@@ -156,8 +156,8 @@ def moving(*metrics: Metric) -> Rule:
 def rate(*metrics: Metric) -> Rule:
     """Growth a second over the window, of the sum of the metrics and their series."""
 
-    def read(source: Source) -> float | None:
-        growth = source.growth(metrics)
+    def read(pages: PageHistory) -> float | None:
+        growth = pages.growth(metrics)
         return None if growth is None or growth.seconds <= 0 else sum(growth.deltas) / growth.seconds
 
     return Rule((metrics,), read, late=True)
@@ -167,8 +167,8 @@ def ratio(part: Metric, *whole: Metric, most: float = inf) -> Rule:
     """Growth of one over the growth of the others' sum, over the window; unknown when these did not grow."""
     metrics = (part, *whole)
 
-    def read(source: Source) -> float | None:
-        growth = source.growth(metrics)
+    def read(pages: PageHistory) -> float | None:
+        growth = pages.growth(metrics)
         if growth is None or (grown := sum(growth.deltas[1:])) <= 0:
             return None
         return min(growth.deltas[0] / grown, most)
@@ -179,8 +179,8 @@ def ratio(part: Metric, *whole: Metric, most: float = inf) -> Rule:
 def quantile(of: Metric, q: float, unit: float = 1.0) -> Rule:
     """Quantile of the newest observations; buckets of several series are added. `unit`: the page's."""
 
-    def read(source: Source) -> float | None:
-        value = source.quantile(of, q)
+    def read(pages: PageHistory) -> float | None:
+        value = pages.quantile(of, q)
         return None if value is None else value * unit
 
     return Rule(((of,),), read, late=True)
@@ -188,14 +188,14 @@ def quantile(of: Metric, q: float, unit: float = 1.0) -> Rule:
 
 def variance(of: Metric) -> Rule:
     """Variance of the window's observations, from the buckets' middles."""
-    return Rule(((of,),), lambda source: source.variance(of), late=True)
+    return Rule(((of,),), lambda pages: pages.variance(of), late=True)
 
 
 def either(*rules: Rule) -> Rule:
     """The first rule whose answer is known. Every rule reads every page: windows need them all."""
 
-    def read(source: Source) -> float | None:
-        answers = [rule.read(source) for rule in rules]
+    def read(pages: PageHistory) -> float | None:
+        answers = [rule.read(pages) for rule in rules]
         return next((answer for answer in answers if answer is not None), None)
 
     ways = tuple(way for rule in rules for way in rule.ways)

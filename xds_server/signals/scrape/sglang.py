@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from xds_server.signals.scrape.history import metric
 from xds_server.signals.scrape.rules import (
     Table,
     either,
@@ -20,10 +21,9 @@ from xds_server.signals.scrape.rules import (
     total,
     variance,
 )
-from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
-    from xds_server.signals.scrape.source import Metric
+    from xds_server.signals.scrape.history import Metric
 
 
 def _sglang(name: str, **only: str) -> Metric:

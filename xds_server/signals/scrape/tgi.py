@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from xds_server.signals.scrape.history import histogram, metric
 from xds_server.signals.scrape.rules import Table, moving, rate, ratio, total, variance
-from xds_server.signals.scrape.source import histogram, metric
 
 _PROMPT_BUCKETS, _PROMPT_SUM, _PROMPT_COUNT = histogram("tgi_request_input_length")
 _, _ANSWER_SUM, _ANSWER_COUNT = histogram("tgi_request_generated_tokens")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from xds_server.signals.scrape.history import metric
 from xds_server.signals.scrape.rules import (
     Table,
     either,
@@ -19,10 +20,9 @@ from xds_server.signals.scrape.rules import (
     quantile,
     total,
 )
-from xds_server.signals.scrape.source import metric
 
 if TYPE_CHECKING:
-    from xds_server.signals.scrape.source import Metric
+    from xds_server.signals.scrape.history import Metric
 
 
 def _requests(kind: str) -> Metric:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from xds_server.signals.scrape.history import histogram, metric, number
 from xds_server.signals.scrape.rules import (
     Table,
     highest,
@@ -20,7 +21,6 @@ from xds_server.signals.scrape.rules import (
     total,
     variance,
 )
-from xds_server.signals.scrape.source import histogram, metric, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

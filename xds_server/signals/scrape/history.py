@@ -60,7 +60,7 @@ class _Place(NamedTuple):
     """The place in `bounds` of each line; -1: it has none."""
 
 
-class Source:
+class PageHistory:
     """The newest page, and windows over those before."""
 
     def __init__(
