@@ -8,12 +8,12 @@ most, so engines that are nearly alike get nearly equal scores.
 
 from __future__ import annotations
 
-from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fleet.columns import fill_unknown
+from xds_server.weights.columns import decisive
 
 if TYPE_CHECKING:
     from fleet.settings import BalancedSettings
@@ -36,16 +36,11 @@ def scores(columns: Columns, settings: BalancedSettings) -> FloatArray:
 
 def reason(columns: Columns, row: int, settings: BalancedSettings) -> str:
     """Name the known signal that takes most of the value: `p99 1.3 s`, `memory 0.93`, `prefix hits 0.05`."""
-    parts: list[tuple[float, str]] = []
-    if not isnan(latency := float(columns["latency_p99_seconds"][row])):
-        share = min(latency / settings.reference_latency_seconds, 1.0)
-        parts.append((settings.latency * share, f"p99 {latency:.2g} s"))
-    if not isnan(memory := float(columns.memory_used_ratio[row])):
-        parts.append((settings.free_memory * min(memory, 1.0), f"memory {memory:.2f}"))
-    if not isnan(hits := float(columns["prefix_hit_ratio"][row])):
-        missed = settings.closeness * (1.0 - min(hits, 1.0))
-        parts.append((missed, f"prefix hits {hits:.2f}"))
-    if not parts:
-        return "unknown"
-    taken, text = max(parts, key=lambda part: part[0])
-    return text if taken > 0 else "idle"
+    latency = float(columns["latency_p99_seconds"][row])
+    memory = float(columns.memory_used_ratio[row])
+    hits = float(columns["prefix_hit_ratio"][row])
+    return decisive(
+        (settings.latency * min(latency / settings.reference_latency_seconds, 1.0), f"p99 {latency:.2g} s"),
+        (settings.free_memory * min(memory, 1.0), f"memory {memory:.2f}"),
+        (settings.closeness * (1.0 - min(hits, 1.0)), f"prefix hits {hits:.2f}"),
+    )

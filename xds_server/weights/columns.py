@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import nan
+from math import isnan, nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -97,3 +97,12 @@ class Columns:
     def peers(self) -> Peers:
         """Return what is usual among these."""
         return Peers(lower_median(self["latency_p50_seconds"]), lower_median(self["latency_p99_seconds"]))
+
+
+def decisive(*parts: tuple[float, str]) -> str:
+    """Return the text of the largest part: what takes most of a score. A part that is NaN is unknown."""
+    certain = [part for part in parts if not isnan(part[0])]
+    if not certain:
+        return "unknown"
+    taken, text = max(certain, key=lambda part: part[0])
+    return text if taken > 0 else "idle"

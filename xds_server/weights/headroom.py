@@ -14,12 +14,12 @@ is.
 
 from __future__ import annotations
 
-from math import isnan
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from fleet.columns import fill_unknown
+from xds_server.weights.columns import decisive
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -73,21 +73,18 @@ def _times(latency: npt.ArrayLike, usual: float) -> FloatArray:
 
 def reason(columns: Columns, row: int, settings: HeadroomSettings, peers: Peers) -> str:
     """Name the known signal that takes most of an endpoint's headroom: `memory 0.93`, `queue 41`, ..."""
-    parts: list[tuple[float, str]] = []
-    if not isnan(memory := float(columns.memory_used_ratio[row])):
-        parts.append((settings.memory * min(memory, 1.0), f"memory {memory:.2f}"))
-    if not isnan(queue := float(columns.waiting[row])):
-        share = min(queue / settings.safe_queue, 1.0)
-        shown = f"{queue:.0f}" if queue < _LONG else f"{queue:.2g}"
-        parts.append((settings.queue * share, f"queue {shown}"))
-    if not isnan(latency := float(columns["latency_p99_seconds"][row])):
-        share = min(latency / settings.reference_latency_seconds, 1.0)
-        slow = float(slowness(columns["latency_p50_seconds"][row], latency, peers, settings))
-        shown = f"p99 {latency:.2g} s"
-        if slow > share:
-            shown += f", {float(_times(latency, peers.latency_p99_seconds)):.2g} x the pool's"
-        parts.append((settings.latency * max(share, slow), shown))
-    if not parts:
-        return "unknown"
-    taken, text = max(parts, key=lambda part: part[0])
-    return text if taken > 0 else "idle"
+    memory, queue = float(columns.memory_used_ratio[row]), float(columns.waiting[row])
+    latency = float(columns["latency_p99_seconds"][row])
+    share = min(latency / settings.reference_latency_seconds, 1.0)
+    slow = float(slowness(columns["latency_p50_seconds"][row], latency, peers, settings))
+    text = f"p99 {latency:.2g} s"
+    if slow > share:
+        text += f", {float(_times(latency, peers.latency_p99_seconds)):.2g} x the pool's"
+    return decisive(
+        (settings.memory * min(memory, 1.0), f"memory {memory:.2f}"),
+        (
+            settings.queue * min(queue / settings.safe_queue, 1.0),
+            f"queue {queue:.0f}" if queue < _LONG else f"queue {queue:.2g}",
+        ),
+        (settings.latency * max(share, slow), text),
+    )

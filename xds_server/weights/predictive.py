@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fleet.columns import fill_unknown
+from xds_server.weights.columns import decisive
 
 if TYPE_CHECKING:
     from fleet.settings import PredictiveSettings
@@ -37,19 +38,12 @@ def scores(columns: Columns, settings: PredictiveSettings) -> FloatArray:
 
 def reason(columns: Columns, row: int, settings: PredictiveSettings) -> str:
     """Name what takes more of the score: `memory 0.93` or `predicted 3.2 s`."""
-    parts: list[tuple[float, str]] = []
-    if not isnan(memory := float(columns.memory_used_ratio[row])):
-        parts.append((min(memory, 1.0), f"memory {memory:.2f}"))
-    if not isnan(median := float(_median(columns)[row])):
-        waiting, running = float(columns.waiting[row]), float(columns["running"][row])
-        batches = (0.0 if isnan(waiting) else waiting) / (1.0 if isnan(running) else max(running, 1.0))
-        predicted = median * (1.0 + batches)
-        taken = min(predicted / settings.reference_seconds, settings.most_latency_share)
-        parts.append((taken, f"predicted {predicted:.2g} s"))
-    if not parts:
-        return "unknown"
-    taken, text = max(parts, key=lambda part: part[0])
-    return text if taken > 0 else "idle"
+    memory, median = float(columns.memory_used_ratio[row]), float(_median(columns)[row])
+    waiting, running = float(columns.waiting[row]), float(columns["running"][row])
+    batches = (0.0 if isnan(waiting) else waiting) / (1.0 if isnan(running) else max(running, 1.0))
+    predicted = median * (1.0 + batches)
+    share = min(predicted / settings.reference_seconds, settings.most_latency_share)
+    return decisive((min(memory, 1.0), f"memory {memory:.2f}"), (share, f"predicted {predicted:.2g} s"))
 
 
 def _median(columns: Columns) -> FloatArray:

@@ -86,15 +86,12 @@ class _Case:
         """Address to a hash of the session that it refused last, or of the leading part."""
         self.answered_at = now
 
-    def add(self, address: str, now: float) -> None:
-        self._count(address, now, refused=False)
-
-    def add_refusal(self, address: str, client: int, now: float) -> None:
-        self._count(address, now, refused=True)
-        self.waiting[address] = self.waiting.get(address, 0) + 1
-        self.client[address] = client
-
-    def _count(self, address: str, now: float, *, refused: bool) -> None:
+    def add(self, address: str, now: float, *, client: int | None = None) -> None:
+        """Count a good answer, or with `client` a refusal."""
+        refused = client is not None
+        if client is not None:
+            self.waiting[address] = self.waiting.get(address, 0) + 1
+            self.client[address] = client
         counts = self.by.get(address)
         if counts is None:
             counts = self.by[address] = _Counts(now)
@@ -169,9 +166,8 @@ class Refusals:
             self._refused[row] += 1
             if case is None:
                 case = self._cases[key] = _Case(now)
-            case.add_refusal(
-                finished.address, hash(key) if finished.session is None else finished.session, now
-            )
+            client = hash(key) if finished.session is None else finished.session
+            case.add(finished.address, now, client=client)
         elif case is None:
             return
         else:
