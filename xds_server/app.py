@@ -28,7 +28,7 @@ from xds_server.envoy.build import build_snapshot
 from xds_server.http2.watch import Http2Watch
 from xds_server.signals.passive.missed import missed_of
 from xds_server.signals.passive.reach import Reach
-from xds_server.signals.sensing import Collaborators, Sensing
+from xds_server.signals.sensing import Sensing
 from xds_server.snapshot.groups import group_snapshots
 from xds_server.snapshot.snapshot import SnapshotStore
 from xds_server.state.last_good import LastGood
@@ -85,7 +85,8 @@ class XdsServer:
         self._ticker, self._staged = Ticker(clock), Staged(self._stages)
         tls, reach = self._secrets.engine_tls, Reach()
         self._keeper = EndpointKeeper(settings, registry, clock, engine_tls=tls, reach=reach)
-        self._keeper.on_change = self._secrets.on_change = self._ticker.request_tick
+        request_tick = self._ticker.request_tick
+        self._keeper.on_change = self._secrets.on_change = request_tick
         self._weigher = Weigher(settings.weights, settings.signals)
         self._saver, self._serving_status = Saver(registry), ServingStatus(registry)
         self._snapshots = SnapshotStore(settings.limits.node_groups, registry)
@@ -99,11 +100,13 @@ class XdsServer:
             leaving=lambda: frozenset() if self._roster is None else self._roster.leaving,
             recompute=self.tick,
         )
-        self._http2 = Http2Watch(
-            settings, registry, clock, on_change=self._ticker.request_tick, engine_tls=tls
-        )
+        self._http2 = Http2Watch(settings, registry, clock, on_change=request_tick, engine_tls=tls)
         parts = self._operators.requests, self._http2, self._keeper
-        others = Collaborators(
+        self._sensing = Sensing(
+            settings,
+            store,
+            registry,
+            clock,
             on_change=self._ticker.on_load_change,
             on_fault=self._keeper.suspect,
             not_ready=self._keeper.kept_out,
@@ -111,7 +114,6 @@ class XdsServer:
             observers=(*(part.note for part in parts), self._publish_missed),
             engine_tls=tls,
         )
-        self._sensing = Sensing(settings, store, registry, clock, others)
         registry.register(EndpointExposition(store, clock))
         progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
         self._arrivals, self._doors = Arrivals(settings.xds.address, clock), Doors(settings, certificates)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xds_server.access_log.service import AccessLogService
@@ -14,7 +13,6 @@ from xds_server.signals.join import SignalJoiner, Sources
 from xds_server.signals.passive.lenient import lenient_of
 from xds_server.signals.scrape.scraper import Scraper
 from xds_server.skew.watch import SkewWatch
-from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -31,23 +29,6 @@ if TYPE_CHECKING:
     from xds_server.tls.engine_tls import EngineTls
 
 
-@dataclass(frozen=True, slots=True)
-class Collaborators:
-    """What the sources of signals need of the rest of the server."""
-
-    on_change: Callable[[], None]
-    """Called for changed signals that a tick should not wait for."""
-    on_fault: Callable[[str, bool], None]
-    """See `Scraper.on_fault`."""
-    not_ready: Callable[[], Collection[str]]
-    """Endpoints whose probe has to pass first."""
-    reach: Reach
-    """Whose port gives connections."""
-    observers: tuple[Callable[[Finished], None], ...] = ()
-    """Called for each request that an Envoy has finished."""
-    engine_tls: EngineTls = plaintext
-
-
 class Sensing:
     """The sources of signals and what joins them. All calls come from one event loop."""
 
@@ -57,29 +38,39 @@ class Sensing:
         store: FleetStore,
         registry: CollectorRegistry,
         clock: Callable[[], float],
-        others: Collaborators,
+        *,
+        on_change: Callable[[], None],
+        on_fault: Callable[[str, bool], None],
+        not_ready: Callable[[], Collection[str]],
+        reach: Reach,
+        observers: tuple[Callable[[Finished], None], ...],
+        engine_tls: EngineTls,
     ) -> None:
+        """Create all sources.
+
+        `on_change` is called for changed signals that a tick should not wait for, `on_fault` as
+        `Scraper.on_fault`, and `observers` for each request that an Envoy has finished. `not_ready` returns
+        the endpoints whose probe has to pass first.
+        """
         signals = settings.signals
         self._settings = settings
         self._clock = clock
-        self.scraper = Scraper(
-            signals, settings.limits, registry, clock, engine_tls=others.engine_tls, reach=others.reach
-        )
-        self.scraper.on_change = others.on_change
-        self.scraper.on_fault = others.on_fault
+        self.scraper = Scraper(signals, settings.limits, registry, clock, engine_tls=engine_tls, reach=reach)
+        self.scraper.on_change = on_change
+        self.scraper.on_fault = on_fault
         self._gpus = GpuBoard(signals, settings.weights.faults, registry)
-        self._gpus.on_change = others.on_change
+        self._gpus.on_change = on_change
         self._gpu_reports = GpuReportService(self._gpus, clock)
         self._gpu_pages = DcgmPoller(self._gpus, signals, settings.limits, registry, clock)
         sources = Sources(
             pages=self.scraper.signals,
             traffic=store.traffic,
             listening=lambda: self._access_log.listening,
-            not_ready=others.not_ready,
+            not_ready=not_ready,
             gpus=self._gpus.signals,
         )
         self._joiner = SignalJoiner(signals, lenient_of(settings), sources, registry)
-        self._access_log = AccessLogService(self._joiner.take, registry, clock, others.observers)
+        self._access_log = AccessLogService(self._joiner.take, registry, clock, observers)
         self._skew = SkewWatch(settings.skew, signals, registry)
 
     def register(self, server: grpc.aio.Server) -> None:

@@ -79,11 +79,6 @@ class CounterWindow:
             or any(map(lt, snapshot.values, latest.values))
         )
 
-    def deltas(self, now: float) -> list[float] | None:
-        """Growth of each value over the window; None when the newest observation is a window old."""
-        growth = self.growth(now)
-        return None if growth is None else growth.deltas
-
     def growth(self, now: float, enough: float = inf) -> Growth | None:
         """Growth of each value, and over how long; None when the newest observation is a window old.
 
