@@ -1,1 +1,1 @@
-"""Asking engines and exporters over HTTP/1.1: whatever they answer, it is bounded in bytes, work and time."""
+"""GET from engines and exporters over HTTP/1.1; answers are bounded in bytes, work and time."""

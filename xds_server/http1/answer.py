@@ -121,7 +121,7 @@ class Answer:
         elif self._where not in ("head", "done"):
             at = self._chunks(data, at)
         if self.done and at < len(data):
-            self.keeps = False  # More than was asked for.
+            self.keeps = False  # Bytes after the answer.
 
     def end(self) -> None:
         """Take the end of the connection.
@@ -220,12 +220,12 @@ class Answer:
         coding = fields.get(b"content-encoding", b"").lower()
         self.encoded = coding in _CODINGS
         if coding not in (b"", b"identity") and not self.encoded:
-            raise AnswerError("protocol", "a content-encoding that was not asked for")
+            raise AnswerError("protocol", "a content-encoding that the request does not accept")
         if transfer == b"identity":
             transfer = b""  # Of RFC 2616: as it is.
         if transfer:
             if transfer != b"chunked":
-                raise AnswerError("protocol", "a transfer-encoding that was not asked for")
+                raise AnswerError("protocol", "a transfer-encoding other than chunked")
             self._where = "size"
             self.keeps = self.keeps and length is None
         elif length is not None:

@@ -1,9 +1,8 @@
 """`balanced`: a softmax with temperature 0.2 over 0.4 latency + 0.35 free memory + 0.25 closeness.
 
 Each is normalised to [0, 1], 1 is best: latency is 1 - P99 / a reference latency, free memory 1 - memory,
-closeness the share of prompt tokens that the engine finds in its prefix cache: how near it is to what is
-asked of it, as long as nothing measures nearness in meaning. The norms are absolute, not the pool's least and
-most, so engines that are nearly alike get nearly equal scores.
+closeness the share of prompt tokens that the engine finds in its prefix cache. The norms are absolute, not
+the pool's least and most, so engines that are nearly alike get nearly equal scores.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ against a safe queue, P99 against a reference latency, each cut off at 1. The fa
 defaults.
 
 An engine that is slow may be far below the reference all the same: ten times 0.1 s is half of 2 s, where its
-peers have a twentieth. So latency counts at least as much as the engine is slower than its peers: nothing up
-to half of `slow_ratio` times what is usual in the pool, in full from `slow_ratio` times on. Its P50 and its
-P99 must both be so much higher, because a P99 is a few requests, and long prompts among them are no fault of
-the engine. Where no engine is much slower than others, and with `slow_ratio: null`, the formula stands as it
-is.
+peers have a twentieth. So latency counts at least as much as the engine is slower than its peers: not at all
+up to half of `slow_ratio` times the usual latency of the pool, and in full from `slow_ratio` times on. Its
+P50 and its P99 must both be that high, because a P99 rests on a few requests, and long prompts among them are
+no fault of the engine. Where no engine is much slower than others, and with `slow_ratio: null`, the formula
+stands as it is.
 """
 
 from __future__ import annotations

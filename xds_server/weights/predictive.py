@@ -7,7 +7,7 @@ of now, and the same once more for each batch that waits before it:
 
 where `waiting` is the engine's queue with the requests of ours that it does not count yet, and `running` is
 how many it computes side by side. An engine without a median is taken at its P99. The formula's last
-factor, topology (0.8 to 1.0), depends on the Envoy that asks: it is applied for each group of Envoys where
+factor, topology (0.8 to 1.0), depends on the Envoy: it is applied for each group of Envoys where
 their snapshots are made.
 """
 

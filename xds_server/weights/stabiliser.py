@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REVERSAL_SECONDS: Final = 20.0
 """For so long after a change of a share its turning back needs twice the dead band."""
 _REST_SECONDS: Final = 5.0
-"""Shares that were nearly on target for so long have come to rest."""
+"""Shares that were nearly on target for this time have come to rest."""
 _GREAT: Final = 0.25
 """A change of the silent zone's factor that is not waited with."""
 _NEAR: Final = 0.01
@@ -130,10 +130,10 @@ class Stabiliser:
         return self.settings.dead_band_ratio / 2.0
 
     def _align(self, addresses: tuple[str, ...], now: float) -> bool:
-        """Bring the state into the order of `addresses`; return whether nobody of before is left.
+        """Bring the state into the order of `addresses`; return whether no endpoint of before is left.
 
-        Those who left leave their share to all others; those who join start at the mean, whatever they
-        report: an engine that has just come up has the best numbers of all.
+        Endpoints that left leave their share to all others. Endpoints that join start at the mean, whatever
+        they report: an engine that has just started has the best numbers of all.
         """
         if addresses == self._addresses and self._load.size:
             return False

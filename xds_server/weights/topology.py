@@ -1,8 +1,8 @@
 """Nearness as a part of weight: one factor an endpoint, as seen from one place.
 
-The first level (region, zone, sub-zone) at which the two places differ decides. A level that one of the two
-does not tell says nothing: nobody is taken to be far whose place is unknown. Where a link between two
-sub-zones is listed, it decides instead. Pure: arrays in, arrays out.
+The first level (region, zone, sub-zone) at which the two places differ decides. A level that is unknown of
+one of them is skipped: an unknown place does not count as far. Where a link between two sub-zones is listed,
+it decides instead. Pure: arrays in, arrays out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """How much of an endpoint's trust counts: down at once, up by the slew limit, and never most of a pool.
 
 Trust takes at most `max_unhealthy_share` of a pool away, or half where that is less: of those that could
-serve, as much capacity stays as 1 less that share. Where trust would take more, nobody's counts below a
-common level, the one at which just so much is left. For when most of a pool fails, the fault is more likely
-one of them together (a model, a client, the view of it) than each one's own; which of them is a little less
-distrusted is chance, and the first to answer well again would be flooded. So nobody gets more than
-1 / (1 - share) times its fair share, twice with the default, because the others are distrusted.
+serve, as much capacity stays as 1 less that share. Where trust would take more, the lowest are raised to a
+common level at which just that much is left. When most of a pool fails, the fault is more likely a common one
+(a model, a client, the view of it) than each endpoint's own. Small differences of trust are chance then, and
+the first endpoint to answer well again would be flooded. So distrust of the others gives no endpoint more
+than 1 / (1 - share) times its fair share, twice with the default.
 """
 
 from __future__ import annotations

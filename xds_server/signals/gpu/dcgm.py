@@ -2,8 +2,8 @@
 
 Names and units: https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html. Memory is in
 MiB, utilisation in percent, power in watts. A value that DCGM does not have is a large number of its own.
-DCGM_FI_DEV_XID_ERRORS is the last code and no count: a code that comes twice in a row shows once, and how old
-the one is that a first page shows nobody knows.
+DCGM_FI_DEV_XID_ERRORS is the last code and no count: a code that comes twice in a row shows once, and the age
+of the code on a first page is unknown.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from xds_server.signals.rows import BoolArray, FloatArray, IntArray, Rows
 ENOUGH: Final = 7.0
 ENOUGH_OF_IDLE: Final = 20.0
 EJECTED_SECONDS: Final = 15.0
-"""After a fault Envoy may keep away for so long: ten seconds at the most, and what ends afterwards."""
+"""After a fault Envoy may avoid an endpoint for ten seconds at most; some requests end later."""
 _MOST: Final = 0.5
 
 

@@ -31,7 +31,7 @@ class Lenient:
     keyed: frozenset[str] = frozenset()
     """Of these, requests that ext_proc has given a key to: only they are repeated for their status."""
     handshakes: bool = False
-    """Handshakes of WebSockets: the next engine is asked when one has none."""
+    """Handshakes of WebSockets: the next engine is tried when one has none."""
 
     def forgives(self, finished: Finished) -> bool:
         """Whether a retry of this request says nothing of the engine that was tried before."""

@@ -4,7 +4,7 @@ A port that refuses is unreachable at once. One that gives no connection (none i
 unreachable after two tries in a row, unless the cause is this process' own network. So it does not count
 
 - while an Envoy has had an answer there lately, or to a request that began after the first of these tries;
-- while nobody of the pool gives this process a connection, and all went at once.
+- while no port of the pool gives this process a connection, and all went at once.
 
 An Envoy that could not connect, later than any answer there, ends both exceptions for some seconds. What
 does not count is unknown: neutral.

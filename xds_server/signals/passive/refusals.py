@@ -41,9 +41,9 @@ FEW: Final = 0.25
 """Share of refusals among peers up to which they mostly answer a leading part."""
 MANY_CLIENTS: Final = 5
 HARDLY_ANY: Final = 0.1
-"""The same of all that peers are asked."""
+"""The same over all requests of the peers."""
 ONE_LATELY: Final = exp(-1.0)
-"""What is left of one answer when it is as old as the window is long."""
+"""The remainder of one answer at the age of the window's length."""
 LEAST_ANSWERS: Final = 10.0
 """Good answers of peers that are evidence."""
 

@@ -60,7 +60,7 @@ class ServedWindows:
     """Windows over finished requests; bounded by the membership. `now` never goes back."""
 
     def __init__(self, settings: SignalSettings, lenient: Lenient = BLAMING) -> None:
-        """Take the windows' lengths, and whose retries blame nobody."""
+        """Take the lengths of the windows, and which retries blame no engine."""
         self.lenient = lenient
         self._rows: dict[str, int] = {}
         self._error_slices = _ERROR_SLICES

@@ -44,7 +44,7 @@ MOST_DOUBLINGS: Final = 3
 _LATE_FACTOR: Final = 4.0
 """A step is late after this many usual intervals, if that is also more than half of `after`."""
 _PAGES: Final = 2.5
-"""Scrape intervals in which a page has surely come: without a completion for so long, a counter that moves
+"""Scrape intervals in which a page has surely come: without a completion for this time, a counter that moves
 moves by itself; and without a page that gives the engine away, no verdict comes sooner."""
 
 

@@ -43,7 +43,7 @@ PROVEN_SECONDS: Final = 1.5
 HALF_OPEN_SECONDS: Final = 5.5
 """Time constant of the growth without any answer after bad ones, or with one good answer since."""
 QUIET_SECONDS: Final = 2.0
-"""Without an answer for so long nothing is known any more: the fall ends and the slow growth begins."""
+"""Without an answer for this time the evidence is old: the fall ends and the slow growth begins."""
 LOST_BELOW: Final = 0.5
 """Below it trust is lost: picks leave the endpoint out."""
 _FADED: Final = 0.05

@@ -42,7 +42,7 @@ class Aside:
     """
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        """The clock tells processor time of the thread that asks."""
+        """The clock returns the processor time of the calling thread."""
         self._clock = clock
         self._small = Turn()
         self._busy = False

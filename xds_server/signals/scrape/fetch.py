@@ -54,7 +54,7 @@ class PageFetcher:
     ) -> bytes:
         """Return the decoded page; `dial` says how TLS is spoken, None: as the system does.
 
-        With `screened` no special address is asked.
+        With `screened` no special address is dialled.
 
         Raises:
             FetchError: it could not be had within the time and the byte limit.
@@ -76,7 +76,7 @@ def _followed(url: str, location: str) -> tuple[str, Place]:
     """Return where a redirect leads, which may be another path: a web framework adds a slash.
 
     Raises:
-        FetchError: it leads elsewhere, or is long. A peer does not choose which hosts this process asks.
+        FetchError: it leads elsewhere, or is long. A peer does not choose which hosts this process dials.
     """
     if len(location) > _MAX_LOCATION:
         raise FetchError("protocol", f"a redirect of {len(location)} characters; allowed: {_MAX_LOCATION}")

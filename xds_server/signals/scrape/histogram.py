@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _STEPS: Final = 10
 """Snapshots kept per window: memory stays the same however often one scrapes, and a window is at most a
-tenth longer than asked for."""
+tenth longer than its setting."""
 _FINE_STEPS: Final = 30
 """The same of histograms, whose quantiles look at the newest slices first: at 30 s, a slice is a second."""
 ENOUGH_OBSERVATIONS: Final = 20
-"""So many of the newest observations are a quantile's basis; the window's older ones are left out. Fewer
+"""A quantile is that of this many of the newest observations; older ones of the window are left out. Fewer
 make it jump, more make an engine that was slow and is not any more pay for it longer."""
 ENOUGH_FOR_MEDIAN: Final = 5
 """The same of quantiles up to a half, which rest on the middle of them and not on the last: an engine that

@@ -25,7 +25,7 @@ MAX_READ_LINES: Final = 8192
 memory and Python's lock."""
 _MAX_LINE_BYTES: Final = 16_384
 _SLICE_BYTES: Final = 65_536
-"""A regular expression holds Python's lock until its end: it gets so much of a page at once."""
+"""The part of a page that the expression reads at once: it holds Python's lock until its end."""
 
 _NAME: Final = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*+")
 # Possessive quantifiers: a hostile page costs time linear in its length, never more.

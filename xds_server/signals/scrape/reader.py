@@ -50,7 +50,7 @@ class TableReader:
             if page is not None:
                 return self._table.read_second(page)
             if self._checked is None:
-                return {}  # This first page may have shown the kind, so nobody has fetched a second one.
+                return {}  # This first page may have shown the kind, so no second one was fetched.
             fault = "does not answer"
         except ValueError:
             fault = "cannot be read"

@@ -1,4 +1,4 @@
-"""Scraping: one task an endpoint, each on its own timer, so that a slow engine delays nobody else."""
+"""Scraping: one task an endpoint, each on its own timer, so that a slow engine delays no other."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Scraper:
         self.on_change: Callable[[], None] = lambda: None
         """Called after a scrape that changed a signal."""
         self.on_fault: Callable[[str, bool], None] = lambda _address, _refused: None
-        """Called after a scrape that speaks of a restart or a fault of an endpoint's engine, with its address
+        """Called after a scrape that shows a restart or a fault of an endpoint's engine, with its address
         and whether its port refused the connection."""
         self._signals = signals
         self._clock = clock
@@ -175,7 +175,7 @@ class Scraper:
         return self._board.table()
 
     def answering(self) -> frozenset[str]:
-        """Endpoints whose newest scrape got an answer of any kind: somebody is there."""
+        """Return the endpoints whose newest scrape got an answer of any kind."""
         return frozenset(
             address
             for address, target in self._targets.items()
