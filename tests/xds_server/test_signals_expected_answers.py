@@ -112,6 +112,18 @@ def test_hung_engine_with_silent_page_stalls_without_worker(seed: int, sessions:
     assert AFTER - 1 <= took <= 3.25
 
 
+def test_rare_ticks_without_requests_in_flight_are_not_late() -> None:
+    """Without workers a tick may follow another after a second; that resets no silence."""
+    pool = Pool()
+    pool.work(10)
+    pool.hung, pool.dark = {0}, {0}
+    stalled = []
+    for number in range(20):
+        pool.now += 0.85 * (number % 2)
+        stalled.append(pool.tick()[0] == 1)
+    assert any(stalled)
+
+
 @pytest.mark.parametrize("busy", [0.0, 3.0], ids=["tells of nothing", "tells of requests"])
 def test_hung_engine_with_a_page_stalls_by_its_counters(busy: float) -> None:
     pool = Pool()

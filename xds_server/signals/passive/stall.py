@@ -43,6 +43,8 @@ HALF_OPEN_FACTOR: Final = 5.0
 MOST_DOUBLINGS: Final = 3
 _LATE_FACTOR: Final = 4.0
 """A step is late after this many usual intervals, if that is also more than half of `after`."""
+_RARE_SECONDS: Final = 1.5
+"""Ticks without any request in flight may be rare, but come more often than this (`ticker.py`)."""
 _PAGES: Final = 2.5
 """Scrape intervals in which a page has surely come: without a completion for this time, a counter that moves
 moves by itself; and without a page that gives the engine away, no verdict comes sooner."""
@@ -125,7 +127,7 @@ class StallDetector(Rows):
 
     def step(self, inputs: StallInputs, now: float, timing: Timing) -> FloatArray:
         """Return 1 for each endpoint that hangs, 0 for one that does not, NaN where that is unknown."""
-        self._note_lateness(now, timing)
+        self._note_lateness(inputs, now, timing)
         reported = np.isfinite(inputs.in_flight)
         busy = reported & (inputs.in_flight > 0)
         self._begun_at = np.where(busy, np.minimum(self._begun_at, now), np.inf)
@@ -148,9 +150,10 @@ class StallDetector(Rows):
         self._stalled_at = np.where(hangs, now, self._stalled_at)
         return np.where(reported | self._stalled, self._stalled.astype(np.float64), np.nan)
 
-    def _note_lateness(self, now: float, timing: Timing) -> None:
+    def _note_lateness(self, inputs: StallInputs, now: float, timing: Timing) -> None:
         interval, self._stepped_at = max(0.0, now - self._stepped_at), now
-        if interval > max(_LATE_FACTOR * self._usual_interval, timing.after / 2):
+        regular = timing.after / 2 if (inputs.in_flight > 0).any() else max(timing.after / 2, _RARE_SECONDS)
+        if interval > max(_LATE_FACTOR * self._usual_interval, regular):
             self._resumed_at = now
         # The shortest one of late: an idle fleet has fewer ticks.
         self._usual_interval = min(interval or inf, 2.0 * self._usual_interval)
