@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ext_proc.kv.connection import Connection
@@ -129,9 +130,7 @@ class RankSubscriber:
             until = self._clock() + SLICE_SECONDS
             while True:
                 data = await connection.read()
-                async with self._turns:
-                    for frames in connection.take(data):
-                        self._live(frames)
+                await self._turns.run(partial(self._take_live, connection, data))
                 if self._clock() > until or self._tracker.sequence.full:
                     await self._rest()
                     until = self._clock() + SLICE_SECONDS
@@ -144,6 +143,10 @@ class RankSubscriber:
             await asyncio.sleep(REST_SECONDS)
             if not self._tracker.sequence.full:
                 return
+
+    def _take_live(self, connection: Connection, data: bytes) -> None:
+        for frames in connection.take(data):
+            self._live(frames)
 
     def _live(self, frames: Message) -> None:
         numbered = _numbered(frames)
@@ -164,14 +167,15 @@ class RankSubscriber:
 
     async def _drain(self) -> None:
         """Apply what has come, in slices."""
-        more = True
-        while more:
-            async with self._turns:
-                until = self._clock() + SLICE_SECONDS
-                while (more := self._tracker.step()) and self._clock() <= until:
-                    pass
-            if more:
-                await asyncio.sleep(REST_SECONDS)
+        while await self._turns.run(self._apply_slice):  # noqa: ASYNC110 - a rest between slices
+            await asyncio.sleep(REST_SECONDS)
+
+    def _apply_slice(self) -> bool:
+        until = self._clock() + SLICE_SECONDS
+        while more := self._tracker.step():
+            if self._clock() > until:
+                break
+        return more
 
     async def _replay(self) -> None:
         """Ask for what is wanted until nothing is."""
@@ -204,11 +208,12 @@ class RankSubscriber:
         while sequence.replaying:
             async with asyncio.timeout(min(REPLAY_PATIENCE_SECONDS, until - self._clock())):
                 data = await connection.read()
-            async with self._turns:
-                for frames in connection.take(data):
-                    if self._replayed(frames):
-                        return
+            if await self._turns.run(partial(self._take_replayed, connection, data)):
+                return
             await self._drain()
+
+    def _take_replayed(self, connection: Connection, data: bytes) -> bool:
+        return any(map(self._replayed, connection.take(data)))
 
     def _replayed(self, frames: Message) -> bool:
         """Take a message of a replay; whether it was the last."""

@@ -208,7 +208,7 @@ def kinds(messages: list[bytes]) -> list[str | None]:
 
 def hello(broadcast: Broadcast, store: FleetStore, name: str = "w") -> WorkerStream:
     stream = WorkerStream(broadcast, MissedLog())
-    stream.on_request(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=name)), store)
+    stream.receive(control_pb2.FollowRequest(hello=control_pb2.Hello(worker=name)).SerializeToString(), store)
     return stream
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -22,7 +23,7 @@ from xds_server.access_log.batches import batches_of, log_name
 from xds_server.access_log.entry import finished_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -128,7 +129,7 @@ class AccessLogService:
         self._metrics = AccessLogMetrics.of(registry)
         self._pools: dict[str, _PoolCounts] = {_OTHER: _PoolCounts(self._metrics, _OTHER)}
         self._picks = [self._metrics.picks.labels(name) for name in ("honoured", "elsewhere", "none")]
-        self._turns = Turns(time.monotonic)
+        self._turns = Turns()
         self._streams = self._bytes = 0
         self._failing = self._full = False
 
@@ -188,14 +189,14 @@ class AccessLogService:
         if (name := log_name(message)) not in ("", ACCESS_LOG_NAME):
             _log.warning("an Envoy sends an access log of another name, %.40r", name)
         batches = batches_of(message, self._metrics.mended.inc)
-        while True:
-            async with self._turns:
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                self._take_in(batch)
+        while await self._turns.run(partial(self._take_batch, batches)):
+            pass
 
-    def _take_in(self, entries: list[Any]) -> None:
+    def _take_batch(self, batches: Iterator[list[Any]]) -> bool:
+        """Take the next batch; False after the last one."""
+        entries = next(batches, None)
+        if entries is None:
+            return False
         now = self._clock()
         for entry in entries:
             if entry is None:
@@ -220,6 +221,7 @@ class AccessLogService:
                 if not self._failing:
                     _log.exception("an access log entry was lost")
                 self._failing = True
+        return True
 
     def _count(self, finished: Finished) -> None:
         counts = self._pools.get(finished.cluster) or self._pools[_OTHER]

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -144,13 +145,15 @@ class WorkerStream:
         self._serial: int | None = None
         self._elsewhere: Mapping[str, int] | None = None
 
-    def on_request(self, request: control_pb2.FollowRequest, store: FleetStore) -> None:
-        """Take a hello or a report.
+    def receive(self, message: bytes, store: FleetStore) -> None:
+        """Take a serialised hello or report.
 
         Raises:
+            DecodeError: the bytes are no message.
             PeerError: a report before the hello, a second hello, one without a name or with a long one, or
                 neither.
         """
+        request = control_pb2.FollowRequest.FromString(message)
         kind = request.WhichOneof("kind")
         if kind == "hello" and self.worker is None and 0 < len(request.hello.worker) <= MAX_NAME:
             self.worker = request.hello.worker
@@ -202,7 +205,7 @@ class ControlService:
         self._broadcast = Broadcast()
         self._missed = MissedLog()
         store.on_missed(self._take_missed)
-        self._turns = Turns(time.monotonic)
+        self._turns = Turns()
         self._open = self._bytes = 0
         self._streams: set[str] = set()
         self._reported = Pulse()
@@ -311,11 +314,10 @@ class ControlService:
 
         Raises:
             DecodeError: it is none.
-            PeerError: as `WorkerStream.on_request`, or there are too many bytes to be read.
+            PeerError: as `WorkerStream.receive`, or there are too many bytes to be read.
         """
         if len(message) <= WHOLE_BYTES:
-            async with self._turns:
-                stream.on_request(control_pb2.FollowRequest.FromString(message), self._store)
+            await self._turns.run(partial(stream.receive, message, self._store))
             return
         view = self._store.view
         if stream.worker is None or view is None:
@@ -326,11 +328,7 @@ class ControlService:
         traffic: list[Traffic] = []
         parts = traffic_in_parts(message, view.membership)
         try:
-            while True:
-                async with self._turns:
-                    part = next(parts, None)
-                if part is None:
-                    break
+            while (part := await self._turns.run(partial(next, parts, None))) is not None:
                 traffic += part
         finally:
             self._bytes -= len(message)

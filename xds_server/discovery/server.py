@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 import uuid
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -100,7 +99,7 @@ class DiscoveryService:
         self._admission = admission or Admission()
         self._may_have_keys = may_have_keys
         self._budget = NameBudget()
-        self._turns = Turns(time.monotonic)
+        self._turns = Turns()
         self._streams: dict[int, DiscoveryStream] = {}
         self._silent: dict[int, DiscoveryStream] = {}
         """Streams that have not named their node, the oldest first: they take no client's place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -118,8 +119,7 @@ class DiscoveryStream:
                 return  # The connection is gone.
             if message is _AIO.EOF:
                 return
-            async with self._turns:
-                answer = self.machine.receive(message)
+            answer = await self._turns.run(partial(self.machine.receive, message))
             if not introduced and self.machine.client is not None:
                 introduced = True
                 self._introduce()
@@ -138,7 +138,7 @@ class DiscoveryStream:
         while True:
             self._wake.clear()
             # Computed one by one under the newest snapshot: a slow client skips intermediate ones.
-            while (response := await self._next()) is not None:
+            while (response := await self._turns.run(self._next_response)) is not None:
                 try:
                     await context.write(response.data)
                 except grpc.aio.InternalError:
@@ -153,9 +153,8 @@ class DiscoveryStream:
             self._linger.run_while(self.machine.lingering(), self._end_linger)
             await self._wake.wait()
 
-    async def _next(self) -> Response | None:
-        async with self._turns:
-            return self.machine.next_response(self._snapshot())
+    def _next_response(self) -> Response | None:
+        return self.machine.next_response(self._snapshot())
 
     async def _await_turn(self) -> None:
         """Return once there is a request and a snapshot, and this stream is admitted."""

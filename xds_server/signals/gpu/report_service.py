@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from fleet.gpu.codec import Part
-    from fleet.gpu.reading import GpuReading, NodeReading
+    from fleet.gpu.reading import NodeReading
     from xds_server.signals.gpu.reports import GpuBoard
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class GpuReportService:
     def __init__(self, board: GpuBoard, clock: Callable[[], float] = time.monotonic) -> None:
         self._board = board
         self._clock = clock
-        self._turns = Turns(time.monotonic)
+        self._turns = Turns()
         self._serial = 0
         self._streams = 0
 
@@ -105,13 +106,9 @@ class GpuReportService:
         if len(message) > MAX_REPORT_BYTES:
             raise PeerError(f"a report of {len(message)} bytes; allowed: {MAX_REPORT_BYTES}")
         now = self._clock()
-        gpus: list[GpuReading] = []
         parts: dict[Part, Part] = {}
-        async with self._turns:
-            report = gpu_pb2.GpuReport.FromString(message)
-        for gpu in gpus_of(report):
-            async with self._turns:
-                gpus.append(decode_gpu(gpu, now, parts))
+        report = await self._turns.run(partial(gpu_pb2.GpuReport.FromString, message))
+        gpus = [await self._turns.run(partial(decode_gpu, gpu, now, parts)) for gpu in gpus_of(report)]
         kept_bytes = len(message) + _GPU_BYTES * len(gpus) + _PART_BYTES * len(parts)
         return report, decode_report(report, gpus, now), kept_bytes
 

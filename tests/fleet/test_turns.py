@@ -1,0 +1,159 @@
+"""Turns: pieces of work in the order of arrival, one slice of them in a pass of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleet.service.turns import SLICE_SECONDS, Turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Site:
+    """Turns with a clock that only pieces move, next to a task that counts the passes of the loop."""
+
+    def __init__(self, rest: float = 0.0) -> None:
+        self.now = 0.0
+        self.turns = Turns(lambda: self.now, rest)
+        self.passes = 0
+        self.ran = list[tuple[Any, int]]()
+        """Names of pieces, each with the pass in which it ran."""
+
+    async def count(self) -> None:
+        while True:
+            self.passes += 1
+            await asyncio.sleep(0)
+
+    def piece(self, name: Any, seconds: float) -> Any:
+        def run() -> Any:
+            self.ran.append((name, self.passes))
+            self.now += seconds
+            return name
+
+        return run
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    counter = asyncio.create_task(site.count())
+    yield site
+    counter.cancel()
+
+
+async def test_first_piece_runs_at_once(site: Site) -> None:
+    work = site.turns.run(site.piece("a", 0.0))
+    with pytest.raises(StopIteration, match="a"):
+        work.send(None)
+
+
+async def test_turns_keep_order_and_the_loop_runs_between_slices(site: Site) -> None:
+    async def peer(name: int) -> None:
+        for _ in range(5):
+            await site.turns.run(site.piece(name, 1.0))  # More than a slice.
+
+    await asyncio.gather(*map(peer, range(3)))
+    # The first piece of 0 runs at once, so its second one comes before the others' first.
+    assert [name for name, _ in site.ran] == [0, *([0, 1, 2] * 4), 1, 2]
+    assert len({number for _, number in site.ran}) == 15
+
+
+async def test_a_pass_runs_as_many_pieces_as_fit_in_a_slice(site: Site) -> None:
+    pieces = [site.turns.run(site.piece(n, SLICE_SECONDS / 4)) for n in range(40)]
+    assert await asyncio.gather(*pieces) == list(range(40))
+    numbers = [number for _, number in site.ran]
+    assert numbers == sorted(numbers)
+    assert [numbers.count(number) for number in dict.fromkeys(numbers)] == [4] * 10
+
+
+async def test_slice_counts_work_and_not_time(site: Site) -> None:
+    before = site.passes
+    for name in range(3):
+        await site.turns.run(site.piece(name, SLICE_SECONDS / 4))
+        site.now += 1.0
+    assert site.passes == before
+
+
+async def test_piece_raises_where_it_was_called_and_leaves_no_cycle(site: Site) -> None:
+    class Content:
+        pass
+
+    async def fail() -> None:
+        content = Content()
+        contents.append(weakref.ref(content))
+
+        def piece(content: Content = content) -> None:
+            site.now += 1.0
+            raise ValueError(type(content).__name__)
+
+        del content
+        await site.turns.run(piece)
+
+    contents = list[weakref.ref[Content]]()
+    gc.disable()
+    try:
+        for outcome in await asyncio.gather(*(fail() for _ in range(3)), return_exceptions=True):
+            assert isinstance(outcome, ValueError)
+        del outcome
+        await asyncio.sleep(0)
+        assert [content() for content in contents] == [None] * 3
+    finally:
+        gc.enable()
+
+
+async def test_cancelled_caller_runs_nothing(site: Site) -> None:
+    tasks = [asyncio.create_task(site.turns.run(site.piece(n, 1.0))) for n in range(4)]
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    await asyncio.wait(tasks)
+    assert [name for name, _ in site.ran] == [0, 1, 3]
+
+
+async def test_one_step_goes_on_in_a_pass(site: Site) -> None:
+    async def go(name: int) -> None:
+        await site.turns.step()
+        site.piece(name, 0.0)()
+
+    await asyncio.gather(*map(go, range(20)))
+    assert [name for name, _ in site.ran] == list(range(20))
+    assert len({number for _, number in site.ran}) == 20
+
+
+async def test_steps_and_pieces_wait_in_one_queue(site: Site) -> None:
+    async def step(name: str) -> None:
+        await site.turns.step()
+        site.piece(name, 0.0)()
+
+    await asyncio.gather(
+        step("a"), site.turns.run(site.piece("b", 0.0)), step("c"), site.turns.run(site.piece("d", 0.0))
+    )
+    # The piece in front of a step ends its pass, in which only the step's own task goes on.
+    assert [name for name, _ in site.ran] == ["a", "b", "c", "d"]
+
+
+async def test_rest_lasts_as_long_as_the_work_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, rests = Site(rest=2.0), list[float]()
+    loop = asyncio.get_running_loop()
+
+    def call_later(seconds: float, callback: Any) -> Any:
+        rests.append(seconds)
+        return loop.call_soon(callback)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+
+    async def step(seconds: float) -> None:
+        await site.turns.step()
+        site.now += seconds
+
+    await asyncio.gather(step(3.0), step(5.0), site.turns.run(site.piece("a", 7.0)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    site.now += 1000.0
+    await step(1.0)
+    assert rests == [6.0, 10.0, 14.0]
