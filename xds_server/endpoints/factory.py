@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleet.service.turns import Turns
 from xds_server.endpoints.dns import DnsSource
 from xds_server.endpoints.file import FileSource
 from xds_server.endpoints.lookup import Lookup
 from xds_server.endpoints.source import EndpointSource, StaticSource, TroubleReport
 from xds_server.endpoints.special import Screen
-from xds_server.http1.turn import Turn
 
 if TYPE_CHECKING:
     import asyncio
@@ -73,7 +73,7 @@ class SourceFactory:
     """Builds sources. DNS sources take turns, as one name server may answer all of them at once."""
 
     def __init__(self) -> None:
-        self._turn = Turn(rest=1.0)
+        self._turns = Turns(rest=1.0)
 
     def __call__(
         self, pool: PoolSettings, entry: DiscoverySettings | None, metrics: SourceMetrics
@@ -89,5 +89,5 @@ class SourceFactory:
             return ReportedSource(FileSource(pool, entry.file, trouble, screen=screen), trouble)
         assert entry.dns is not None
         trouble = TroubleReport(name, "dns", metrics)
-        lookup = Lookup(entry.dns.nameservers, self._turn)
+        lookup = Lookup(entry.dns.nameservers, self._turns)
         return ReportedSource(DnsSource(pool, entry.dns, trouble, lookup, screen=screen), trouble)

@@ -15,9 +15,9 @@ import dns.name
 import dns.rdatatype
 import dns.resolver
 
+from fleet.service.turns import Turns
 from fleet.settings.address import split_host_port
 from xds_server.endpoints.name_server import NameServer
-from xds_server.http1.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,10 +63,10 @@ class Reply:
 class Lookup:
     """Queries the name servers (`ip:port`) of the settings, or those of the system."""
 
-    def __init__(self, nameservers: Sequence[str] = (), turn: Turn | None = None) -> None:
+    def __init__(self, nameservers: Sequence[str] = (), turns: Turns | None = None) -> None:
         """Queries and answers take turns."""
         self._nameservers = nameservers
-        self._turn = turn or Turn()
+        self._turns = turns or Turns()
         self._backend = dns.asyncbackend.get_backend("asyncio")
         self._resolver: dns.asyncresolver.Resolver | None = None
 
@@ -76,9 +76,9 @@ class Lookup:
         try:
             if self._resolver is None:
                 # On a thread: it may read /etc/resolv.conf.
-                self._resolver = await asyncio.to_thread(_resolver, self._nameservers, self._turn)
+                self._resolver = await asyncio.to_thread(_resolver, self._nameservers, self._turns)
             absolute = dns.name.from_text(name)
-            await self._turn.take()
+            await self._turns.step()
             answer = await self._resolver.resolve(
                 absolute,
                 kind,
@@ -106,12 +106,12 @@ class Lookup:
         return Reply(ReplyStatus.RECORDS, addresses, ttl)
 
 
-def _resolver(nameservers: Sequence[str], turn: Turn) -> dns.asyncresolver.Resolver:
+def _resolver(nameservers: Sequence[str], turns: Turns) -> dns.asyncresolver.Resolver:
     resolver = dns.asyncresolver.Resolver(configure=not nameservers)
     places = [split_host_port(address) for address in nameservers]
     if not nameservers:
         places = [(entry, resolver.port) for entry in resolver.nameservers if isinstance(entry, str)]
-    resolver.nameservers = [NameServer(*place, turn) for place in places]
+    resolver.nameservers = [NameServer(*place, turns) for place in places]
     resolver.timeout = TRY_SECONDS
     resolver.use_edns(0, 0, _EDNS_BYTES)
     return resolver

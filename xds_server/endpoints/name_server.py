@@ -17,7 +17,7 @@ import dns.nameserver
 import dns.rdatatype
 
 if TYPE_CHECKING:
-    from xds_server.http1.turn import Turn
+    from fleet.service.turns import Turns
 
 MAX_RECORDS: Final = 4096
 """Of an answer: as many addresses as have room in one."""
@@ -43,10 +43,10 @@ _NAME_AT: Final[dict[int, int | None]] = {
 class NameServer(dns.nameserver.Do53Nameserver):
     """Asks over UDP, or TCP when the answer is large."""
 
-    def __init__(self, address: str, port: int, turn: Turn) -> None:
+    def __init__(self, address: str, port: int, turns: Turns) -> None:
         """Answers are read in turns, which others share: a name server can let many come at one moment."""
         super().__init__(address, port)
-        self._turn = turn
+        self._turns = turns
         self._large = asyncio.Lock()
 
     async def async_query(
@@ -82,7 +82,7 @@ class NameServer(dns.nameserver.Do53Nameserver):
         if len(wire) > _LOOP_BYTES:
             async with self._large:
                 return await asyncio.to_thread(_read, wire, by_udp=by_udp)
-        await self._turn.take()
+        await self._turns.step()
         return _read(wire, by_udp=by_udp)
 
     async def _by_udp(self, request: dns.message.QueryMessage) -> bytes:

@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from fleet.service.turns import Turns
 from fleet.settings import LimitSettings
 from xds_server.endpoints.gate import ProbeResult
 from xds_server.http1.client import Client, FetchError
-from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.scrape.engines import ENGINES
 from xds_server.signals.scrape.fetch import at_own_port
 from xds_server.signals.scrape.reader import kind_of
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
@@ -83,8 +84,8 @@ class Prober:
         self._engine_tls = engine_tls
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._turn = Turn(rest=1.0)
-        self._starts = Portions[str](self._start, "probes to begin")
+        self._turns = Turns(rest=1.0)
+        self._starter: asyncio.Task[None] | None = None
         self._targets: Mapping[str, tuple[Endpoint, JoiningSettings]] = {}
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -101,10 +102,14 @@ class Prober:
                 self.refusals.pop(address, None)
                 self._end(task)
         self._targets = targets
-        self._starts.clear()
-        for address in targets:
-            if address not in self._tasks:
-                self._starts.add(address)
+        if self._starter is not None:
+            self._end(self._starter)
+        missing = [address for address in targets if address not in self._tasks]
+        self._starter = asyncio.create_task(self._start_all(missing), name="probes to begin")
+
+    async def _start_all(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            await self._turns.run(partial(self._start, address))
 
     def _start(self, address: str) -> None:
         endpoint, joining = self._targets[address]
@@ -125,7 +130,7 @@ class Prober:
         logged: set[str] = set()
         while True:
             async with self._at_once:
-                await self._turn.take()
+                await self._turns.step()
                 answer = await self._probe(endpoint, joining)
             go_on = self._on_probe(endpoint.address, answer.result)
             _log_answer(endpoint.address, answer, logged, go_on=go_on)

@@ -21,8 +21,8 @@ from prometheus_client import Counter
 from fleet.gpu.fault_table import FaultClass
 from fleet.gpu.faults import FaultLog, classify
 from fleet.gpu.reading import GpuReading, MigSlice, NodeReading, RemappedRows, clocks_reasons
+from fleet.service.turns import Turns
 from xds_server.http1.client import FetchError
-from xds_server.http1.turn import Turn
 from xds_server.signals.scrape.aside import Aside, Cost
 from xds_server.signals.scrape.fetch import PageFetcher
 from xds_server.signals.scrape.page import PageError, PageReader
@@ -226,7 +226,7 @@ class DcgmPoller:
         self._tasks: dict[tuple[str, bool], asyncio.Task[None]] = {}
         """By URL, and whether only sources, not the settings, name it (see `Endpoint.screened`)."""
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
-        self._turn = Turn()
+        self._turns = Turns()
         self._aside = Aside()
 
     def reconfigure(self, signals: SignalSettings) -> None:
@@ -261,7 +261,7 @@ class DcgmPoller:
         await asyncio.sleep(xxhash.xxh32_intdigest(url.encode()) / 2**32 * min(0.25, self._interval()))
         while True:
             try:
-                await self._turn.take()
+                await self._turns.step()
                 seconds = self._signals.scrape_timeout_seconds
                 page = await self._fetcher.fetch(url, seconds, screened=screened)
                 now = self._clock()

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from xds_server.http1.turn import Turn
+from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ class Aside:
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         """The clock returns the processor time of the calling thread."""
         self._clock = clock
-        self._small = Turn()
+        self._small = Turns()
         self._busy = False
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
@@ -60,7 +60,7 @@ class Aside:
                 cost.cpu_seconds = self._clock() - began
 
         if size <= LOOP_BYTES:
-            await self._small.take()
+            await self._small.step()
             return counted()
         await self._begin(cost.cpu_seconds)
         try:

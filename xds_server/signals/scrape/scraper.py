@@ -14,9 +14,9 @@ from urllib.parse import urljoin
 import xxhash
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from fleet.service.turns import Turns
 from fleet.signals import Source
 from xds_server.http1.client import FetchError
-from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.board import SignalBoard
 from xds_server.signals.passive.reach import Reach
 from xds_server.signals.scrape.aside import Aside, Cost
@@ -26,7 +26,7 @@ from xds_server.signals.scrape.page import PageError
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import LimitSettings, SignalSettings
@@ -124,8 +124,8 @@ class Scraper:
         self._metrics = ScrapeMetrics(registry or CollectorRegistry())
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
-        self._turn = Turn()
-        self._starts = Portions[str](self._follow_target, "scrapes to begin")
+        self._turns = Turns()
+        self._starter: asyncio.Task[None] | None = None
         self._aside = Aside()
         self._ending: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
@@ -138,7 +138,7 @@ class Scraper:
         endpoints = membership.by_address
         for address in list(self._targets):
             if address not in endpoints or not self._targets[address].same_source(endpoints[address]):
-                self._stop(self._targets.pop(address))
+                self._stop(self._targets.pop(address).task)
                 self._board.clear(address)
                 for addresses in (self._untried, self._failing, self._away):
                     addresses.discard(address)
@@ -146,6 +146,7 @@ class Scraper:
         for address, endpoint in endpoints.items():
             if address not in self._targets:
                 self._start(endpoint)
+        self._start_tasks()
         unscraped = [endpoint.address for endpoint in endpoints.values() if not at_own_port(endpoint)]
         self._reach.keep({address: endpoint.pool for address, endpoint in endpoints.items()}, unscraped)
         self._note_state()
@@ -157,11 +158,12 @@ class Scraper:
         self._signals = signals
         untried = frozenset(self._untried)
         for address, target in list(self._targets.items()):
-            self._stop(target)
+            self._stop(target.task)
             self._start(target.endpoint)
             self._targets[address].failing = target.failing
             if address not in untried:
                 self._untried.discard(address)
+        self._start_tasks()
 
     def signals(self) -> SignalTable:
         """Return the newest signals of every endpoint; all unknown before its first page.
@@ -194,23 +196,29 @@ class Scraper:
     async def close(self) -> None:
         """Stop every task and close every connection."""
         for target in self._targets.values():
-            self._stop(target)
+            self._stop(target.task)
+        self._stop(self._starter)
         self._targets.clear()
-        self._starts.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
         self._fetcher.close()
 
     def _start(self, endpoint: Endpoint) -> None:
         self._targets[endpoint.address] = _Target(endpoint)
         self._untried.add(endpoint.address)
-        self._starts.add(endpoint.address)
 
-    def _follow_target(self, address: str) -> None:
-        if (target := self._targets.get(address)) is not None:
-            target.task = asyncio.create_task(self._follow(target), name=f"scrape {address}")
+    def _start_tasks(self) -> None:
+        self._stop(self._starter)
+        idle = [target for target in self._targets.values() if target.task is None]
+        self._starter = asyncio.create_task(self._start_all(idle), name="scrapes to begin")
 
-    def _stop(self, target: _Target) -> None:
-        task = target.task
+    async def _start_all(self, targets: Iterable[_Target]) -> None:
+        for target in targets:
+            await self._turns.run(partial(self._start_task, target))
+
+    def _start_task(self, target: _Target) -> None:
+        target.task = asyncio.create_task(self._follow(target), name=f"scrape {target.endpoint.address}")
+
+    def _stop(self, task: asyncio.Task[None] | None) -> None:
         if task is not None:
             task.cancel()
             self._ending.add(task)
@@ -229,7 +237,7 @@ class Scraper:
         offset = phase(endpoint.address)
         await asyncio.sleep(offset * min(interval, _FIRST_SPREAD_SECONDS))
         while True:
-            await self._turn.take()
+            await self._turns.step()
             await self._scrape(target, reader)
             pause = target.cost.pause(interval, self._signals.stale_after_seconds)
             # The next moment of this endpoint's own grid: a slow scrape skips moments, it shifts none.

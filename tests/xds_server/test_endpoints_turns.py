@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from xds_server.endpoints.lookup import Reply, ReplyStatus
 from xds_server.endpoints.probe import Prober
 from xds_server.endpoints.source import SourceMetrics, TroubleReport
 from xds_server.http1.client import Client, FetchError
-from xds_server.http1.turn import Portions, Turn
 from xds_server.signals.scrape.scraper import Scraper
 
 if TYPE_CHECKING:
@@ -50,77 +48,22 @@ class Passes:
 
 @asynccontextmanager
 async def counting() -> AsyncIterator[Passes]:
-    passes = Passes()
+    passes, loop = Passes(), asyncio.get_running_loop()
+    run_once = loop._run_once  # type: ignore[attr-defined]
 
-    async def count() -> None:
-        while True:
-            passes.count += 1
-            await asyncio.sleep(0)
+    def counted() -> None:
+        passes.count += 1
+        run_once()
 
-    task = asyncio.create_task(count())
-    await asyncio.sleep(0)
-    yield passes
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_run_once", counted)
+        yield passes
 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
-
-
-async def test_one_task_goes_on_in_a_pass() -> None:
-    turn, at = Turn(), list[tuple[int, int]]()
-
-    async def go(number: int) -> None:
-        await turn.take()
-        at.append((number, passes.count))
-
-    async with counting() as passes:
-        await asyncio.gather(*map(go, range(20)))
-    assert [number for number, _ in at] == list(range(20))
-    assert len({count for _, count in at}) == 20
-
-
-async def test_who_waits_rests_as_long_as_the_one_before_used() -> None:
-    slept, now = list[float](), 0.0
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        await asyncio.tasks.__sleep0()  # type: ignore[attr-defined]
-
-    async def go(used: float) -> None:
-        nonlocal now
-        await turn.take()
-        now += used
-
-    turn = Turn(rest=2.0, clock=lambda: now)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xds_server.http1.turn.asyncio.sleep", sleep)
-        await asyncio.gather(go(3.0), go(5.0), go(7.0))
-        now += 1000.0
-        await go(1.0)
-    assert slept == [0.0, 6.0, 10.0, 0.0]
-
-
-async def test_portions_do_each_remaining_item_once() -> None:
-    done = list[tuple[int, int]]()
-    async with counting() as passes:
-        portions = Portions[int](lambda item: done.append((item, passes.count)), "test")
-        for item in (*range(500), 3):
-            portions.add(item)
-        portions.discard(400)
-        await until(lambda: len(done) == 499)
-        portions.add(400)
-        await until(lambda: len(done) == 500)
-        portions.add(1000)
-        portions.clear()
-        await asyncio.sleep(0)
-    assert [item for item, _ in done] == [*range(400), *range(401, 500), 400]
-    counts = [count for _, count in done]
-    assert max(map(counts.count, counts)) <= 50
 
 
 @pytest.fixture
