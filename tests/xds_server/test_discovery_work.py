@@ -13,6 +13,7 @@ import pytest
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from xds_server.discovery import subscription as subscription_module
+from xds_server.discovery.answers import Sent
 from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES, NameBudget
 from xds_server.discovery.changes import ABSENT, split_removed
 from xds_server.discovery.delta import Delta
@@ -120,9 +121,8 @@ def test_changes_are_what_a_comparison_of_everything_finds(seed: int) -> None:
         if chance.random() < 0.5:
             subscription.record(changes)
             carried = {entry.name: entry.version for entry in changes.changed}
-            subscription.sent(
-                f"n{step}", newest.version(TYPE_CLUSTER), carried | dict.fromkeys(changes.gone, ABSENT)
-            )
+            carried.update(dict.fromkeys(changes.gone, ABSENT))
+            subscription.sent(f"n{step}", Sent(newest.version(TYPE_CLUSTER), carried))
         assert subscription._chosen_bytes >= sum(map(len, subscription.names))
         assert subscription.key == (
             len(subscription.names),

@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.answers import Sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from xds_server.discovery.subscription import Key, Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
@@ -62,10 +63,8 @@ class SharedResponse:
     """From one version of the endpoints to another, for all streams with the same subscribed names."""
 
     number: int
-    version: str
-    returned: Mapping[str, str]
-    """Name to version of the resources in the response."""
     nonce: str
+    sent: Sent
     response: Response | None
     """None: no subscribed resource changed."""
     ack: bytes | None = None
@@ -150,8 +149,8 @@ class SharedResponseCache:
         if changes.changed:
             body = self.body(TYPE_ENDPOINT, version, changes.changed, ())
             response = Response(TYPE_ENDPOINT, version, body + nonce_field(nonce))
-        returned = {resource.name: resource.version for resource in changes.changed}
-        shared = SharedResponse(self._number, version, returned, nonce, response)
+        sent = Sent(version, {resource.name: resource.version for resource in changes.changed})
+        shared = SharedResponse(self._number, nonce, sent, response)
         self._responses.put(key, shared, 0 if response is None else len(response.data))
         return shared
 

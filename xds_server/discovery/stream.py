@@ -138,7 +138,10 @@ class DiscoveryStream:
         while True:
             self._wake.clear()
             # Computed one by one under the newest snapshot: a slow client skips intermediate ones.
-            while (response := await self._turns.run(self._next_response)) is not None:
+            while not self.machine.clean_under(self._snapshot()):
+                response = await self._turns.run(self._next_response)
+                if response is None:
+                    break
                 try:
                     await context.write(response.data)
                 except grpc.aio.InternalError:

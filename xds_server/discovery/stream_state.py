@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
+from xds_server.discovery.answers import Sent
 from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.changes import ABSENT, Changes
 from xds_server.discovery.client import Client, client_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from xds_server.discovery.answers import Answer
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
-_NO_RESPONSE: Final = SharedResponse(0, "", {}, "", None)
+_NO_RESPONSE: Final = SharedResponse(0, "", Sent("", {}), None)
 """For streams without endpoints."""
 DEFAULT_MAX_NAMES: Final = 20_000
 
@@ -88,6 +89,10 @@ class StreamState(ABC):
     def clean(self) -> bool:
         """Whether the next response needs a new snapshot or subscription."""
         return self._clean is not None
+
+    def clean_under(self, snapshot: Snapshot | None) -> bool:
+        """Whether the client has everything of this snapshot."""
+        return snapshot is not None and snapshot is self._clean
 
     def receive(self, message: bytes) -> Answer | None:
         """Take a serialised request without computing responses; return the ACK or NACK in it.
@@ -181,10 +186,10 @@ class StreamState(ABC):
         shared = self._shared_responses.between(endpoints, version, snapshot, self._shared_number)
         if shared is None:
             return None
-        self._ordering.note_shared(shared.returned, snapshot)
-        endpoints.record_shared(shared.returned, shared.version)
+        self._ordering.note_shared(shared.sent.carried, snapshot)
+        endpoints.record_shared(shared.sent)
         if shared.response is not None:
-            endpoints.sent(shared.nonce, shared.version, shared.returned)
+            endpoints.sent(shared.nonce, shared.sent)
             self._shared, self._shared_number = shared, shared.number
         return shared
 
@@ -228,7 +233,7 @@ class StreamState(ABC):
         if not (self.newest_only and subscription.full_state):
             carried = {resource.name: resource.version for resource in resources}
             carried.update(dict.fromkeys(gone, ABSENT))
-        subscription.sent(nonce, version, carried)
+        subscription.sent(nonce, Sent(version, carried))
         body = self.compose if self._shared_responses is None else self._shared_responses.body
         data = body(type_url, version, resources, (*missing, *gone)) + nonce_field(nonce)
         return Response(type_url, version, data)

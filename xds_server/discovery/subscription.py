@@ -304,15 +304,15 @@ class Subscription:
         # New sets: a set that was large keeps its memory.
         self.forced, self._stale, self._changes = self.forced - sent, self._stale - sent, None
 
-    def record_shared(self, returned: Mapping[str, str], version: str) -> None:
-        """Record that `returned` (name to version) brings a settled client to `version` of the type."""
-        self.returned.update(returned)
-        self._compared, self._stale, self._changes = version, set(), None
+    def record_shared(self, shared: Sent) -> None:
+        """Record that a shared response brings a settled client to its version of the type."""
+        self.returned.update(shared.carried)
+        self._compared, self._stale, self._changes = shared.version, set(), None
 
-    def sent(self, nonce: str, version: str, carried: Mapping[str, str]) -> None:
-        """Record a response and its content; `carried` as in `Sent`."""
-        self.unanswered.add(nonce, Sent(version, carried))
-        self.nonce, self.sent_version, self.initial_response_pending = nonce, version, False
+    def sent(self, nonce: str, sent: Sent) -> None:
+        """Record a response."""
+        self.unanswered.add(nonce, sent)
+        self.nonce, self.sent_version, self.initial_response_pending = nonce, sent.version, False
 
     def _needs_own_response(self, name: str) -> bool:
         return self.type_url == TYPE_SECRET or name in self.nacked or self.returned.get(name) == UNSURE
