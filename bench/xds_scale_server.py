@@ -1,7 +1,7 @@
 """One server under measurement: Warmroute's discovery service, or the least that grpc.aio can do.
 
 A child of `bench.xds_scale`, told what to do by lines on its standard input. Both kinds run on uvloop
-with the product's gRPC options; their difference is what the discovery service costs.
+with the product's gRPC options and its garbage collection; their difference is what the discovery service costs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.xds_client import METHODS
 from bench.xds_fleet import Fleet, names_by_type
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
-from fleet.service.serving import GrpcServer
+from fleet.service.serving import GrpcServer, rest_collector
 from xds_server.discovery.server import DiscoveryService
 from xds_server.discovery.status import NullObserver
 from xds_server.snapshot.snapshot import SnapshotStore
@@ -190,6 +190,7 @@ class Server:
     async def start(self) -> dict[str, Any]:
         """Serve; return the resource names of a client's subscriptions."""
         await self._grpc.start()
+        rest_collector()
         return {"names": self._names}
 
     async def push(self, numbers: list[int], clients: int) -> dict[str, Any]:
