@@ -1,7 +1,7 @@
 """One server under measurement: Warmroute's discovery service, or the least that grpc.aio can do.
 
 A child of `bench.xds_scale`, told what to do by lines on its standard input. Both kinds run on uvloop
-with the product's gRPC options and its garbage collection; their difference is what the discovery service costs.
+with the product's gRPC options and garbage collection; their difference is what the discovery service costs.
 """
 
 from __future__ import annotations

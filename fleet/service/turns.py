@@ -6,7 +6,7 @@ Slices
     spends the slice ends it: later pieces queue, and the next pass of the loop begins a slice and runs them
     in the order of arrival, as far as that slice goes, without a switch of tasks between them. So the work
     takes at most a slice plus the longest piece of any pass, and costs two readings of the clock while
-    nothing waits.
+    nothing waits. Long work is an iterator, of which a piece takes as many items as its slice has room for.
 Steps
     Work that goes on in its own task, such as a connection that is opened, cannot be such a function. Its
     task waits in the same queue for its `step`. A pass has at most one step in addition to its slice.
@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SLICE_SECONDS: Final = 0.002
 
@@ -53,6 +54,22 @@ class Turns:
             raise error
         finally:
             del error  # It refers to this frame: the cycle would keep a peer's last message.
+
+    async def run_all(self, work: Iterator[T]) -> list[T]:
+        """Take every item of an iterator, by as many pieces as its work needs slices."""
+        items: list[T] = []
+        while not await self.run(partial(self._take_some, work, items)):
+            pass
+        return items
+
+    def _take_some(self, work: Iterator[T], items: list[T]) -> bool:
+        """Move items for the rest of the slice; return whether the iterator has ended."""
+        began = self._clock()
+        for item in work:
+            items.append(item)
+            if self._used + self._clock() - began >= SLICE_SECONDS:
+                return False
+        return True
 
     async def step(self) -> None:
         """Wait for a pass; the caller's work up to its next wait is the only step of that pass."""

@@ -157,3 +157,16 @@ async def test_rest_lasts_as_long_as_the_work_before(monkeypatch: pytest.MonkeyP
     site.now += 1000.0
     await step(1.0)
     assert rests == [6.0, 10.0, 14.0]
+
+
+async def test_iterator_takes_a_slice_of_each_pass(site: Site) -> None:
+    work = (site.piece(n, SLICE_SECONDS / 4)() for n in range(10))
+    assert await site.turns.run_all(work) == list(range(10))
+    numbers = [number for _, number in site.ran]
+    assert [numbers.count(number) for number in dict.fromkeys(numbers)] == [4, 4, 2]
+
+
+async def test_iterator_leaves_the_slice_to_others_in_order(site: Site) -> None:
+    work = (site.piece("long", SLICE_SECONDS)() for _ in range(3))
+    await asyncio.gather(site.turns.run_all(work), site.turns.run(site.piece("short", 0.0)))
+    assert [name for name, _ in site.ran] == ["long", "long", "short", "long"]

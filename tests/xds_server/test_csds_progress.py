@@ -27,8 +27,7 @@ def world() -> SimpleNamespace:
 
 def one(progress: Progress, *types: TypeStatus, client: Client = NODE) -> Any:
     status = ClientStatus(client.node_id, client.cluster, client.locality, "sotw", 1, types)
-    (shown,) = progress.of([status])
-    return shown
+    return progress.of(status)
 
 
 def status(sent: str, acked: str, nacked: str = "", error: str = "") -> TypeStatus:

@@ -12,6 +12,6 @@ def test_client_with_an_old_version_is_not_late_at_first() -> None:
     """It has named the version that another server gave it; nothing was sent to it here."""
     status = TypeStatus(TYPE_ENDPOINT, version_sent="", version_acked="v1", version_nacked="", error="")
     progress = Progress(2, clock=lambda: 7.0, wall=lambda: 7.0)
-    (shown,) = progress.of([ClientStatus("node-1", "fleet", Locality(), "sotw", 1, (status,))])
+    shown = progress.of(ClientStatus("node-1", "fleet", Locality(), "sotw", 1, (status,)))
     assert [(entry.state, entry.lag_seconds) for entry in shown.types] == [("not_sent", 0.0)]
     assert shown.lag_seconds == 0.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -23,7 +22,7 @@ from xds_server.access_log.batches import batches_of, log_name
 from xds_server.access_log.entry import finished_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -189,14 +188,9 @@ class AccessLogService:
         if (name := log_name(message)) not in ("", ACCESS_LOG_NAME):
             _log.warning("an Envoy sends an access log of another name, %.40r", name)
         batches = batches_of(message, self._metrics.mended.inc)
-        while await self._turns.run(partial(self._take_batch, batches)):
-            pass
+        await self._turns.run_all(map(self._take_batch, batches))
 
-    def _take_batch(self, batches: Iterator[list[Any]]) -> bool:
-        """Take the next batch; False after the last one."""
-        entries = next(batches, None)
-        if entries is None:
-            return False
+    def _take_batch(self, entries: list[Any]) -> None:
         now = self._clock()
         for entry in entries:
             if entry is None:
@@ -221,7 +215,6 @@ class AccessLogService:
                 if not self._failing:
                     _log.exception("an access log entry was lost")
                 self._failing = True
-        return True
 
     def _count(self, finished: Finished) -> None:
         counts = self._pools.get(finished.cluster) or self._pools[_OTHER]

@@ -19,7 +19,7 @@ import logging
 import time
 from collections import deque
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Membership
-    from fleet.store import FleetStore, FleetView, Missed, Traffic
+    from fleet.store import FleetStore, FleetView, Missed
 
 logger = logging.getLogger(__name__)
 
@@ -325,14 +325,11 @@ class ControlService:
         if self._bytes + len(message) > MAX_BYTES:
             raise PeerError(f"a report of {len(message)} bytes; allowed: {MAX_BYTES} of all workers at once")
         self._bytes += len(message)
-        traffic: list[Traffic] = []
-        parts = traffic_in_parts(message, view.membership)
         try:
-            while (part := await self._turns.run(partial(next, parts, None))) is not None:
-                traffic += part
+            parts = await self._turns.run_all(traffic_in_parts(message, view.membership))
         finally:
             self._bytes -= len(message)
-        self._store.report(stream.worker, traffic)
+        self._store.report(stream.worker, [*chain.from_iterable(parts)])
 
     def _take_missed(self, missed: Missed) -> None:
         """Schedule a missed request for the workers, if there are any."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -24,7 +25,7 @@ from xds_server.discovery.client import MAX_TEXT
 from xds_server.discovery.status import status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from xds_server.discovery.progress import ClientProgress, Progress, TypeProgress
     from xds_server.discovery.server import DiscoveryService
@@ -37,8 +38,6 @@ MAX_REQUEST_BYTES: Final = 256 * 1024
 """Some ten times the metadata of a large node, with `MAX_MATCHERS` matchers."""
 MAX_MATCHERS: Final = 100
 MAX_CLIENTS: Final = 4000
-PORTION: Final = 10
-"""Clients that are summed up in one piece: some 2 ms."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """gRPC's default limit of a received message."""
 _AIO: Any = grpc.aio
@@ -89,11 +88,8 @@ class ClientStatusService:
         In small pieces, as `respond`.
         """
         nodes = await self._turns.run(self._discovery.nodes)
-        summed: list[ClientProgress] = []
         async with self._answering:
-            for portion in _portions(nodes):
-                summed += await self._turns.run(partial(self._look, portion))
-        return summed
+            return await self._turns.run_all(map(self._sum_up, nodes))
 
     def lag(self) -> tuple[int, float]:
         """Return the number of connected clients, and the seconds since the oldest pending ACK."""
@@ -112,25 +108,20 @@ class ClientStatusService:
             raise PeerError(f"a request of {len(message)} bytes; allowed: {MAX_REQUEST_BYTES}")
         matches = await self._turns.run(partial(_read, message))
         nodes = await self._turns.run(self._discovery.nodes)
-        # One by one: the worst matchers take a millisecond.
-        matched = [node for node in nodes if await self._turns.run(partial(matches, _node_id(node)))]
+        matching = await self._turns.run_all(matches(_node_id(node)) for node in nodes)
+        matched = [*compress(nodes, matching)]
         if len(matched) > self._max_clients:
             raise PeerError(f"{len(matched)} clients match; allowed: {self._max_clients}, by node_matchers")
         async with self._answering:
             response = csds_pb2.ClientStatusResponse()
-            for portion in _portions(matched):
-                await self._turns.run(partial(self._add, response, portion))
+            await self._turns.run_all(map(partial(_add, response), map(self._sum_up, matched)))
             content: bytes = await self._turns.run(response.SerializeToString)
         if len(content) > MAX_BYTES:
             raise PeerError(f"the answer has {len(content)} bytes; allowed: {MAX_BYTES}, by node_matchers")
         return content
 
-    def _add(self, response: Any, nodes: Iterable[Sequence[StreamState]]) -> None:
-        for client in self._look(nodes):
-            _add(response, client)
-
-    def _look(self, nodes: Iterable[Sequence[StreamState]]) -> list[ClientProgress]:
-        return self._progress.of(map(status_of, nodes))
+    def _sum_up(self, node: Sequence[StreamState]) -> ClientProgress:
+        return self._progress.of(status_of(node))
 
     async def _fetch(self, _: Any, context: Any) -> bytes:
         await self._enter(context)
@@ -171,10 +162,6 @@ class ClientStatusService:
             text = f"at most {MAX_CALLS} requests and streams at a time"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._calls += 1
-
-
-def _portions(nodes: Sequence[Sequence[StreamState]]) -> Iterator[Sequence[Sequence[StreamState]]]:
-    return (nodes[begin : begin + PORTION] for begin in range(0, len(nodes), PORTION))
 
 
 def _node_id(streams: Sequence[StreamState]) -> str:

@@ -125,11 +125,6 @@ class Progress:
         """Pass on the end of a stream."""
         self._following.left(client, type_urls)
 
-    def of(self, statuses: Iterable[ClientStatus]) -> list[ClientProgress]:
-        """Add times and lag to the status of each connected client, in the same order."""
-        now = self._clock()
-        return [self._client(status, now) for status in statuses]
-
     def longest_lag(self, pending: Iterable[tuple[str, str, str]]) -> float:
         """Return the longest of these lags, by node id, cluster and type; 0 if none has a start."""
         waiting = (answers.waiting for key in pending if (answers := self._answers.get(key)) is not None)
@@ -147,7 +142,9 @@ class Progress:
             self._answers.move_to_end(key)
         return answers
 
-    def _client(self, status: ClientStatus, now: float) -> ClientProgress:
+    def of(self, status: ClientStatus) -> ClientProgress:
+        """Add times and lag to the status of a connected client."""
+        now = self._clock()
         types = tuple(
             _type(entry, self._answers.get((status.node_id, status.cluster, entry.type_url), _NONE), now)
             for entry in status.types

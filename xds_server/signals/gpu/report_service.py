@@ -108,7 +108,7 @@ class GpuReportService:
         now = self._clock()
         parts: dict[Part, Part] = {}
         report = await self._turns.run(partial(gpu_pb2.GpuReport.FromString, message))
-        gpus = [await self._turns.run(partial(decode_gpu, gpu, now, parts)) for gpu in gpus_of(report)]
+        gpus = await self._turns.run_all(decode_gpu(gpu, now, parts) for gpu in gpus_of(report))
         kept_bytes = len(message) + _GPU_BYTES * len(gpus) + _PART_BYTES * len(parts)
         return report, decode_report(report, gpus, now), kept_bytes
 
