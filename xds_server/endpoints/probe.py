@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +24,7 @@ from xds_server.signals.scrape.reader import kind_of
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint
     from fleet.settings import JoiningSettings
@@ -85,10 +84,10 @@ class Prober:
         self._jitter = jitter
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._turns = Turns(rest=1.0)
-        self._starter: asyncio.Task[None] | None = None
+        self._starter: asyncio.Task[Any] | None = None
         self._targets: Mapping[str, tuple[Endpoint, JoiningSettings]] = {}
         self._tasks: dict[str, tuple[Endpoint, JoiningSettings, asyncio.Task[None]]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
         # Connections are not kept: an engine that comes up may still change its process.
         self._client = Client({"Accept-Encoding": "identity", "User-Agent": "warmroute"}, keeps=False)
         self.refusals: dict[str, str] = {}
@@ -105,11 +104,9 @@ class Prober:
         if self._starter is not None:
             self._end(self._starter)
         missing = [address for address in targets if address not in self._tasks]
-        self._starter = asyncio.create_task(self._start_all(missing), name="probes to begin")
-
-    async def _start_all(self, addresses: Iterable[str]) -> None:
-        for address in addresses:
-            await self._turns.run(partial(self._start, address))
+        if missing:
+            starts = self._turns.run_all(map(self._start, missing))
+            self._starter = asyncio.create_task(starts, name="probes to begin")
 
     def _start(self, address: str) -> None:
         endpoint, joining = self._targets[address]
@@ -121,7 +118,7 @@ class Prober:
         self.update({})
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _end(self, task: asyncio.Task[Any]) -> None:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         task.cancel()

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
 import xxhash
@@ -26,7 +26,7 @@ from xds_server.signals.scrape.page import PageError
 from xds_server.tls.engine_tls import plaintext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from fleet.endpoint import Endpoint, Membership
     from fleet.settings import LimitSettings, SignalSettings
@@ -125,9 +125,9 @@ class Scraper:
         self._targets: dict[str, _Target] = {}
         self._fetcher = PageFetcher(limits.metrics_page_bytes)
         self._turns = Turns()
-        self._starter: asyncio.Task[None] | None = None
+        self._starter: asyncio.Task[Any] | None = None
         self._aside = Aside()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
         self._synced = asyncio.Event()
         # Kept apart from the targets: to look at all of them after each scrape would cost their square.
         self._untried: set[str] = set()
@@ -209,16 +209,14 @@ class Scraper:
     def _start_tasks(self) -> None:
         self._stop(self._starter)
         idle = [target for target in self._targets.values() if target.task is None]
-        self._starter = asyncio.create_task(self._start_all(idle), name="scrapes to begin")
-
-    async def _start_all(self, targets: Iterable[_Target]) -> None:
-        for target in targets:
-            await self._turns.run(partial(self._start_task, target))
+        if idle:
+            starts = self._turns.run_all(map(self._start_task, idle))
+            self._starter = asyncio.create_task(starts, name="scrapes to begin")
 
     def _start_task(self, target: _Target) -> None:
         target.task = asyncio.create_task(self._follow(target), name=f"scrape {target.endpoint.address}")
 
-    def _stop(self, task: asyncio.Task[None] | None) -> None:
+    def _stop(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:
             task.cancel()
             self._ending.add(task)
