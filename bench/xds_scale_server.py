@@ -22,7 +22,7 @@ from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_ENDPOINT
 from fleet.service.serving import GrpcServer, rest_collector
 from xds_server.discovery.server import DiscoveryService
-from xds_server.discovery.status import NullObserver
+from xds_server.discovery.status import DiscoveryObserver
 from xds_server.snapshot.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Kind(Protocol):
         """Tell every client of it."""
 
 
-class Ours(NullObserver):
+class Ours(DiscoveryObserver):
     """The discovery service, from weights to the last ACK."""
 
     def __init__(self, server: grpc.aio.Server, fleet: Fleet) -> None:
@@ -85,7 +85,7 @@ class Ours(NullObserver):
         self._fleet = fleet
         self._store = SnapshotStore()
         self._store.set(fleet.snapshot(0))
-        service = DiscoveryService(self._store, CollectorRegistry(), _MAX_STREAMS, observer=self)
+        service = DiscoveryService(self._store, CollectorRegistry(), _MAX_STREAMS, observers=[self])
         service.register(server)
 
     def acked(self, client: Client, type_url: str, version: str) -> None:  # noqa: ARG002 - the observer's

@@ -115,14 +115,13 @@ class XdsServer:
             engine_tls=tls,
         )
         registry.register(EndpointExposition(store, clock))
-        progress = Progress(settings.limits.xds_streams, following=self._operators.traces)
+        progress = Progress(settings.limits.xds_streams)
         self._arrivals, self._doors = Arrivals(settings.xds.address, clock), Doors(settings, certificates)
         self._discovery = DiscoveryService(
             self._snapshots,
             registry,
             settings.limits.xds_streams,
-            observer=progress,
-            arrivals=self._arrivals,
+            observers=(progress, self._operators.traces, self._operators.nacks, self._arrivals),
             may_have_keys=self._doors.may_have_keys,
         )
         clients = ClientStatusService(self._discovery, progress)

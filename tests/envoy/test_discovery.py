@@ -27,6 +27,7 @@ from fleet.service.serving import server_options
 from testing.certificates import Authority, Issued
 from warmroute.demo.envoy import EnvoyProcess
 from warmroute.demo.processes import free_ports as first_of_free
+from xds_server.discovery.ordering import Delays
 from xds_server.discovery.server import DiscoveryService
 from xds_server.envoy.bootstrap import bootstrap
 from xds_server.snapshot.snapshot import Resource, Snapshot, SnapshotStore
@@ -142,7 +143,7 @@ class Site:
 
     async def start(self) -> None:
         self.store, self.registry = SnapshotStore(), CollectorRegistry()
-        self.service = DiscoveryService(self.store, self.registry, 100, linger_seconds=0.2)
+        self.service = DiscoveryService(self.store, self.registry, 100, delays=Delays(linger_seconds=0.2))
         self.server = grpc.aio.server(options=server_options())
         self.service.register(self.server)
         self.server.add_insecure_port(self.address)

@@ -11,8 +11,12 @@ import pytest
 from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
+from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from fleet.names import TYPE_CLUSTER
 from fleet.settings import parse_settings
 from fleet.store import FleetStore
 from xds_server import app
@@ -58,6 +62,30 @@ async def test_draining_stays_not_serving_while_ticks_go_on(tmp_path: Path) -> N
             assert not server.ready
     finally:
         await server.stop()
+
+
+async def test_nack_ends_in_a_span_and_a_count(tmp_path: Path) -> None:
+    settings, registry = parse_settings(SETTINGS.format(path=tmp_path)), CollectorRegistry()
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    server = XdsServer(settings, FleetStore(), registry, provider, control=False)
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(settings.xds.address) as channel:
+            call = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources()
+            request = discovery_pb2.DiscoveryRequest(type_url=TYPE_CLUSTER)
+            request.node.id = "envoy"
+            await call.write(request)
+            request.response_nonce = (await call.read()).nonce
+            request.error_detail.message = "no"
+            await call.write(request)
+            count = "warmroute_xds_nacks_total"
+            await until(lambda: registry.get_sample_value(count, {"type": "Cluster"}) == 1)
+            call.cancel()
+    finally:
+        await server.stop()
+    (span,) = [span for span in exporter.get_finished_spans() if span.name == "warmroute.nack"]
+    assert (span.attributes or {})["warmroute.node"] == "envoy"
 
 
 STEADY = """

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Locality
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
+from xds_server.discovery.answers import Answer
 from xds_server.discovery.client import Client
 from xds_server.discovery.progress import Progress
-from xds_server.discovery.status import ClientStatus, TypeStatus
+from xds_server.discovery.status import (
+    ClientStatus,
+    DiscoveryMetrics,
+    DiscoveryObserver,
+    Record,
+    TypeStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 NODE = Client("node-1", "fleet", Locality())
 
@@ -116,24 +127,42 @@ def test_nodes_are_bounded_and_the_oldest_are_forgotten(world: SimpleNamespace) 
     assert one(world.progress, status("v1", "v1")).types[0].acked_at is None
 
 
-def test_calls_are_passed_on() -> None:
+def test_record_calls_each_observer_in_order() -> None:
     calls: list[tuple[str, ...]] = []
 
-    class Next:
+    class Observer(DiscoveryObserver):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def came(self, client: Client, peer: str) -> None:
+            calls.append((self.name, "came", peer))
+
         def pushed(self, client: Client, type_url: str, version: str) -> None:
-            calls.append(("pushed", version))
+            calls.append((self.name, "pushed", version))
 
         def acked(self, client: Client, type_url: str, version: str) -> None:
-            calls.append(("acked", version))
+            calls.append((self.name, "acked", version))
 
         def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-            calls.append(("nacked", version, message))
+            calls.append((self.name, "nacked", version, message))
 
-    progress = Progress(1, following=Next())
-    progress.pushed(NODE, TYPE_ENDPOINT, "a")
-    progress.acked(NODE, TYPE_ENDPOINT, "a")
-    progress.nacked(NODE, TYPE_ENDPOINT, "b", "no")
-    assert calls == [("pushed", "a"), ("acked", "a"), ("nacked", "b", "no")]
+        def left(self, client: Client, type_urls: Collection[str]) -> None:
+            calls.append((self.name, "left", *type_urls))
+
+    record = Record([Observer("1"), Observer("2")], DiscoveryMetrics.of(CollectorRegistry()))
+    record.came(NODE, "unix:")
+    record.pushed(NODE, TYPE_ENDPOINT, "a")
+    record.answered(NODE, Answer(TYPE_ENDPOINT, "a", None))
+    record.answered(NODE, Answer(TYPE_ENDPOINT, "b", "no"))
+    record.left(NODE, [TYPE_ENDPOINT])
+    events: list[tuple[str, ...]] = [
+        ("came", "unix:"),
+        ("pushed", "a"),
+        ("acked", "a"),
+        ("nacked", "b", "no"),
+        ("left", TYPE_ENDPOINT),
+    ]
+    assert calls == [(name, *event) for event in events for name in ("1", "2")]
 
 
 def test_newest_ack_with_a_nacked_resource_is_not_synced(world: SimpleNamespace) -> None:

@@ -67,7 +67,7 @@ class World:
 @pytest.fixture
 async def world(serve: Any, xds: Any, tmp_path: Path) -> AsyncIterator[World]:
     progress = Progress(100)
-    running = await serve(observer=progress)
+    running = await serve(observers=[progress])
     running.store.set(xds.snapshot(xds.cluster("llm"), xds.assignment("llm", 1, 2)))
     service = ClientStatusService(running.service, progress, max_clients=3)
     server = grpc.aio.server()

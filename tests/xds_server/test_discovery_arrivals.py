@@ -28,7 +28,7 @@ class Site:
         self.arrivals.came(Client(node, "edge", Locality()), peer)
 
     def left(self, node: str) -> None:
-        self.arrivals.left(Client(node, "edge", Locality()))
+        self.arrivals.left(Client(node, "edge", Locality()), ())
 
 
 @pytest.fixture

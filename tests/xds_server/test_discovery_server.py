@@ -13,6 +13,8 @@ from fleet.envoy_api.google.protobuf import any_pb2
 from fleet.envoy_api.service.discovery.v3 import ads_pb2_grpc
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_LISTENER, TYPE_ROUTE
 from xds_server.discovery.arrivals import Arrivals
+from xds_server.discovery.ordering import Delays
+from xds_server.discovery.status import DiscoveryObserver
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -38,7 +40,7 @@ def everything(xds: SimpleNamespace, weight: int = 10, seconds: int = 1) -> Any:
     )
 
 
-class Witness:
+class Witness(DiscoveryObserver):
     """An observer that remembers."""
 
     def __init__(self) -> None:
@@ -102,7 +104,7 @@ async def test_acks_and_nacks_are_counted_observed_and_shown(
     xds: SimpleNamespace, serve: Any, lane: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     witness = Witness()
-    running = await serve(observer=witness)
+    running = await serve(observers=[witness])
     snapshot = everything(xds)
     version = snapshot.version(TYPE_ENDPOINT)
     running.store.set(snapshot)
@@ -137,7 +139,7 @@ async def test_a_client_is_logged_as_it_comes_and_goes(
 ) -> None:
     caplog.set_level(logging.INFO)
     arrivals = Arrivals("unix:/x")
-    running = await serve(arrivals=arrivals)
+    running = await serve(observers=[arrivals])
     running.store.set(everything(xds))
     client = running.connect(*lane, node="node-7")
     for kind, names in ((TYPE_CLUSTER, ()), (TYPE_ENDPOINT, ("a",))):
@@ -377,7 +379,7 @@ async def test_draining_ends_a_stream_whose_client_does_not_read(xds: SimpleName
 async def test_routes_come_even_if_a_client_never_answers_its_clusters(
     xds: SimpleNamespace, serve: Any
 ) -> None:
-    running = await serve(hold_seconds=0.05)
+    running = await serve(delays=Delays(hold_seconds=0.05))
     running.store.set(everything(xds))
     client = running.connect("sotw")
     await client.ask(TYPE_CLUSTER)
@@ -391,7 +393,7 @@ async def test_routes_come_even_if_a_client_never_answers_its_clusters(
 async def test_a_cluster_outlives_the_routes_to_it_for_a_while_only(
     xds: SimpleNamespace, serve: Any, variant: str
 ) -> None:
-    running = await serve(linger_seconds=0.2)
+    running = await serve(delays=Delays(linger_seconds=0.2))
     two = [xds.cluster("a"), xds.cluster("b"), xds.assignment("a", 1), xds.assignment("b", 1)]
     running.store.set(xds.snapshot(*two))
     client = running.connect(variant)

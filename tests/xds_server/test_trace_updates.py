@@ -157,7 +157,6 @@ def test_nack_ends_the_span_with_its_message() -> None:
     (ack,) = stage.spans("ack")
     assert (ack.status.status_code, ack.status.description) == (StatusCode.ERROR, "weight 0")
     assert stage.outcomes() == [("one", "v1", "nack")]
-    assert len(stage.spans("nack")) == 1, "each refused content is told once as well"
 
 
 def test_newer_push_overtakes_the_older() -> None:

@@ -11,7 +11,7 @@ from xds_server.admin.weights_api import WeightsApi, WeightSources
 from xds_server.state.last_good import state_path
 from xds_server.state.override import OverrideBook, OverrideFile, override_path
 from xds_server.telemetry.request_spans import RequestSpans
-from xds_server.telemetry.trace import UpdateTraces
+from xds_server.telemetry.trace import TracedNacks, UpdateTraces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -50,6 +50,7 @@ class Operators:
         self._snapshots = snapshots
         self._wall = wall
         self.traces = UpdateTraces(tracer, registry, self._version_for, max_open=settings.limits.xds_streams)
+        self.nacks = TracedNacks(tracer)
         """Observer of the discovery streams."""
         self.requests = RequestSpans(tracer, registry)
         """Observer of finished requests."""

@@ -11,8 +11,10 @@ import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from xds_server.discovery.status import DiscoveryObserver
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from xds_server.discovery.client import Client
 
@@ -26,7 +28,7 @@ MISSED_AFTER_SECONDS: Final = 15.0
 _MOST_CHARS: Final = 100
 
 
-class Arrivals:
+class Arrivals(DiscoveryObserver):
     """The connected nodes. `address` is the listening address; `clock` is in seconds."""
 
     def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +58,7 @@ class Arrivals:
                 "Envoy %s has connected from %s: %d connected", _named(client), _from(peer), self.connected
             )
 
-    def left(self, client: Client) -> None:
+    def left(self, client: Client, type_urls: Collection[str]) -> None:  # noqa: ARG002 - of all types
         """Count the end of a stream."""
         key = client.node_id, client.cluster
         if key not in self._streams:

@@ -21,6 +21,7 @@ Lingering
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 
 _REFERRED: Final = (TYPE_CLUSTER, TYPE_ENDPOINT, TYPE_SECRET)
 _REFERRING: Final = (TYPE_LISTENER, TYPE_ROUTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds that the loop waits before `release` and before `remove_lingering`."""
+
+    hold_seconds: float = 1.0
+    linger_seconds: float = 5.0
 
 
 class ResourceOrdering:

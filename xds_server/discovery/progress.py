@@ -13,14 +13,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from xds_server.discovery.status import NullObserver
+from xds_server.discovery.status import DiscoveryObserver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from fleet.endpoint import Locality
     from xds_server.discovery.client import Client
-    from xds_server.discovery.status import ClientStatus, DiscoveryObserver, TypeStatus
+    from xds_server.discovery.status import ClientStatus, TypeStatus
 
 State = Literal["not_sent", "stale", "error", "synced"]
 """In CSDS's terms: stale is sent without an answer, error is NACKed."""
@@ -75,8 +75,8 @@ class _Answers:
 _NONE: Final = _Answers()
 
 
-class Progress:
-    """An observer that records times and passes every call on to `following`.
+class Progress(DiscoveryObserver):
+    """Records the times of responses and answers.
 
     Bounded: beyond `max_clients` nodes the least recently active ones are dropped. `clock` is for
     durations, `wall` (Unix seconds) for displayed times.
@@ -86,12 +86,10 @@ class Progress:
         self,
         max_clients: int,
         *,
-        following: DiscoveryObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._max_entries = max_clients * _TYPES
-        self._following = following or NullObserver()
         self._clock = clock
         self._wall = wall
         self._answers: OrderedDict[tuple[str, str, str], _Answers] = OrderedDict()
@@ -104,7 +102,6 @@ class Progress:
             if len(answers.waiting) >= _MAX_WAITING:
                 del answers.waiting[1]  # The oldest one has the start of the lag.
             answers.waiting.append((version, self._clock()))
-        self._following.pushed(client, type_url, version)
 
     def acked(self, client: Client, type_url: str, version: str) -> None:
         """Record an ACK, which covers all earlier responses."""
@@ -114,16 +111,10 @@ class Progress:
             if sent == version:
                 del answers.waiting[: index + 1]
                 break
-        self._following.acked(client, type_url, version)
 
-    def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
+    def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:  # noqa: ARG002
         """Record a NACK."""
         self._of(client, type_url).nacked_at = self._wall()
-        self._following.nacked(client, type_url, version, message)
-
-    def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """Pass on the end of a stream."""
-        self._following.left(client, type_urls)
 
     def longest_lag(self, pending: Iterable[tuple[str, str, str]]) -> float:
         """Return the longest of these lags, by node id, cluster and type; 0 if none has a start."""

@@ -27,25 +27,23 @@ from fleet.names import (
 )
 from fleet.service.turns import Turns
 from xds_server.discovery.admission import Admission
-from xds_server.discovery.arrivals import Arrivals
 from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.delta import Delta
+from xds_server.discovery.ordering import Delays
 from xds_server.discovery.shared_response import SharedResponseCache
 from xds_server.discovery.sotw import Sotw
 from xds_server.discovery.status import (
     ClientStatus,
     DiscoveryMetrics,
     DiscoveryObserver,
-    NullObserver,
     Record,
     by_node,
     status_of,
 )
 from xds_server.discovery.stream import DiscoveryStream
-from xds_server.discovery.stream_state import DEFAULT_MAX_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -68,11 +66,8 @@ _KEY: Final = itemgetter(0)
 class DiscoveryService:
     """Serves the newest snapshot of `store` to any number of clients up to `max_streams`.
 
-    `hold_seconds` bounds the wait of listeners and routes for new clusters, `linger_seconds` is how long
-    clusters outlive the resources that refer to them (both: `ordering.py`); `max_names` bounds the names of
-    one subscription. `admission` bounds the rate of first responses to new streams. `arrivals` logs
-    Envoys that connect and leave. `may_have_keys` tells from a stream's context whether it
-    may receive secrets; otherwise they count as a type that is not served.
+    `admission` bounds the rate of first responses to new streams. `may_have_keys` decides by a stream's
+    context whether it may receive secrets; otherwise they count as a type that is not served.
     """
 
     def __init__(
@@ -81,21 +76,16 @@ class DiscoveryService:
         registry: CollectorRegistry,
         max_streams: int,
         *,
-        observer: DiscoveryObserver | None = None,
-        hold_seconds: float = 1.0,
-        linger_seconds: float = 5.0,
-        max_names: int = DEFAULT_MAX_NAMES,
+        observers: Sequence[DiscoveryObserver] = (),
+        delays: Delays | None = None,
         admission: Admission | None = None,
-        arrivals: Arrivals | None = None,
         may_have_keys: Callable[[Any], bool] = lambda _context: True,
     ) -> None:
         self._store = store
         self._metrics = DiscoveryMetrics.of(registry)
-        self._record = Record(observer or NullObserver(), self._metrics, arrivals or Arrivals(""))
+        self._record = Record(observers, self._metrics)
         self._max_streams = max_streams
-        self._hold_seconds = hold_seconds
-        self._linger_seconds = linger_seconds
-        self._max_names = max_names
+        self._delays = delays or Delays()
         self._admission = admission or Admission()
         self._may_have_keys = may_have_keys
         self._budget = NameBudget()
@@ -183,7 +173,6 @@ class DiscoveryService:
             lambda: f"{self._boot}-{number}-{next(nonces)}",
             only_type=only_type,
             served=SERVED_TYPES if self._may_have_keys(context) else RESOURCE_TYPES,
-            max_names=self._max_names,
             lingers=True,
             shared_responses=self._shared_responses[variant],
             budget=self._budget,
@@ -193,8 +182,7 @@ class DiscoveryService:
             self._store,
             self._record,
             self._admission,
-            self._hold_seconds,
-            self._linger_seconds,
+            self._delays,
             self._turns,
             lambda: self._introduce(number),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from fleet.endpoint import Locality
     from xds_server.discovery.answers import Answer
-    from xds_server.discovery.arrivals import Arrivals
     from xds_server.discovery.client import Client
     from xds_server.discovery.stream_state import StreamState
     from xds_server.discovery.subscription import Subscription
@@ -28,36 +27,23 @@ logger = logging.getLogger(__name__)
 _MAX_REMEMBERED: Final = 1024
 
 
-class DiscoveryObserver(Protocol):
-    """Receives each push and answer, on the event loop: it must not block."""
+class DiscoveryObserver:
+    """Receives the events of streams, on the event loop: it must not block. Here none has an effect."""
+
+    def came(self, client: Client, peer: str) -> None:
+        """The first message of a stream named its node; `peer` as gRPC names the address."""
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
-        """Called when a response has been handed to the transport."""
+        """A response was handed to the transport."""
 
     def acked(self, client: Client, type_url: str, version: str) -> None:
-        """Called when the client ACKed a response."""
+        """The client ACKed a response."""
 
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-        """Called when the client NACKed a response and kept its earlier version."""
+        """The client NACKed a response and kept its earlier version."""
 
     def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """Called when a stream with subscriptions to these types has ended."""
-
-
-class NullObserver:
-    """Ignores everything."""
-
-    def pushed(self, client: Client, type_url: str, version: str) -> None:
-        """Do nothing."""
-
-    def acked(self, client: Client, type_url: str, version: str) -> None:
-        """Do nothing."""
-
-    def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
-        """Do nothing."""
-
-    def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """Do nothing."""
+        """A stream with subscriptions to these types has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,38 +140,37 @@ class DiscoveryMetrics:
 class Record:
     """Counts, logs and passes on the events of the streams."""
 
-    def __init__(self, observer: DiscoveryObserver, metrics: DiscoveryMetrics, arrivals: Arrivals) -> None:
+    def __init__(self, observers: Sequence[DiscoveryObserver], metrics: DiscoveryMetrics) -> None:
         self.metrics = metrics
-        self._arrivals = arrivals
-        self._observer = observer
+        self._observers = observers
         self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+
+    def came(self, client: Client, peer: str) -> None:
+        """Pass on that a stream has named its node."""
+        for observer in self._observers:
+            observer.came(client, peer)
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
         """Count a response that was handed to the transport."""
         self.metrics.pushes[type_url].inc()
-        self._observer.pushed(client, type_url, version)
-
-    def came(self, client: Client, peer: str) -> None:
-        """Log the first message of a stream; `peer` as gRPC names it."""
-        self._arrivals.came(client, peer)
+        for observer in self._observers:
+            observer.pushed(client, type_url, version)
 
     def left(self, client: Client, type_urls: Collection[str]) -> None:
-        """Log the end of a stream."""
-        self._arrivals.left(client)
-        self._observer.left(client, type_urls)
-
-    def unserved(self) -> None:
-        """Count a request for a type that is not served here."""
-        self.metrics.unserved.inc()
+        """Pass on the end of a stream."""
+        for observer in self._observers:
+            observer.left(client, type_urls)
 
     def answered(self, client: Client, answer: Answer) -> None:
         """Count an ACK or NACK; a NACK is logged once per content, not once per client."""
         if answer.error is None:
             self.metrics.acks[answer.type_url].inc()
-            self._observer.acked(client, answer.type_url, answer.version)
+            for observer in self._observers:
+                observer.acked(client, answer.type_url, answer.version)
             return
         self.metrics.nacks[answer.type_url].inc()
-        self._observer.nacked(client, answer.type_url, answer.version, answer.error)
+        for observer in self._observers:
+            observer.nacked(client, answer.type_url, answer.version, answer.error)
         content = (answer.type_url, answer.version, answer.name)
         if content in self._logged:
             return

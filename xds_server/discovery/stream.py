@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fleet.service.turns import Turns
     from xds_server.discovery.admission import Admission
+    from xds_server.discovery.ordering import Delays
     from xds_server.discovery.shared_response import Response
     from xds_server.discovery.status import Record
     from xds_server.discovery.stream_state import StreamState
@@ -33,8 +34,7 @@ class DiscoveryStream:
         store: SnapshotStore,
         record: Record,
         admission: Admission,
-        hold_seconds: float,
-        linger_seconds: float,
+        delays: Delays,
         turns: Turns,
         introduce: Callable[[], None],
     ) -> None:
@@ -48,8 +48,8 @@ class DiscoveryStream:
         self._store = store
         self._record = record
         self._admission = admission
-        self._hold = _Timer(hold_seconds)
-        self._linger = _Timer(linger_seconds)
+        self._hold = _Timer(delays.hold_seconds)
+        self._linger = _Timer(delays.linger_seconds)
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._half_closed = False
@@ -129,7 +129,7 @@ class DiscoveryStream:
                 self._record.answered(self.machine.client, answer)
             if self.machine.unserved_requests > unserved:
                 unserved = self.machine.unserved_requests
-                self._record.unserved()
+                self._record.metrics.unserved.inc()
             if not self.machine.clean:
                 self._wake.set()
 

@@ -23,7 +23,7 @@ from opentelemetry.trace import StatusCode
 
 from fleet.names import TYPE_ENDPOINT
 from fleet.signals import Source
-from xds_server.discovery.status import NullObserver
+from xds_server.discovery.status import DiscoveryObserver
 from xds_server.telemetry.ack_spans import TIMEOUT_SECONDS, AckSpans
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from fleet.signals import SignalTable
     from xds_server.discovery.client import Client
-    from xds_server.discovery.status import DiscoveryObserver
     from xds_server.weights.weigh import WeightChange, WeightUpdate
 
 MAX_EVENTS: Final = 128
@@ -48,7 +47,7 @@ _ROOT: Final = trace.set_span_in_context(trace.INVALID_SPAN)
 """No parent, whatever span is current."""
 
 
-class TracedNacks(NullObserver):
+class TracedNacks(DiscoveryObserver):
     """An observer of discovery: one span for each content that is refused, however many clients refuse it."""
 
     def __init__(self, tracer: Tracer) -> None:
@@ -94,8 +93,8 @@ class _Update:
     published_ns: int
 
 
-class UpdateTraces(NullObserver):
-    """Makes the traces of weight updates; an observer of discovery that passes on to `following`.
+class UpdateTraces(DiscoveryObserver):
+    """Makes the traces of weight updates; an observer of discovery.
 
     `version_for` returns the version of endpoints for a client now: groups of clients may have one of their
     own, so one update has as many versions as groups. Single-threaded.
@@ -108,13 +107,11 @@ class UpdateTraces(NullObserver):
         version_for: Callable[[Client], str | None],
         *,
         max_open: int,
-        following: DiscoveryObserver | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._tracer = tracer
         self._version_for = version_for
-        self._following = following or TracedNacks(tracer)
         self._timeout_ns = int(timeout_seconds * 1e9)
         self._clock_ns = clock_ns
         self._spans = AckSpans(tracer, registry, max_open, timeout_seconds)
@@ -160,25 +157,21 @@ class UpdateTraces(NullObserver):
                 self._spans.superseded(client, now_ns)
             else:
                 self._spans.pushed(client, version, update.context, update.published_ns, now_ns)
-        self._following.pushed(client, type_url, version)
 
     def acked(self, client: Client, type_url: str, version: str) -> None:
         """End the client's span with success."""
         if type_url == TYPE_ENDPOINT:
             self._answered(client, version, None)
-        self._following.acked(client, type_url, version)
 
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
         """End the client's span as an error."""
         if type_url == TYPE_ENDPOINT:
             self._answered(client, version, message)
-        self._following.nacked(client, type_url, version, message)
 
     def left(self, client: Client, type_urls: Collection[str]) -> None:
         """End the client's span if its stream has ended."""
         if TYPE_ENDPOINT in type_urls:
             self._spans.left(client, self._clock_ns())
-        self._following.left(client, type_urls)
 
     def _answered(self, client: Client, version: str, message: str | None) -> None:
         now_ns = self._clock_ns()
