@@ -28,6 +28,7 @@ from xds_server.discovery.csds import (
     ClientStatusService,
 )
 from xds_server.discovery.progress import Progress
+from xds_server.discovery.status import ClientStatus, status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -269,29 +270,21 @@ class Many:
         )
         self.summed = 0
         """How many clients were looked at."""
-        self._nodes: list[list[Any]] = []
+        self._streams: dict[tuple[str, str], Any] = {}
+        subscriptions = dict.fromkeys(RESOURCE_TYPES, subscription)
         for number in range(MAX_CLIENTS):
             node = Client(f"gateway-{number:08d}-envoy", "warmroute", Locality("region", "zone", ""))
-            self._nodes.append([Stream(self, node, dict.fromkeys(RESOURCE_TYPES, subscription))])
+            stream = SimpleNamespace(name="sotw", client=node, subscriptions=subscriptions)
+            self._streams[node.node_id, node.cluster] = stream
             for kind in RESOURCE_TYPES:
                 progress.acked(node, kind, "0" * 16)
 
-    def nodes(self) -> list[list[Any]]:
-        return self._nodes
+    def nodes(self) -> list[tuple[str, str]]:
+        return list(self._streams)
 
-
-class Stream:
-    """One stream of a client."""
-
-    name = "sotw"
-
-    def __init__(self, many: Many, client: Client, subscriptions: dict[str, Any]) -> None:
-        self._many, self.client, self._subscriptions = many, client, subscriptions
-
-    @property
-    def subscriptions(self) -> dict[str, Any]:
-        self._many.summed += 1
-        return self._subscriptions
+    def status(self, node: tuple[str, str]) -> ClientStatus:
+        self.summed += 1
+        return status_of([self._streams[node]])
 
 
 async def test_max_clients_fit_one_message_and_more_bytes_fail() -> None:
@@ -393,3 +386,17 @@ async def test_a_rejected_request_leaves_no_garbage(world: World) -> None:
         assert not [each for each in gc.get_objects() if isinstance(each, PeerError)]
     finally:
         gc.enable()
+
+
+async def test_list_of_nodes_makes_no_object_per_node(world: World) -> None:
+    """Python counts them, and collects garbage in full: with 2,000 clients the loop stood for 170 ms."""
+    for number in range(30):
+        await world.connect(f"node-{number:02d}")
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        nodes = world.running.service.nodes()
+        assert gc.get_count()[0] - before < 10
+    finally:
+        gc.enable()
+    assert [node_id for node_id, _ in nodes] == [f"node-{number:02d}" for number in range(30)]

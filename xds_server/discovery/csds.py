@@ -22,14 +22,12 @@ from fleet.envoy_api.service.status.v3 import csds_pb2
 from fleet.errors import PeerError
 from fleet.service.turns import Turns
 from xds_server.discovery.client import MAX_TEXT
-from xds_server.discovery.status import status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xds_server.discovery.progress import ClientProgress, Progress, TypeProgress
-    from xds_server.discovery.server import DiscoveryService
-    from xds_server.discovery.stream_state import StreamState
+    from xds_server.discovery.server import DiscoveryService, Node
 
 _SERVICE: Final = "envoy.service.status.v3.ClientStatusDiscoveryService"
 MAX_CALLS: Final = 16
@@ -89,7 +87,8 @@ class ClientStatusService:
         """
         nodes = await self._turns.run(self._discovery.nodes)
         async with self._answering:
-            return await self._turns.run_all(map(self._sum_up, nodes))
+            clients = await self._turns.run_all(map(self._sum_up, nodes))
+        return [client for client in clients if client is not None]
 
     def lag(self) -> tuple[int, float]:
         """Return the number of connected clients, and the seconds since the oldest pending ACK."""
@@ -108,20 +107,27 @@ class ClientStatusService:
             raise PeerError(f"a request of {len(message)} bytes; allowed: {MAX_REQUEST_BYTES}")
         matches = await self._turns.run(partial(_read, message))
         nodes = await self._turns.run(self._discovery.nodes)
-        matching = await self._turns.run_all(matches(_node_id(node)) for node in nodes)
+        matching = await self._turns.run_all(matches(node_id) for node_id, _ in nodes)
         matched = [*compress(nodes, matching)]
         if len(matched) > self._max_clients:
             raise PeerError(f"{len(matched)} clients match; allowed: {self._max_clients}, by node_matchers")
         async with self._answering:
             response = csds_pb2.ClientStatusResponse()
-            await self._turns.run_all(map(partial(_add, response), map(self._sum_up, matched)))
+            await self._turns.run_all(self._fill(response, matched))
             content: bytes = await self._turns.run(response.SerializeToString)
         if len(content) > MAX_BYTES:
             raise PeerError(f"the answer has {len(content)} bytes; allowed: {MAX_BYTES}, by node_matchers")
         return content
 
-    def _sum_up(self, node: Sequence[StreamState]) -> ClientProgress:
-        return self._progress.of(status_of(node))
+    def _fill(self, response: Any, nodes: Iterable[Node]) -> Iterator[None]:
+        for node in nodes:
+            if (client := self._sum_up(node)) is not None:
+                _add(response, client)
+            yield
+
+    def _sum_up(self, node: Node) -> ClientProgress | None:
+        status = self._discovery.status(node)
+        return None if status is None else self._progress.of(status)
 
     async def _fetch(self, _: Any, context: Any) -> bytes:
         await self._enter(context)
@@ -162,12 +168,6 @@ class ClientStatusService:
             text = f"at most {MAX_CALLS} requests and streams at a time"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._calls += 1
-
-
-def _node_id(streams: Sequence[StreamState]) -> str:
-    client = streams[0].client
-    assert client is not None
-    return client.node_id
 
 
 def _read(message: bytes) -> Callable[[str], bool]:

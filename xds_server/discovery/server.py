@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import logging
 import uuid
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -37,16 +36,17 @@ from xds_server.discovery.status import (
     DiscoveryMetrics,
     DiscoveryObserver,
     Record,
-    by_node,
+    newest_subscriptions,
     status_of,
 )
 from xds_server.discovery.stream import DiscoveryStream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from prometheus_client import CollectorRegistry
 
+    from xds_server.discovery.client import Client
     from xds_server.discovery.stream_state import StreamState
     from xds_server.snapshot.snapshot import SnapshotStore
 
@@ -60,7 +60,8 @@ _SERVICES: Final = (
     ("route.v3.RouteDiscoveryService", "Routes", TYPE_ROUTE),
 )
 """Service below `envoy.service`, method after Stream/Delta, the one type it serves."""
-_KEY: Final = itemgetter(0)
+Node = tuple[str, str]
+"""Node id and cluster."""
 
 
 class DiscoveryService:
@@ -91,6 +92,9 @@ class DiscoveryService:
         self._budget = NameBudget()
         self._turns = Turns()
         self._streams: dict[int, DiscoveryStream] = {}
+        self._nodes: dict[Node, dict[int, StreamState]] = {}
+        """The same streams by node, the oldest first. If each view of all clients grouped them, its objects
+        would make Python collect its garbage in full, which stops the loop."""
         self._silent: dict[int, DiscoveryStream] = {}
         """Streams that have not named their node, the oldest first: they take no client's place."""
         self._numbers = itertools.count(1)
@@ -113,25 +117,25 @@ class DiscoveryService:
 
     def clients(self) -> list[ClientStatus]:
         """Each connected node with its versions, sorted by node id; slow for many nodes."""
-        return [status_of(group) for group in self.nodes()]
+        return [status for node in self.nodes() if (status := self.status(node)) is not None]
 
-    def nodes(self) -> list[list[StreamState]]:
-        """Return the streams of each connected node, the oldest first, sorted by node id."""
-        return [group for _, group in sorted(by_node(self._machines()).items(), key=_KEY)]
+    def nodes(self) -> list[Node]:
+        """Return each connected node, sorted."""
+        return sorted(self._nodes)
+
+    def status(self, node: Node) -> ClientStatus | None:
+        """Return the versions of a node; None: it is not connected."""
+        streams = self._nodes.get(node)
+        return None if streams is None else status_of([*streams.values()])
 
     def unacknowledged(self) -> tuple[int, list[tuple[str, str, str]]]:
         """Return the number of connected nodes, and node id, cluster and type of each pending ACK."""
-        nodes = by_node(self._machines())
-        return len(nodes), [
+        return len(self._nodes), [
             (*node, type_url)
-            for node, group in nodes.items()
-            # Of a type on several streams the newest stream counts.
-            for type_url, newest in {k: v for each in group for k, v in each.subscriptions.items()}.items()
+            for node, streams in self._nodes.items()
+            for type_url, newest in newest_subscriptions(streams.values()).items()
             if newest.sent_version and newest.sent_version != newest.acked_version
         ]
-
-    def _machines(self) -> Iterator[StreamState]:
-        return (stream.machine for stream in self._streams.values())
 
     async def drain(self, seconds: float) -> None:
         """Refuse new streams and end the present ones with UNAVAILABLE, evenly over `seconds`.
@@ -184,21 +188,21 @@ class DiscoveryService:
             self._admission,
             self._delays,
             self._turns,
-            lambda: self._introduce(number),
+            lambda client: self._introduce(number, client),
         )
         self._silent[number] = stream
         self._metrics.streams.inc()
         try:
             return await self._run(stream, context)
         finally:
-            self._streams.pop(number, None)
             self._silent.pop(number, None)
             self._metrics.streams.dec()
             machine.leave()
             if machine.client is not None:
+                self._forget(number, machine.client)
                 self._record.left(machine.client, machine.subscriptions)
 
-    def _introduce(self, number: int) -> None:
+    def _introduce(self, number: int, client: Client) -> None:
         """Move a stream from the silent ones to those of known nodes.
 
         Raises:
@@ -208,6 +212,14 @@ class DiscoveryService:
         if stream is None or len(self._streams) >= self._max_streams:
             raise _FullError
         self._streams[number] = stream
+        self._nodes.setdefault((client.node_id, client.cluster), {})[number] = stream.machine
+
+    def _forget(self, number: int, client: Client) -> None:
+        if self._streams.pop(number, None) is not None:
+            node = client.node_id, client.cluster
+            del self._nodes[node][number]
+            if not self._nodes[node]:
+                del self._nodes[node]
 
     def _full(self) -> tuple[grpc.StatusCode, str]:
         return grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {self._max_streams} streams"

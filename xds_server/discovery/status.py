@@ -70,29 +70,22 @@ class ClientStatus:
     types: tuple[TypeStatus, ...]
 
 
-def by_node(machines: Iterable[StreamState]) -> dict[tuple[str, str], list[StreamState]]:
-    """Group machines by node id and cluster, in the order of `machines`."""
-    nodes: dict[tuple[str, str], list[StreamState]] = {}
-    for machine in machines:
-        if machine.client is not None:
-            nodes.setdefault((machine.client.node_id, machine.client.cluster), []).append(machine)
-    return nodes
+def newest_subscriptions(streams: Iterable[StreamState]) -> dict[str, Subscription]:
+    """Return the subscriptions of one node by type, from its streams, the oldest first."""
+    return {type_url: entry for stream in streams for type_url, entry in stream.subscriptions.items()}
 
 
-def status_of(group: Sequence[StreamState]) -> ClientStatus:
-    """Sum up the machines of one node, oldest stream first."""
-    newest = group[-1]
+def status_of(streams: Sequence[StreamState]) -> ClientStatus:
+    """Sum up the streams of one node, the oldest first."""
+    newest, subscriptions = streams[-1], newest_subscriptions(streams)
     assert newest.client is not None
-    subscriptions: dict[str, Subscription] = {}
-    for machine in group:
-        subscriptions.update(machine.subscriptions)
     types = tuple(
         TypeStatus(type_url, entry.sent_version, entry.acked_version, entry.nacked_version, entry.error)
         for type_url, entry in ((kind, subscriptions.get(kind)) for kind in SERVED_TYPES)
         if entry is not None
     )
     client = newest.client
-    return ClientStatus(client.node_id, client.cluster, client.locality, newest.name, len(group), types)
+    return ClientStatus(client.node_id, client.cluster, client.locality, newest.name, len(streams), types)
 
 
 @dataclass(frozen=True, slots=True)

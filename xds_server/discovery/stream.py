@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fleet.service.turns import Turns
     from xds_server.discovery.admission import Admission
+    from xds_server.discovery.client import Client
     from xds_server.discovery.ordering import Delays
     from xds_server.discovery.shared_response import Response
     from xds_server.discovery.status import Record
@@ -36,7 +37,7 @@ class DiscoveryStream:
         admission: Admission,
         delays: Delays,
         turns: Turns,
-        introduce: Callable[[], None],
+        introduce: Callable[[Client], None],
     ) -> None:
         """All streams share `turns`.
 
@@ -51,12 +52,13 @@ class DiscoveryStream:
         self._hold = _Timer(delays.hold_seconds)
         self._linger = _Timer(delays.linger_seconds)
         self._wake = asyncio.Event()
-        self._ended = asyncio.Event()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._half_closed = False
 
     def end(self) -> None:
         """Ask the stream to end, even while the client does not read."""
-        self._ended.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     async def run(self, context: Any) -> bool:
         """Serve; return whether `end` was the reason to stop.
@@ -78,18 +80,14 @@ class DiscoveryStream:
             # The error refers to this frame, which would keep the error and the client's last message until
             # the garbage collector runs: with many clients that is much memory.
             del error
-        return self._ended.is_set()
+        return self._ended.done()
 
     async def _until_one_ends(self, context: Any) -> BaseException | None:
         """Read and write until either ends, or `end` is called; return the error that ended it, if any."""
         reader = asyncio.create_task(self._read(context))
-        tasks = [
-            reader,
-            asyncio.create_task(self._write(context)),
-            asyncio.create_task(self._ended.wait()),
-        ]
+        tasks = reader, asyncio.create_task(self._write(context))
         try:
-            done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, others = await asyncio.wait({*tasks, self._ended}, return_when=asyncio.FIRST_COMPLETED)
             if done == {reader} and reader.exception() is None:
                 # The client has half-closed; the writer ends after its last responses.
                 done, _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
@@ -122,7 +120,7 @@ class DiscoveryStream:
             answer = await self._turns.run(partial(self.machine.receive, message))
             if not introduced and self.machine.client is not None:
                 introduced = True
-                self._introduce()
+                self._introduce(self.machine.client)
                 self._record.came(self.machine.client, context.peer())
             if answer is not None:
                 assert self.machine.client is not None
