@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import logging
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import Counter, Gauge
 
 from xds_server.skew.detectors import DETECTORS
 from xds_server.skew.diagnosis import diagnose
 from xds_server.skew.event import Actions, SkewEvent
 from xds_server.skew.facts import facts
-from xds_server.skew.latch import Latch, Patience
+from xds_server.skew.finding import Latch, Patience
 from xds_server.skew.layout import Layout
-from xds_server.skew.metrics import SkewMetrics
 from xds_server.skew.sample import take
 from xds_server.skew.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -35,6 +37,37 @@ logger = logging.getLogger(__name__)
 
 MOST_LINES: Final = 20
 """Log lines of one period; when a whole fleet turns, one more line has the number of the others."""
+
+
+class SkewMetrics:
+    """Labels are kinds and the settings' pools: both few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._active = Gauge(
+            "warmroute_skew_active",
+            "Skews that last: endpoints that have one, and one more for the pool as a whole",
+            ["kind", "pool"],
+            registry=registry,
+        )
+        begun = Counter("warmroute_skew_events_total", "Skews that have begun", ["kind"], registry=registry)
+        self._begun = {kind: begun.labels(kind) for kind in DETECTORS}
+        self._pools: frozenset[str] = frozenset()
+
+    def began(self, kind: str) -> None:
+        """Count an event."""
+        self._begun[kind].inc()
+
+    def show(self, pools: Collection[str], active: Iterable[SkewEvent]) -> None:
+        """Set the gauges of all pools; those of pools that have left go."""
+        counts = dict.fromkeys(((kind, pool) for kind in DETECTORS for pool in pools), 0)
+        for event in active:
+            counts[event.kind, event.pool] += 1
+        for pool in self._pools.difference(pools):
+            for kind in DETECTORS:
+                self._active.remove(kind, pool)
+        for (kind, pool), count in counts.items():
+            self._active.labels(kind, pool).set(count)
+        self._pools = frozenset(pools)
 
 
 class SkewWatch:
@@ -132,7 +165,7 @@ class SkewWatch:
         """Plain data for `/api/v1/diagnosis`."""
         pools = [entry for entry in self.diagnoses() if entry.address is None]
         endpoints = [entry for entry in self.diagnoses() if entry.address is not None]
-        causes: dict[str, Counter[str]] = {entry.pool: Counter() for entry in pools}
+        causes: dict[str, collections.Counter[str]] = {entry.pool: collections.Counter() for entry in pools}
         for entry in endpoints:
             causes[entry.pool][entry.cause] += 1
         return {
