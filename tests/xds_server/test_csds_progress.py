@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from fleet.endpoint import Locality
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
-from xds_server.discovery.answers import Answer
+from xds_server.discovery.changes import Answer
 from xds_server.discovery.client import Client
 from xds_server.discovery.progress import Progress
 from xds_server.discovery.status import (
@@ -134,8 +134,8 @@ def test_record_calls_each_observer_in_order() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def came(self, client: Client, peer: str) -> None:
-            calls.append((self.name, "came", peer))
+        def opened(self, client: Client, peer: str) -> None:
+            calls.append((self.name, "opened", peer))
 
         def pushed(self, client: Client, type_url: str, version: str) -> None:
             calls.append((self.name, "pushed", version))
@@ -146,21 +146,21 @@ def test_record_calls_each_observer_in_order() -> None:
         def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
             calls.append((self.name, "nacked", version, message))
 
-        def left(self, client: Client, type_urls: Collection[str]) -> None:
-            calls.append((self.name, "left", *type_urls))
+        def closed(self, client: Client, type_urls: Collection[str]) -> None:
+            calls.append((self.name, "closed", *type_urls))
 
-    record = Record([Observer("1"), Observer("2")], DiscoveryMetrics.of(CollectorRegistry()))
-    record.came(NODE, "unix:")
+    record = Record([Observer("1"), Observer("2")], DiscoveryMetrics(CollectorRegistry()))
+    record.opened(NODE, "unix:")
     record.pushed(NODE, TYPE_ENDPOINT, "a")
     record.answered(NODE, Answer(TYPE_ENDPOINT, "a", None))
     record.answered(NODE, Answer(TYPE_ENDPOINT, "b", "no"))
-    record.left(NODE, [TYPE_ENDPOINT])
+    record.closed(NODE, [TYPE_ENDPOINT])
     events: list[tuple[str, ...]] = [
-        ("came", "unix:"),
+        ("opened", "unix:"),
         ("pushed", "a"),
         ("acked", "a"),
         ("nacked", "b", "no"),
-        ("left", TYPE_ENDPOINT),
+        ("closed", TYPE_ENDPOINT),
     ]
     assert calls == [(name, *event) for event in events for name in ("1", "2")]
 

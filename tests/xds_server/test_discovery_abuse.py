@@ -14,9 +14,10 @@ from bench.abuse import discovery
 from fleet.errors import PeerError
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from fleet.service.serving import GrpcServer
-from xds_server.discovery.budget import NAME_BYTES, NameBudget
 from xds_server.discovery.client import MAX_TEXT
 from xds_server.discovery.stream import DiscoveryStream
+from xds_server.discovery.stream_state import NameBudget
+from xds_server.discovery.subscription import NAME_BYTES
 from xds_server.doors import XDS_BYTES
 
 if TYPE_CHECKING:

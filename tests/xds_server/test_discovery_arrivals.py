@@ -24,11 +24,11 @@ class Site:
         self.now = 100.0
         self.arrivals = Arrivals(ADDRESS, lambda: self.now)
 
-    def came(self, node: str, peer: str = "ipv4:10.0.0.1:4711") -> None:
-        self.arrivals.came(Client(node, "edge", Locality()), peer)
+    def opened(self, node: str, peer: str = "ipv4:10.0.0.1:4711") -> None:
+        self.arrivals.opened(Client(node, "edge", Locality()), peer)
 
-    def left(self, node: str) -> None:
-        self.arrivals.left(Client(node, "edge", Locality()), ())
+    def closed(self, node: str) -> None:
+        self.arrivals.closed(Client(node, "edge", Locality()), ())
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def test_node_is_logged_once_over_all_its_streams(site: Site, lines: Callable[[], list[str]]) -> None:
-    site.came("a")
-    site.came("a")
-    site.left("a")
+    site.opened("a")
+    site.opened("a")
+    site.closed("a")
     assert site.arrivals.connected == 1
-    site.left("a")
+    site.closed("a")
     assert lines() == [
         "Envoy a (cluster edge) has connected from 10.0.0.1:4711: 1 connected",
         "Envoy a (cluster edge) has left: 0 connected",
@@ -63,30 +63,30 @@ def test_node_is_logged_once_over_all_its_streams(site: Site, lines: Callable[[]
     ],
 )
 def test_where_it_comes_from(site: Site, lines: Callable[[], list[str]], peer: str, shown: str) -> None:
-    site.came("a", peer)
+    site.opened("a", peer)
     assert shown in lines()[0]
 
 
 def test_a_node_does_not_fill_the_log(site: Site, lines: Callable[[], list[str]]) -> None:
     """That it writes no lines of its own is the log's to see to."""
-    site.came("x" * 1000)
+    site.opened("x" * 1000)
     (line,) = lines()
     assert len(line) < 250
 
 
 def test_a_storm_is_summed_up(site: Site, lines: Callable[[], list[str]]) -> None:
     for number in range(500):
-        site.came(str(number))
+        site.opened(str(number))
     assert len(lines()) == MOST_LINES
     site.arrivals.look()
     assert len(lines()) == MOST_LINES, "its period is not over"
     for number in range(10):
-        site.left(str(number))
+        site.closed(str(number))
     site.now += PERIOD_SECONDS
     site.arrivals.look()
     more = f"{500 - MOST_LINES} more Envoys have connected and 10 more have left: 490 connected"
     assert lines()[-1] == more
-    site.came("late")
+    site.opened("late")
     assert len(lines()) == MOST_LINES + 2
 
 
@@ -106,13 +106,13 @@ def test_missing_envoys_are_logged_once(site: Site, lines: Callable[[], list[str
 
 def test_who_has_come_and_gone_was_not_missed(site: Site, lines: Callable[[], list[str]]) -> None:
     site.arrivals.look()
-    site.came("a")
-    site.left("a")
+    site.opened("a")
+    site.closed("a")
     site.now += 10 * MISSED_AFTER_SECONDS
     site.arrivals.look()
     assert not any("no Envoy" in line for line in lines())
 
 
 def test_a_stream_that_never_said_who_it_is_leaves_nothing(site: Site) -> None:
-    site.left("a")
+    site.closed("a")
     assert site.arrivals.connected == 0

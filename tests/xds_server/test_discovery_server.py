@@ -55,7 +55,7 @@ class Witness(DiscoveryObserver):
     def nacked(self, client: Any, type_url: str, version: str, message: str) -> None:
         self.calls.append(("nacked", client.node_id, type_url, version, message))
 
-    def left(self, client: Any, type_urls: Any) -> None:
+    def closed(self, client: Any, type_urls: Any) -> None:
         self.calls.append(("left", client.node_id, *sorted(type_urls)))
 
 

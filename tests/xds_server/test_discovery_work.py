@@ -13,14 +13,12 @@ import pytest
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 from xds_server.discovery import subscription as subscription_module
-from xds_server.discovery.answers import Sent
-from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES, NameBudget
-from xds_server.discovery.changes import ABSENT, split_removed
+from xds_server.discovery.changes import ABSENT, Sent, split_removed
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.shared_response import SharedResponseCache, cached_decoder
 from xds_server.discovery.sotw import Sotw
-from xds_server.discovery.stream_state import DEFAULT_MAX_NAMES
-from xds_server.discovery.subscription import WILDCARD, Subscription
+from xds_server.discovery.stream_state import DEFAULT_MAX_NAMES, NameBudget
+from xds_server.discovery.subscription import NAME_BYTES, VERSION_BYTES, WILDCARD, Subscription
 from xds_server.snapshot.snapshot import Resource, Snapshot
 
 if TYPE_CHECKING:

@@ -223,9 +223,9 @@ def test_leaving_client_ends_its_span() -> None:
     stage.publish("v1")
     for client in (ONE, TWO):
         stage.traces.pushed(client, TYPE_ENDPOINT, "v1")
-    stage.traces.left(ONE, {TYPE_CLUSTER: 1})
+    stage.traces.closed(ONE, {TYPE_CLUSTER: 1})
     assert stage.outcomes() == []
-    stage.traces.left(ONE, {TYPE_ENDPOINT: 1})
+    stage.traces.closed(ONE, {TYPE_ENDPOINT: 1})
     assert stage.outcomes() == [("one", "v1", "gone")]
 
 

@@ -1,4 +1,4 @@
-"""The rate at which new streams get their first response: a fleet that reconnects at once is served in turn.
+"""The rate at which new streams get their first response: a fleet that reconnects together waits in line.
 
 Rule
     A token bucket: `burst` streams at once, then `per_second`. Streams beyond that wait, first

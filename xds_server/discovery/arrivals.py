@@ -48,17 +48,17 @@ class Arrivals(DiscoveryObserver):
         """Number of nodes with an open stream."""
         return len(self._streams)
 
-    def came(self, client: Client, peer: str) -> None:
+    def opened(self, client: Client, peer: str) -> None:
         """Count a new stream; `peer` as gRPC names it."""
         self._waits, self._missed_at = False, None
         key = client.node_id, client.cluster
         streams = self._streams[key] = self._streams.get(key, 0) + 1
-        if streams == 1 and self._may_log(came=True):
+        if streams == 1 and self._may_log(opened=True):
             logger.info(
                 "Envoy %s has connected from %s: %d connected", _named(client), _from(peer), self.connected
             )
 
-    def left(self, client: Client, type_urls: Collection[str]) -> None:  # noqa: ARG002 - of all types
+    def closed(self, client: Client, type_urls: Collection[str]) -> None:  # noqa: ARG002 - of all types
         """Count the end of a stream."""
         key = client.node_id, client.cluster
         if key not in self._streams:
@@ -67,7 +67,7 @@ class Arrivals(DiscoveryObserver):
         if self._streams[key]:
             return
         del self._streams[key]
-        if self._may_log(came=False):
+        if self._may_log(opened=False):
             logger.info("Envoy %s has left: %d connected", _named(client), self.connected)
 
     def look(self) -> None:
@@ -87,7 +87,7 @@ class Arrivals(DiscoveryObserver):
                 MISSED_AFTER_SECONDS,
             )
 
-    def _may_log(self, *, came: bool) -> bool:
+    def _may_log(self, *, opened: bool) -> bool:
         """Return whether a line may be logged now; otherwise count it for the summary."""
         now = self._clock()
         self._sum_up(now)
@@ -96,7 +96,7 @@ class Arrivals(DiscoveryObserver):
         self._lines += 1
         if self._lines <= MOST_LINES:
             return True
-        self._more[0 if came else 1] += 1
+        self._more[0 if opened else 1] += 1
         return False
 
     def _sum_up(self, now: float) -> None:

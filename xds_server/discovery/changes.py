@@ -1,4 +1,8 @@
-"""What a client does not have yet of one type."""
+"""The content of responses: what a client does not have yet, what it was sent, and its answers.
+
+In SotW an answer covers earlier responses too: Envoy may answer several at once, and a NACK then may concern
+any of them. In delta an answer concerns its own response only.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,9 @@ ABSENT: Final = ""
 """In `returned`: a response said that the name does not exist."""
 UNSURE: Final = "?"
 """In `returned`: the client may have this version, another one or none."""
+MAX_ERROR_CHARS: Final = 500
+_MAX_UNANSWERED: Final = 16
+"""Answers to older responses are no longer matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +53,56 @@ def split_removed(
         if returned.get(name, ABSENT) == ABSENT and (name in forced or name not in returned)
     )
     return gone, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A client's answer to one response: `error` is None for an ACK."""
+
+    type_url: str
+    version: str
+    error: str | None
+    name: str = ""
+    """The resource that was refused alone; empty: an ACK, or the response had several resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The content of a response."""
+
+    version: str
+    """Of the type."""
+    carried: Mapping[str, str]
+    """Name to version, which is empty for a removal. Nothing where a response always carries everything."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a NACK may concern one of several resources, so that each is to be sent again."""
+        return len(self.carried) > 1 and any(self.carried.values())
+
+
+class Unanswered(dict[str, Sent]):
+    """Nonce to response, oldest first. `cumulative`: an answer covers earlier responses."""
+
+    def __init__(self, *, cumulative: bool) -> None:
+        super().__init__()
+        self.cumulative = cumulative
+
+    def add(self, nonce: str, sent: Sent) -> None:
+        """Add a response; beyond the limit the oldest is dropped."""
+        if len(self) >= _MAX_UNANSWERED:
+            del self[next(iter(self))]
+        self[nonce] = sent
+
+    def take(self, nonce: str) -> list[Sent]:
+        """Remove and return the responses that an answer covers, its own last; empty: unknown nonce."""
+        if nonce not in self:
+            return []
+        if not self.cumulative:
+            return [self.pop(nonce)]
+        covered = []
+        for key in list(self):
+            covered.append(self.pop(key))
+            if key == nonce:
+                break
+        return covered

@@ -12,8 +12,7 @@ from xds_server.discovery.stream_state import StreamState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xds_server.discovery.answers import Answer
-    from xds_server.discovery.changes import Changes
+    from xds_server.discovery.changes import Answer, Changes
     from xds_server.discovery.subscription import Subscription
     from xds_server.snapshot.snapshot import Resource, Snapshot
 

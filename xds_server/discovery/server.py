@@ -26,7 +26,6 @@ from fleet.names import (
 )
 from fleet.service.turns import Turns
 from xds_server.discovery.admission import Admission
-from xds_server.discovery.budget import NameBudget
 from xds_server.discovery.delta import Delta
 from xds_server.discovery.ordering import Delays
 from xds_server.discovery.shared_response import SharedResponseCache
@@ -40,6 +39,7 @@ from xds_server.discovery.status import (
     status_of,
 )
 from xds_server.discovery.stream import DiscoveryStream
+from xds_server.discovery.stream_state import NameBudget
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -83,7 +83,7 @@ class DiscoveryService:
         may_have_keys: Callable[[Any], bool] = lambda _context: True,
     ) -> None:
         self._store = store
-        self._metrics = DiscoveryMetrics.of(registry)
+        self._metrics = DiscoveryMetrics(registry)
         self._record = Record(observers, self._metrics)
         self._max_streams = max_streams
         self._delays = delays or Delays()
@@ -200,7 +200,7 @@ class DiscoveryService:
             machine.leave()
             if machine.client is not None:
                 self._forget(number, machine.client)
-                self._record.left(machine.client, machine.subscriptions)
+                self._record.closed(machine.client, machine.subscriptions)
 
     def _introduce(self, number: int, client: Client) -> None:
         """Move a stream from the silent ones to those of known nodes.

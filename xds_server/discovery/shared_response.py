@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
-from xds_server.discovery.answers import Sent
+from xds_server.discovery.changes import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

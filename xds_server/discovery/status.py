@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.endpoint import Locality
-    from xds_server.discovery.answers import Answer
+    from xds_server.discovery.changes import Answer
     from xds_server.discovery.client import Client
     from xds_server.discovery.stream_state import StreamState
     from xds_server.discovery.subscription import Subscription
@@ -30,7 +30,7 @@ _MAX_REMEMBERED: Final = 1024
 class DiscoveryObserver:
     """Receives the events of streams, on the event loop: it must not block. Here none has an effect."""
 
-    def came(self, client: Client, peer: str) -> None:
+    def opened(self, client: Client, peer: str) -> None:
         """The first message of a stream named its node; `peer` as gRPC names the address."""
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
@@ -42,7 +42,7 @@ class DiscoveryObserver:
     def nacked(self, client: Client, type_url: str, version: str, message: str) -> None:
         """The client NACKed a response and kept its earlier version."""
 
-    def left(self, client: Client, type_urls: Collection[str]) -> None:
+    def closed(self, client: Client, type_urls: Collection[str]) -> None:
         """A stream with subscriptions to these types has ended."""
 
 
@@ -88,22 +88,10 @@ def status_of(streams: Sequence[StreamState]) -> ClientStatus:
     return ClientStatus(client.node_id, client.cluster, client.locality, newest.name, len(streams), types)
 
 
-@dataclass(frozen=True, slots=True)
 class DiscoveryMetrics:
     """The service's counters; those by type have one child a type URL."""
 
-    pushes: Mapping[str, Counter]
-    acks: Mapping[str, Counter]
-    nacks: Mapping[str, Counter]
-    streams: Gauge
-    rejected: Counter
-    delayed: Counter
-    peer_errors: Counter
-    unserved: Counter
-    faults: Counter
-
-    @classmethod
-    def of(cls, registry: CollectorRegistry) -> DiscoveryMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
         """Create them in `registry`.
 
         Raises:
@@ -117,17 +105,15 @@ class DiscoveryMetrics:
         def plain(name: str, text: str) -> Counter:
             return Counter(f"warmroute_xds_{name}", text, registry=registry)
 
-        return cls(
-            pushes=by_type("pushes", "Discovery responses written"),
-            acks=by_type("acks", "Responses that clients took"),
-            nacks=by_type("nacks", "Responses that clients refused"),
-            streams=Gauge("warmroute_xds_streams", "Discovery streams open", registry=registry),
-            rejected=plain("streams_rejected", "Streams refused: too many, or draining"),
-            delayed=plain("streams_delayed", "Streams whose first response waited for its turn"),
-            peer_errors=plain("peer_errors", "Streams ended because the client broke the protocol"),
-            unserved=plain("unserved_requests", "Requests for types that nobody serves here, unanswered"),
-            faults=plain("faults", "Streams ended by a fault of our own"),
-        )
+        self.pushes = by_type("pushes", "Discovery responses written")
+        self.acks = by_type("acks", "Responses that clients took")
+        self.nacks = by_type("nacks", "Responses that clients refused")
+        self.streams = Gauge("warmroute_xds_streams", "Discovery streams open", registry=registry)
+        self.rejected = plain("streams_rejected", "Streams refused: too many, or draining")
+        self.delayed = plain("streams_delayed", "Streams whose first response waited for its turn")
+        self.peer_errors = plain("peer_errors", "Streams ended because the client broke the protocol")
+        self.unserved = plain("unserved_requests", "Requests for types that nobody serves here, unanswered")
+        self.faults = plain("faults", "Streams ended by a fault of our own")
 
 
 class Record:
@@ -138,10 +124,10 @@ class Record:
         self._observers = observers
         self._logged: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
-    def came(self, client: Client, peer: str) -> None:
+    def opened(self, client: Client, peer: str) -> None:
         """Pass on that a stream has named its node."""
         for observer in self._observers:
-            observer.came(client, peer)
+            observer.opened(client, peer)
 
     def pushed(self, client: Client, type_url: str, version: str) -> None:
         """Count a response that was handed to the transport."""
@@ -149,10 +135,10 @@ class Record:
         for observer in self._observers:
             observer.pushed(client, type_url, version)
 
-    def left(self, client: Client, type_urls: Collection[str]) -> None:
+    def closed(self, client: Client, type_urls: Collection[str]) -> None:
         """Pass on the end of a stream."""
         for observer in self._observers:
-            observer.left(client, type_urls)
+            observer.closed(client, type_urls)
 
     def answered(self, client: Client, answer: Answer) -> None:
         """Count an ACK or NACK; a NACK is logged once per content, not once per client."""

@@ -121,7 +121,7 @@ class DiscoveryStream:
             if not introduced and self.machine.client is not None:
                 introduced = True
                 self._introduce(self.machine.client)
-                self._record.came(self.machine.client, context.peer())
+                self._record.opened(self.machine.client, context.peer())
             if answer is not None:
                 assert self.machine.client is not None
                 self._record.answered(self.machine.client, answer)

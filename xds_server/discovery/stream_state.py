@@ -18,9 +18,7 @@ from google.protobuf.message import DecodeError
 
 from fleet.errors import PeerError
 from fleet.names import SERVED_TYPES, TYPE_ENDPOINT
-from xds_server.discovery.answers import Sent
-from xds_server.discovery.budget import NameBudget
-from xds_server.discovery.changes import ABSENT, Changes
+from xds_server.discovery.changes import ABSENT, Changes, Sent
 from xds_server.discovery.client import Client, client_of
 from xds_server.discovery.ordering import ResourceOrdering
 from xds_server.discovery.shared_response import (
@@ -35,12 +33,35 @@ from xds_server.discovery.subscription import Subscription
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from xds_server.discovery.answers import Answer
+    from xds_server.discovery.changes import Answer
     from xds_server.snapshot.snapshot import Resource, Snapshot
 
 _NO_RESPONSE: Final = SharedResponse(0, "", Sent("", {}), None)
 """For streams without endpoints."""
 DEFAULT_MAX_NAMES: Final = 20_000
+MAX_STREAM_BYTES: Final = 16 * 1024 * 1024
+"""Of names: 20,000 of 100 characters each, of two types, with the initial versions that a client reports."""
+MAX_ALL_BYTES: Final = 768 * 1024 * 1024
+
+
+class NameBudget:
+    """Bytes of names of all streams."""
+
+    def __init__(self, stream_bytes: int = MAX_STREAM_BYTES, all_bytes: int = MAX_ALL_BYTES) -> None:
+        self._stream_bytes = stream_bytes
+        self._all_bytes = all_bytes
+        self._used = 0
+
+    def change(self, before: int, now: int) -> None:
+        """Replace a stream's bytes in the count; fewer bytes are always accepted.
+
+        Raises:
+            PeerError: a stream, or all together, exceed their limit.
+        """
+        if now > before and (now > self._stream_bytes or self._used - before + now > self._all_bytes):
+            allowed = f"allowed: {self._stream_bytes}, and {self._all_bytes} of all clients"
+            raise PeerError(f"resource names that take {now} bytes; {allowed}")
+        self._used += now - before
 
 
 class StreamState(ABC):

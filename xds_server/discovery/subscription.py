@@ -1,13 +1,13 @@
-"""What one stream holds of one type: the state that SotW and delta share.
+"""One type on one stream: the state that SotW and delta share.
 
 State of a subscription (one per type URL and stream)
-    names, wildcard   what the client asked for; the wildcard is a state, not a list of names
+    names, wildcard   the subscribed names; the wildcard is a state, not a list of names
     returned          name to the version that was sent, or that the client reported; or UNSURE
     forced            names to send even if the client may have their version
     initial_response_pending     the first request of the type has no response yet
     nonce, sent_version, acked_version, nacked_version, error     of the newest response and answers
     nacked            name to the version that the client refused in a response of its own
-    unanswered        nonce to the content of a response without ACK or NACK: `answers.py`
+    unanswered        nonce to the content of a response without ACK or NACK: `changes.py`
 
 Rules
     First request     It always gets a response with the present content, even if its `version_info` equals
@@ -58,9 +58,16 @@ from typing import TYPE_CHECKING, Final
 
 from fleet.errors import PeerError
 from fleet.names import GRPC_LISTENER_PREFIX, TYPE_CLUSTER, TYPE_LISTENER, TYPE_SECRET
-from xds_server.discovery.answers import MAX_ERROR_CHARS, Answer, Sent, Unanswered
-from xds_server.discovery.budget import NAME_BYTES, VERSION_BYTES
-from xds_server.discovery.changes import ABSENT, UNSURE, Changes, split_removed
+from xds_server.discovery.changes import (
+    ABSENT,
+    MAX_ERROR_CHARS,
+    UNSURE,
+    Answer,
+    Changes,
+    Sent,
+    Unanswered,
+    split_removed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -70,6 +77,10 @@ if TYPE_CHECKING:
 WILDCARD: Final = "*"
 FULL_STATE_TYPES: Final = frozenset({TYPE_CLUSTER, TYPE_LISTENER})
 """SotW responses of these types carry everything, and a missing name is a removal."""
+NAME_BYTES: Final = 200
+"""Memory of a name apart from its characters: the string object and its entries in sets and maps."""
+VERSION_BYTES: Final = 50
+"""The same for an initial version that a client reports."""
 MAX_VERSION_CHARS: Final = 64
 """Ours have at most 25."""
 Key = tuple[int, int, bool]

@@ -168,7 +168,7 @@ class UpdateTraces(DiscoveryObserver):
         if type_url == TYPE_ENDPOINT:
             self._answered(client, version, message)
 
-    def left(self, client: Client, type_urls: Collection[str]) -> None:
+    def closed(self, client: Client, type_urls: Collection[str]) -> None:
         """End the client's span if its stream has ended."""
         if TYPE_ENDPOINT in type_urls:
             self._spans.left(client, self._clock_ns())
