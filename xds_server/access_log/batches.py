@@ -44,24 +44,24 @@ def batches_of(message: bytes, mended: Callable[[], None]) -> Iterator[list[Any]
     runs = _runs(message)
     while True:
         try:
-            begin, end, looked = next(runs, (0, 0, 0))
+            begin, end, count = next(runs, (0, 0, 0))
         except DecodeError:
             yield [None]
             return
-        if not looked:
+        if not count:
             return
-        if looked > left:
+        if count > left:
             yield [None]
             return
-        left -= looked
-        if looked == 1 and end - begin > MAX_ENTRY_BYTES:
+        left -= count
+        if count == 1 and end - begin > MAX_ENTRY_BYTES:
             yield [None]
         else:
             yield from _entries(message[begin:end], mended)
 
 
 def log_name(message: bytes) -> str:
-    """Return the name of the log that a message is of; empty where it tells none."""
+    """Return the name of a message's log; empty: the message does not state one."""
     try:
         for tag, begin, end in islice(fields(message, 0, len(message)), _BEFORE_NAME):
             if tag == _IDENTIFIER:
@@ -69,7 +69,7 @@ def log_name(message: bytes) -> str:
                     if inner == _LOG_NAME:
                         return message[first:last][:_MAX_NAME].decode(errors="replace")
     except DecodeError:
-        pass  # What cannot be read is told of the entries.
+        pass  # `batches_of` reports the unreadable part.
     return ""
 
 
@@ -85,21 +85,21 @@ def _runs(message: bytes) -> Iterator[tuple[int, int, int]]:
         if tag != _LOGS:
             yield start, start, 1
             continue
-        begin, last, looked = start, start, 0
+        begin, last, count = start, start, 0
         try:
             for _, first, end in fields(message, start, stop):
-                if looked and end - first > MAX_ENTRY_BYTES:
-                    yield begin, last, looked
-                    begin, looked = last, 0
-                last, looked = end, looked + 1
-                if looked == PORTION or end - begin > _BATCH_BYTES:
-                    yield begin, end, looked
-                    begin, looked = end, 0
+                if count and end - first > MAX_ENTRY_BYTES:
+                    yield begin, last, count
+                    begin, count = last, 0
+                last, count = end, count + 1
+                if count == PORTION or end - begin > _BATCH_BYTES:
+                    yield begin, end, count
+                    begin, count = end, 0
         except DecodeError:
-            if looked:
-                yield begin, last, looked
+            if count:
+                yield begin, last, count
             raise
-        yield begin, last, max(looked, 1)
+        yield begin, last, max(count, 1)
 
 
 def _entries(data: bytes, mended: Callable[[], None]) -> Iterator[list[Any]]:

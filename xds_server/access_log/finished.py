@@ -60,7 +60,7 @@ class Finished:
     """Hash of the request's session, valid in this process; None: it has none. Envoy keeps the requests of a
     session without a pick on one endpoint."""
     handshake: bool = False
-    """Whether it came by the route of WebSocket handshakes."""
+    """Whether it used the route of WebSocket handshakes."""
     established: bool = False
     """A WebSocket has opened and goes on. Its end is another entry, with status 101."""
 

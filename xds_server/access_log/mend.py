@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _DEEPEST: Final = 100
 """Protobuf itself reads no deeper."""
 _MOST_FIELDS: Final = 2000
-"""Looked at in an entry that is mended: some 2 ms. Envoy writes a hundred."""
+"""Of an entry that is mended: some 2 ms. Envoy writes a hundred."""
 
 
 def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
@@ -45,7 +45,7 @@ def read_or_mended(data: bytes, mended: Callable[[], None]) -> Any:
 def _mend(data: bytearray, start: int, end: int, kind: Descriptor, depth: int, left: int) -> int:
     """Put a question mark for each byte that makes a text no UTF-8; no length changes.
 
-    At most `left` fields are looked at; returns how many of these are left.
+    Read at most `left` fields; return how many of these are left.
 
     Raises:
         DecodeError: a field cannot be read, or there are more.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -39,63 +38,38 @@ _OTHER: Final = "other"
 _CODES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 
-@dataclass(frozen=True, slots=True)
 class AccessLogMetrics:
     """Counters of the access log."""
 
-    streams: Gauge
-    malformed: Counter
-    mended: Counter
-    faults: Counter
-    requests: Counter
-    retries: Counter
-    picks: Counter
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"warmroute_{name}", text, labels, registry=registry)
 
-    @classmethod
-    def of(cls, registry: CollectorRegistry) -> AccessLogMetrics:
-        """Create the metrics in a registry."""
-        picks = Counter(
-            "warmroute_served_picks",
+        self.streams = Gauge(
+            "warmroute_access_log_streams", "Threads of Envoys that send access logs", registry=registry
+        )
+        self.malformed = counter(
+            "access_log_malformed",
+            "Access log messages and entries that could not be read, or for which there was no room",
+        )
+        self.mended = counter(
+            "access_log_mended", "Access log entries with text that is no UTF-8, read without it"
+        )
+        self.faults = counter("access_log_faults", "Access log entries lost by a fault of ours")
+        self.requests = counter(
+            "served_requests",
+            "Requests that Envoys finished, by pool and class of status; none: the client left before",
+            "pool",
+            "code_class",
+        )
+        self.retries = counter("served_retries", "Attempts beyond the first, by pool", "pool")
+        picks = counter(
+            "served_picks",
             "Finished requests by what became of ext_proc's pick: honoured, elsewhere (after a retry, or the "
             "endpoint had left) or none",
-            ["outcome"],
-            registry=registry,
+            "outcome",
         )
-        for outcome in ("honoured", "elsewhere", "none"):
-            picks.labels(outcome)
-        return cls(
-            Gauge(
-                "warmroute_access_log_streams", "Threads of Envoys that tell of requests", registry=registry
-            ),
-            Counter(
-                "warmroute_access_log_malformed",
-                "Access log messages and entries that could not be read, or for which there was no room",
-                registry=registry,
-            ),
-            Counter(
-                "warmroute_access_log_mended",
-                "Access log entries with text that is no UTF-8, read without it",
-                registry=registry,
-            ),
-            Counter(
-                "warmroute_access_log_faults",
-                "Access log entries lost by a fault of ours",
-                registry=registry,
-            ),
-            Counter(
-                "warmroute_served_requests",
-                "Requests that Envoys finished, by pool and class of status; none: the client left before",
-                ["pool", "code_class"],
-                registry=registry,
-            ),
-            Counter(
-                "warmroute_served_retries",
-                "Attempts beyond the first, by pool",
-                ["pool"],
-                registry=registry,
-            ),
-            picks,
-        )
+        self.honoured, self.elsewhere, self.unpicked = map(picks.labels, ("honoured", "elsewhere", "none"))
 
 
 class _PoolCounts:
@@ -125,9 +99,8 @@ class AccessLogService:
         self._take = take
         self._observers = tuple(observers)
         self._clock = clock
-        self._metrics = AccessLogMetrics.of(registry)
+        self._metrics = AccessLogMetrics(registry)
         self._pools: dict[str, _PoolCounts] = {_OTHER: _PoolCounts(self._metrics, _OTHER)}
-        self._picks = [self._metrics.picks.labels(name) for name in ("honoured", "elsewhere", "none")]
         self._turns = Turns()
         self._streams = self._bytes = 0
         self._failing = self._full = False
@@ -222,6 +195,8 @@ class AccessLogService:
         if finished.attempts > 1:
             counts.retries.inc(finished.attempts - 1)
         if not finished.picked:
-            self._picks[2].inc()
+            self._metrics.unpicked.inc()
+        elif finished.picked == finished.address:
+            self._metrics.honoured.inc()
         else:
-            self._picks[0 if finished.picked == finished.address else 1].inc()
+            self._metrics.elsewhere.inc()

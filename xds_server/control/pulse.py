@@ -8,7 +8,7 @@ from typing import Final
 LEAST_APART_SECONDS: Final = 0.05
 _MOST_APART_SECONDS: Final = 0.25
 _APART_SECONDS_PER_COUNT: Final = 0.00025
-"""Sending the count of one endpoint to one worker takes a hundredth of that or less."""
+"""To send the count of one endpoint to one worker takes a hundredth of that or less."""
 
 
 class Pulse:
@@ -19,7 +19,7 @@ class Pulse:
         self._event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = float("inf")
-        """When the timer fires. uvloop's handle of a moment that has come has no `when`."""
+        """When the timer fires. uvloop's handle has no `when` once its time is past."""
         self._beat_at = float("-inf")
 
     def schedule(self, apart_seconds: float) -> None:

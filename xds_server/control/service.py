@@ -4,12 +4,13 @@ A stream's life: the worker sends a hello and receives the membership, then load
 fleet's view. A changed membership is sent before the loads that refer to it. A worker that reads slowly
 gets the newest view only. When its stream ends, its traffic is forgotten.
 
-The requests in flight of other workers are also sent between two views, soon after they have been reported:
-by older counts two workers send to the same endpoint what one would have spread. So are missed requests, to
-all workers: the one that picked takes its notes back, and the others avoid the endpoint for that prompt.
+The requests in flight of other workers are also sent between two views, soon after their reports: with older
+counts, two workers send to one endpoint the requests that one worker would spread. Missed requests are sent
+in the same way, to all workers: the worker that picked corrects its index, and the others avoid the endpoint
+for that prompt.
 
 Membership and loads are the same for all workers, so they are encoded once a view, whatever the number of
-workers. What differs, the requests of the others, is a small message of its own.
+workers. The requests of the others, which differ, are a small message of their own.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ MAX_WORKERS: Final = 512
 """Streams of workers, including those without a hello yet."""
 MAX_NAME: Final = 256
 WHOLE_BYTES: Final = 16 * 1024
-"""Messages up to this size are read at once; larger ones, which can only be reports, in parts."""
+"""Messages up to this size are read in one piece; larger ones, which can only be reports, in parts."""
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Of all reports that are being read in parts: a report of 10,000 endpoints has some 700 KB."""
 MOST_MISSED: Final = 1024
@@ -221,7 +222,7 @@ class ControlService:
         )
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the service to a server; generated code would serialise for each worker, and read at once."""
+        """Add the service to a server; generated code would serialise for each worker."""
         follow = grpc.stream_stream_rpc_method_handler(self.follow)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Follow": follow}),))
 

@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 _SERVICE: Final = gpu_pb2.DESCRIPTOR.services_by_name["GpuReports"].full_name
 MAX_REPORT_BYTES: Final = 131_072
-"""Of one report; a host with eight GPUs and all their links tells some 8,000, one with sixteen in slices
-and full of faults 53,000."""
+"""Of one report. A host with eight GPUs and all their links sends some 8,000, a host with sixteen GPUs in
+slices and full of faults 53,000."""
 _GPU_BYTES: Final = 1300
 _PART_BYTES: Final = 250
-"""What a GPU, and a slice, link, peer or fault that is unlike the others, counts beside its bytes.
-A part takes half of that, but Python's garbage collector looks at each."""
+"""Memory of a GPU, and of a slice, link, peer or fault that differs from the others, apart from their bytes.
+A part takes half of that, but Python's garbage collector reads each."""
 
 
 class GpuReportService:
@@ -48,7 +48,7 @@ class GpuReportService:
         self._streams = 0
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the service to a server; by hand, as generated code would read reports of any size at once."""
+        """Add the service to a server. Generated code would read reports of any size at once."""
         report = grpc.stream_stream_rpc_method_handler(
             self.report, response_serializer=gpu_pb2.GpuReportAck.SerializeToString
         )
@@ -84,10 +84,7 @@ class GpuReportService:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused)
 
     async def _take(self, message: bytes, node: str, stream: int, aliases: tuple[str, ...]) -> str:
-        """Take a report; `node` is the host that has reported on this stream, empty before its first report.
-
-        Returns the host that has now.
-        """
+        """Take a report and return its host; `node` is that of earlier reports, empty before the first."""
         report, reading, kept_bytes = await self._read(message)
         if not node:
             node = _node(report)
@@ -97,11 +94,11 @@ class GpuReportService:
         return node
 
     async def _read(self, message: bytes) -> tuple[gpu_pb2.GpuReport, NodeReading, int]:
-        """Read a report, GPU by GPU; return it, what it tells, and the memory that this takes.
+        """Read a report, GPU by GPU; return it, its reading, and the memory of the reading.
 
         Raises:
             DecodeError: it is none.
-            PeerError: it has more than is taken.
+            PeerError: it exceeds a limit.
         """
         if len(message) > MAX_REPORT_BYTES:
             raise PeerError(f"a report of {len(message)} bytes; allowed: {MAX_REPORT_BYTES}")
@@ -117,7 +114,7 @@ def _node(report: gpu_pb2.GpuReport) -> str:
     node: str = report.node
     if not 0 < len(node) <= MAX_TEXT:
         raise PeerError(f"a node's name of {len(node)} characters, allowed: 1 to {MAX_TEXT}")
-    if not node.isprintable():  # it stands in the log
+    if not node.isprintable():  # the log has it
         raise PeerError("a node's name with characters that cannot be printed")
     return node
 
@@ -128,9 +125,9 @@ def _same_node(report: gpu_pb2.GpuReport, node: str) -> None:
 
 
 def peer_addresses(peer: str) -> tuple[str, ...]:
-    """The host addresses that an agent reports from: endpoints that name no node are matched by these.
+    """Return the host addresses of an agent, which match endpoints that name no node.
 
-    Who comes by a Unix socket or over loopback is on this host. `peer` is gRPC's, as `ipv4:10.0.0.1:5000`.
+    An agent on a Unix socket or on loopback is on this host. `peer` is gRPC's, as `ipv4:10.0.0.1:5000`.
     """
     kind, _, rest = peer.partition(":")
     if kind == "unix":
