@@ -151,9 +151,9 @@ class RequestStream:
         self._span: Span | None = None
         self._token: Token | None = None
         self.waits = False
-        """Whether the transport waits for a message: all replies are written then."""
+        """Whether the transport waits for a message, with all replies written."""
         self.begun = False
-        """Whether a message has come; until then one is on its way, perhaps with pieces of a body behind."""
+        """Whether the transport has read a message; the first one may have pieces of a body behind it."""
 
     @property
     def may_leave(self) -> bool:
@@ -200,7 +200,6 @@ class RequestStream:
             processor.keys.end(claim)
 
     def _receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
-        self.begun = True
         exchange = self._exchange
         try:
             event = exchange.receive(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -10,18 +11,23 @@ from google.protobuf.message import DecodeError
 
 from ext_proc.processor import RequestStream
 from ext_proc.protocol.message import decode
-from ext_proc.protocol.unread import Unread, UnreadError
-from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+from ext_proc.unread import UnreadError, UnreadReplies
 from fleet.service.opening import FIRST_MESSAGE_SECONDS
+from fleet.service.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ext_proc.processor import ExternalProcessor
+    from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 _EOF: Final[Any] = grpc.aio.EOF
 _FIRST_SECONDS: Final = 0.5
-"""What a stream that is opened while the service closes has for its first message."""
+"""Time limit of the first message of a stream that opens while the service closes."""
 _RESET_SECONDS: Final = 0.005
-"""What gRPC may take to tell of a reset after the read that it ended."""
+"""gRPC may take this long to report a reset after the read that the reset ended."""
+_LARGE_BYTES: Final = 65_536
+"""Reading and answering a larger message may take a millisecond or more."""
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 HEALTH_SERVICES: Final = (
@@ -39,30 +45,25 @@ class ExtProcService:
 
     def __init__(self, processor: ExternalProcessor) -> None:
         self.processor = processor
-        self.unread = Unread()
+        self.unread = UnreadReplies()
+        self._turns = Turns(time.monotonic)
         self._closing = False
         self._open: dict[asyncio.Task[Any], RequestStream] = {}
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Offer the service on a server."""
-        # As the generated code does it, but for the reading.
-        process = grpc.stream_stream_rpc_method_handler(
-            self.Process,
-            request_deserializer=decode,
-            response_serializer=pb.ProcessingResponse.SerializeToString,
-        )
+        """Add the service to a server; messages stay bytes until their turn."""
+        process = grpc.stream_stream_rpc_method_handler(self.Process)
         handler = grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
         server.add_generic_rpc_handlers((handler,))
 
     async def Process(  # noqa: N802 - gRPC's name
         self, _messages: Any, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        """One HTTP request: from its first message until its response ends or either side leaves.
+        """Serve one HTTP request: from its first message until its response ends or either side leaves.
 
-        Envoy ends a stream by resetting it, and gRPC then cancels this handler. grpcio never frees a read
-        that is cancelled, nor a status for a stream that has been reset
-        (https://github.com/grpc/grpc/issues/43360). So the reads are another task's, which ends by itself
-        with its last read, and the status waits until a reset would have been told.
+        Envoy ends a stream by a reset, and gRPC then cancels this handler. grpcio never frees a cancelled read,
+        nor a status for a stream that was reset (https://github.com/grpc/grpc/issues/43360). So another task
+        reads, which ends by itself with its last read, and the status waits until gRPC has reported a reset.
         """
         serving = asyncio.create_task(self._serve(context))
         end = _end_of(serving)
@@ -89,7 +90,7 @@ class ExtProcService:
             end.set_result(None)
 
     async def _serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
-        """Answer a stream to its end; return whether the client has ended it."""
+        """Answer a stream until it ends; return whether the client has ended it."""
         task = asyncio.current_task()
         assert task is not None
         stream = self._open[task] = RequestStream(self.processor)
@@ -98,35 +99,50 @@ class ExtProcService:
                 stream.waits = True
                 try:
                     late = self._closing and not stream.begun
-                    message = await (_first(context) if late else context.read())
+                    data = await (_first(context) if late else context.read())
                 except TimeoutError:
                     break
-                except DecodeError:
-                    # Envoy sends headers as attributes, which must be UTF-8; clients may send any bytes, or
-                    # very many headers, so it is no fault of ours and no reason for an alarm.
-                    self.processor.metrics.unreadable.inc()
-                    for reply in stream.leave_early():
-                        await context.write(reply)
-                    break
                 stream.waits = False
-                if message is _EOF:
+                if data is _EOF:
                     return True
-                replies = await stream.replies(message)
-                # It may be large, and the replies wait for long.
-                message = None
-                await self.unread.write(context.write, replies)
+                stream.begun = True
+                try:
+                    replies = await self._replies(stream, data)
+                except DecodeError:
+                    # Envoy sends headers as attributes, which must be UTF-8. Clients may send any bytes, or
+                    # very many headers, so this is neither a fault of ours nor a reason for an alarm.
+                    self.processor.metrics.unreadable.inc()
+                    await self.unread.write(context, _serialised(stream.leave_early()))
+                    break
+                data = None  # It may be large, and the replies may wait for long.
+                await self.unread.write(context, replies)
         except grpc.aio.InternalError:
-            return True  # Reset while it was read or answered.
+            return True  # The client reset the stream during a read or write.
         except asyncio.CancelledError:
-            # Our own close: ending with OK tells Envoy to go on without us, an error would fail the request.
+            # Our own close: OK tells Envoy to continue without us, an error would fail the request.
             if not self._closing or context.cancelled():
                 raise
-            for reply in stream.leave_early() if stream.waits else ():
-                await context.write(reply)
+            if stream.waits:
+                await self.unread.write(context, _serialised(stream.leave_early()))
         finally:
             del self._open[task]
             stream.close()
         return False
+
+    async def _replies(self, stream: RequestStream, data: bytes) -> list[bytes]:
+        """Return the serialised replies to a message. Large messages of all streams take turns.
+
+        gRPC delivers all complete messages in one pass of the loop.
+
+        Raises:
+            DecodeError: the message is malformed, or too large apart from its body.
+        """
+        if len(data) > _LARGE_BYTES:
+            async with self._turns:
+                message = decode(data)
+        else:
+            message = decode(data)
+        return _serialised(await stream.replies(message))
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
@@ -151,6 +167,10 @@ def _end_of(task: asyncio.Task[Any]) -> asyncio.Future[None]:
     end: asyncio.Future[None] = task.get_loop().create_future()
     task.add_done_callback(lambda _: None if end.done() else end.set_result(None))
     return end
+
+
+def _serialised(replies: Iterable[pb.ProcessingResponse]) -> list[bytes]:
+    return [reply.SerializeToString() for reply in replies]
 
 
 async def _first(context: grpc.aio.ServicerContext[Any, Any]) -> Any:
