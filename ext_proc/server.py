@@ -61,9 +61,9 @@ class ExtProcService:
     ) -> None:
         """Serve one HTTP request: from its first message until its response ends or either side leaves.
 
-        Envoy ends a stream by a reset, and gRPC then cancels this handler. grpcio never frees a cancelled read,
-        nor a status for a stream that was reset (https://github.com/grpc/grpc/issues/43360). So another task
-        reads, which ends by itself with its last read, and the status waits until gRPC has reported a reset.
+        Envoy ends a stream by a reset, and gRPC then cancels this handler. grpcio never frees a cancelled
+        read, nor a status for a stream that was reset (https://github.com/grpc/grpc/issues/43360). So another
+        task reads, which ends by itself with its last read, and the status waits until gRPC reports a reset.
         """
         serving = asyncio.create_task(self._serve(context))
         end = _end_of(serving)

@@ -1,10 +1,13 @@
 """Attacks on each door of a running `warmroute serve`, and what they cost honest requests meanwhile.
 
 Envoy stands in front, 20 honest requests a second run all the time, and attackers and hostile servers are
-processes of their own. A round is a quiet time, the attack, and a recovery time. The stall is the longest
-health answer of ext_proc's gRPC server beyond that of a bare gRPC server at the same time, because a late
-host delays both. It is at most the CPU that `serve` used meanwhile. The smallest of some rounds counts,
-against the smallest of all quiet times.
+processes of their own. A round is a quiet time, the attack, and a recovery time.
+
+A stall is the time for which `serve` keeps others waiting because it computes: the time of an answer, less
+the longest answer of a bare gRPC server in the same time, and at most the CPU time of `serve` meanwhile. The
+two reductions exclude delays by a busy host. A round's stall is its longest. Health checks of ext_proc
+("stall ms") and GET /healthz of admin ("admin ms") are sent every 10 ms each. The smallest of some rounds
+counts, above the smallest of all quiet times (for admin, above the quiet time of the same round).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.abuse import discovery
-from bench.abuse.discovery import field
+from bench.abuse.sending import field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,4 +38,4 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
 
 async def attack(address: str, kind: str, size: int = 2_000_000, *, streams: int = 12, **bounds: Any) -> int:
     """Send one of `KINDS` repeatedly, on several streams."""
-    return await discovery.send(address, METHOD, KINDS[kind](size), streams=streams, **bounds)
+    return await discovery.repeat(address, METHOD, KINDS[kind](size), streams=streams, **bounds)

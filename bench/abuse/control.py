@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from bench.abuse.sending import field, send_calls
 from fleet.wire import control_pb2, gpu_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bench.abuse.sending import Sent
+
 FOLLOW: Final = "/warmroute.v1.FleetControl/Follow"
 REPORT: Final = "/warmroute.v1.GpuReports/Report"
-_MOST_BYTES: Final = 60 << 20
+_REPORT: Final = control_pb2.FollowRequest.REPORT_FIELD_NUMBER
+_GPUS: Final = gpu_pb2.GpuReport.GPUS_FIELD_NUMBER
+_NVLINKS: Final = gpu_pb2.Gpu.NVLINKS_FIELD_NUMBER
+_DISTINCT: Final = 16_384
+"""Links of a host; a larger message repeats them. Distinct ones would take longer than the attack to make."""
 _PAUSE_SECONDS: Final = 0.05
 MOST: Final = 2**32 - 1
 
@@ -53,9 +60,7 @@ def _strangers(_: Sequence[str], size: int) -> Iterator[bytes]:
 def _empty(_: Sequence[str], size: int) -> Iterator[bytes]:
     """Entries that say nothing."""
     yield hello("abuse")
-    request = control_pb2.FollowRequest()
-    request.report.endpoints.extend([control_pb2.EndpointTraffic()] * (size // 2))
-    message = bytes(request.SerializeToString())
+    message = field(_REPORT, b"\x0a\x00" * (size // 2))
     while True:
         yield message
 
@@ -67,13 +72,14 @@ def _name(_: Sequence[str], size: int) -> Iterator[bytes]:
 
 def _gpus(_: Sequence[str], size: int) -> Iterator[bytes]:
     """A host with many links."""
-    message = gpu_pb2.GpuReport(node="abuse")
-    gpu = message.gpus.add(uuid="GPU-0")
-    gpu.nvlinks.SetInParent()
-    for link in range(size // 8):
-        gpu.nvlinks.links.add(link=link, active=True)
+    links = gpu_pb2.NvLinks()
+    for number in range(min(size // 8, _DISTINCT)):
+        links.links.add(link=number, active=True)
+    once = links.SerializeToString()
+    gpu = gpu_pb2.Gpu(uuid="GPU-0").SerializeToString() + field(_NVLINKS, once * max(1, size // len(once)))
+    message = gpu_pb2.GpuReport(node="abuse").SerializeToString() + field(_GPUS, gpu)
     while True:
-        yield bytes(message.SerializeToString())
+        yield message
 
 
 def _hosts(_: Sequence[str], __: int) -> Iterator[bytes]:
@@ -115,36 +121,28 @@ async def attack(
     most_bytes: int = 256 << 20,
     seconds: float = 10.0,
 ) -> int:
-    """Speak one of `KINDS` on several streams; `addresses` are endpoints of the fleet."""
+    """Send one of `KINDS` on several streams; `addresses` are endpoints of the fleet."""
     method, messages = KINDS[kind]
-    sent = 0
-    options = [("grpc.max_send_message_length", _MOST_BYTES)]
 
     async def read(call: Any) -> None:
-        while await call.read() is not grpc.aio.EOF:
-            pass
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            while await call.read() is not grpc.aio.EOF:
+                pass
 
-    async def one(channel: grpc.aio.Channel) -> None:
-        nonlocal sent
-        stream: Any = channel.stream_stream(method)
-        while sent < most_bytes:
-            call = stream()
-            reading = asyncio.create_task(read(call))
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                for message in messages(addresses, size):
-                    await call.write(message)
-                    sent += len(message)
-                    if sent >= most_bytes:
-                        break
-                    await asyncio.sleep(_PAUSE_SECONDS)
-                if kind in _LEAVES:
-                    await call.done_writing()
-                await call.code()
+    async def speak(call: Any, sent: Sent) -> None:
+        reading = asyncio.create_task(read(call))
+        try:
+            for message in messages(addresses, size):
+                await call.write(message)
+                sent.add(message)
+                if sent.full:
+                    break
+                await asyncio.sleep(_PAUSE_SECONDS)
+            if kind in _LEAVES:
+                await call.done_writing()
+            await call.code()
+        finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-            await asyncio.sleep(_PAUSE_SECONDS)
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
-            await asyncio.gather(*(one(channel) for _ in range(streams)))
-    return sent
+    return await send_calls(address, method, speak, calls=streams, most_bytes=most_bytes, seconds=seconds)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = 1990
 """Some fewer than `limits.xds_streams`: the honest ones have places too."""
-_FETCH: Final = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus"
 _FETCHES: Final = 64
 _PAUSE_SECONDS: Final = 0.01
 _AT_ONCE: Final = 10
@@ -39,7 +38,7 @@ async def _page(admin: str, path: str, add: Callable[[int], None]) -> None:
 
 async def _fetch(xds: str, add: Callable[[int], None]) -> None:
     async def one(channel: grpc.aio.Channel) -> None:
-        fetch: Any = channel.unary_unary(_FETCH)
+        fetch: Any = channel.unary_unary(discovery.FETCH)
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 add(len(await fetch(b"")))

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from bench.abuse.sending import field, send_calls
 from fleet.envoy_api.service.discovery.v3 import discovery_pb2
 from fleet.names import TYPE_CLUSTER, TYPE_ENDPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.abuse.sending import Sent
+
 METHOD: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 DELTA: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 STATUS: Final = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
 FETCH: Final = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus"
-_MOST_BYTES: Final = 60 << 20
-_FOREVER: Final = 3600.0
-
-
-def field(number: int, content: bytes) -> bytes:
-    """Return a field of bytes, as protobuf writes it."""
-    size, prefix = len(content), bytearray([number << 3 | 2])
-    while size > 127:
-        prefix.append(size & 127 | 128)
-        size >>= 7
-    return bytes(prefix) + bytes([size]) + content
 
 
 def ask(names: bytes = b"", type_url: str = TYPE_ENDPOINT, node: str = "abuse", extra: bytes = b"") -> bytes:
@@ -78,31 +68,18 @@ async def attack(
     method: str = METHOD,
 ) -> int:
     """Open streams that send one of `KINDS` and read nothing; reopen each that ends."""
-    message, sent = KINDS[kind](size), 0
-    if len(message) > _MOST_BYTES:
-        raise ValueError(f"{len(message)} bytes; allowed: {_MOST_BYTES}")
-    options = [("grpc.max_send_message_length", _MOST_BYTES)]
+    message = KINDS[kind](size)
 
-    async def one(channel: grpc.aio.Channel) -> None:
-        nonlocal sent
-        stream: Any = channel.stream_stream(method)
-        while sent < most_bytes:
-            call = stream()
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                if message:
-                    await call.write(message)
-                    sent += len(message)
-                await call.code()
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(_FOREVER)
+    async def speak(call: Any, sent: Sent) -> None:
+        if message:
+            await call.write(message)
+            sent.add(message)
+        await call.code()
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
-            await asyncio.gather(*(one(channel) for _ in range(streams)))
-    return sent
+    return await send_calls(address, method, speak, calls=streams, most_bytes=most_bytes, seconds=seconds)
 
 
-async def send(
+async def repeat(
     address: str,
     method: str,
     message: bytes,
@@ -112,27 +89,16 @@ async def send(
     seconds: float = 10.0,
 ) -> int:
     """Send one message repeatedly on several streams; return the bytes sent."""
-    sent = 0
 
-    async def one(channel: grpc.aio.Channel) -> None:
-        nonlocal sent
-        stream: Any = channel.stream_stream(method)
-        while sent < most_bytes:
-            call = stream()
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                while sent < most_bytes:
-                    await call.write(message)
-                    sent += len(message)
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(_FOREVER)
+    async def speak(call: Any, sent: Sent) -> None:
+        while not sent.full:
+            await call.write(message)
+            sent.add(message)
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address) as channel:
-            await asyncio.gather(*(one(channel) for _ in range(streams)))
-    return sent
+    return await send_calls(address, method, speak, calls=streams, most_bytes=most_bytes, seconds=seconds)
 
 
-async def say_little(
+async def change_little(
     address: str,
     *,
     most_bytes: int = 256 << 20,
@@ -140,33 +106,24 @@ async def say_little(
     streams: int = 10,
     names: int = 19_900,
 ) -> int:
-    """Subscribe to many names, then to one more and not to it, again and again; returns the bytes sent."""
-    sent = 0
+    """Subscribe to many names, then to one more and not to it, again and again; return the bytes sent."""
     begin = discovery_pb2.DeltaDiscoveryRequest(type_url=TYPE_ENDPOINT)
     begin.node.id = "abuse"
     begin.resource_names_subscribe.extend([f"{number:06d}" for number in range(names)])
     more, less = (discovery_pb2.DeltaDiscoveryRequest(type_url=TYPE_ENDPOINT) for _ in range(2))
     more.resource_names_subscribe.append("z")
     less.resource_names_unsubscribe.append("z")
+    changes = more.SerializeToString(), less.SerializeToString()
 
-    async def one(channel: grpc.aio.Channel) -> None:
-        nonlocal sent
-        stream: Any = channel.stream_stream(DELTA)
-        while sent < most_bytes:
-            call = stream()
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await call.write(begin.SerializeToString())
-                while sent < most_bytes and await call.read() is not grpc.aio.EOF:
-                    # Of the two that follow, the first is answered.
-                    for request in (more, less):
-                        await call.write(request.SerializeToString())
-                        sent += request.ByteSize()
-            await asyncio.sleep(0.01)
+    async def speak(call: Any, sent: Sent) -> None:
+        await call.write(begin.SerializeToString())
+        while not sent.full and await call.read() is not grpc.aio.EOF:
+            # The server answers only the first of these two.
+            for request in changes:
+                await call.write(request)
+                sent.add(request)
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address) as channel:
-            await asyncio.gather(*(one(channel) for _ in range(streams)))
-    return sent
+    return await send_calls(address, DELTA, speak, calls=streams, most_bytes=most_bytes, seconds=seconds)
 
 
 async def fetch_status(
@@ -178,44 +135,27 @@ async def fetch_status(
     calls: int = 300,
 ) -> int:
     """Ask for the state of all clients in many requests at once, each as large as is taken."""
-    sent = 0
     request = field(2, field(1, b"x" * size))
 
-    async def one(channel: grpc.aio.Channel) -> None:
-        nonlocal sent
-        call: Any = channel.unary_unary(FETCH)
-        while sent < most_bytes:
-            sent += len(request)
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await call(request)
-            await asyncio.sleep(0.01)
+    async def speak(call: Any, sent: Sent) -> None:
+        sent.add(request)
+        await call.write(request)
+        await call.done_writing()
+        await call.read()
 
-    options = [("grpc.max_receive_message_length", _MOST_BYTES)]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
-            await asyncio.gather(*(one(channel) for _ in range(calls)))
-    return sent
+    return await send_calls(address, FETCH, speak, calls=calls, most_bytes=most_bytes, seconds=seconds)
 
 
 async def ask_for_status(
     address: str, *, most_bytes: int = 256 << 20, seconds: float = 10.0, streams: int = 32
 ) -> int:
-    """Ask for the state of all clients as fast as answers come, on many streams; returns the bytes read."""
-    read = 0
+    """Ask for the state of all clients as fast as answers come, on many streams; return the bytes read."""
 
-    async def one(channel: grpc.aio.Channel) -> None:
-        nonlocal read
-        stream: Any = channel.stream_stream(STATUS)
-        while read < most_bytes:
-            call = stream()
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                while read < most_bytes:
-                    await call.write(b"")
-                    read += len(await call.read())
-            await asyncio.sleep(0.01)
+    async def speak(call: Any, read: Sent) -> None:
+        while not read.full:
+            await call.write(b"")
+            if (answer := await call.read()) is grpc.aio.EOF:
+                return
+            read.add(answer)
 
-    options = [("grpc.max_receive_message_length", _MOST_BYTES)]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
-            await asyncio.gather(*(one(channel) for _ in range(streams)))
-    return read
+    return await send_calls(address, STATUS, speak, calls=streams, most_bytes=most_bytes, seconds=seconds)

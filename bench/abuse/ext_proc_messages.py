@@ -5,47 +5,35 @@ Through an Envoy with its default limits no client can cause them; a peer that r
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
-from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
+from bench.abuse.sending import field, send_calls
 from fleet.names import SUBSET_KEY, SUBSET_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.abuse.sending import Sent
+
 METHOD: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
-_MOST_BYTES: Final = 60 << 20
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Return a field of bytes, as protobuf writes it."""
-    size, prefix = len(content), bytearray([number << 3 | 2])
-    while size > 127:
-        prefix.append(size & 127 | 128)
-        size >>= 7
-    return bytes(prefix) + bytes([size]) + content
 
 
 def _headers(one: bytes, count: int) -> bytes:
-    return _field(2, _field(1, one * count))
+    return field(2, field(1, one * count))
 
 
 def _subset(value: bytes) -> bytes:
     """Return metadata that allows endpoints; `value` is a protobuf Value."""
-    entry = _field(1, SUBSET_KEY.encode()) + _field(2, value)
-    metadata = _field(1, SUBSET_NAMESPACE.encode()) + _field(2, _field(1, entry))
-    ended = _field(2, b"\x18\x01")
-    return ended + _field(8, _field(1, metadata))
+    entry = field(1, SUBSET_KEY.encode()) + field(2, value)
+    metadata = field(1, SUBSET_NAMESPACE.encode()) + field(2, field(1, entry))
+    ended = field(2, b"\x18\x01")
+    return ended + field(8, field(1, metadata))
 
 
 def repeated(count: int) -> bytes:
     """Return one header many times, of 64 bytes each: to be joined by commas."""
     value = b"x" * 64
-    return _headers(_field(1, _field(1, b"content-type") + _field(3, value)), count)
+    return _headers(field(1, field(1, b"content-type") + field(3, value)), count)
 
 
 def empty(count: int) -> bytes:
@@ -55,18 +43,18 @@ def empty(count: int) -> bytes:
 
 def commas(count: int) -> bytes:
     """Return a text of allowed endpoints, all of them empty."""
-    return _subset(_field(3, b"," * count))
+    return _subset(field(3, b"," * count))
 
 
 def allowed(count: int) -> bytes:
     """Return a list of allowed endpoints, in a spelling that is slow to read."""
-    one = b"".join(_field(1, _field(3, b"::%x:x" % number)) for number in range(min(count, 4096)))
-    return _subset(_field(6, one * max(1, count // 4096)))
+    one = b"".join(field(1, field(3, b"::%x:x" % number)) for number in range(min(count, 4096)))
+    return _subset(field(6, one * max(1, count // 4096)))
 
 
 def attributes(count: int) -> bytes:
     """Return attributes of filters that do not exist."""
-    return _field(2, b"") + b"".join(_field(9, _field(1, b"%x" % number)) for number in range(count))
+    return field(2, b"") + b"".join(field(9, field(1, b"%x" % number)) for number in range(count))
 
 
 KINDS: Final[dict[str, Callable[[int], bytes]]] = {
@@ -82,18 +70,11 @@ async def attack(
     address: str, kind: str, count: int, *, most_bytes: int = 256 << 20, seconds: float = 10.0
 ) -> int:
     """Send a message of one of `KINDS` on one stream after another, until bytes or time run out."""
-    message, sent = KINDS[kind](count), 0
-    if len(message) > _MOST_BYTES:
-        raise ValueError(f"{len(message)} bytes; allowed: {_MOST_BYTES}")
-    options = [("grpc.max_send_message_length", _MOST_BYTES)]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds), grpc.aio.insecure_channel(address, options=options) as channel:
-            method = channel.stream_stream(METHOD, response_deserializer=pb.ProcessingResponse.FromString)
-            while sent < most_bytes:
-                call = method()
-                with contextlib.suppress(grpc.aio.AioRpcError):
-                    await call.write(message)
-                    await call.read()
-                call.cancel()
-                sent += len(message)
-    return sent
+    message = KINDS[kind](count)
+
+    async def speak(call: Any, sent: Sent) -> None:
+        sent.add(message)
+        await call.write(message)
+        await call.read()
+
+    return await send_calls(address, METHOD, speak, calls=1, most_bytes=most_bytes, seconds=seconds)

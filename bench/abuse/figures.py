@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warmroute.demo.stats import Outcome
 
 Answer = tuple[float, float, float]
-"""Of a health check: its start, its duration, the server's CPU time meanwhile."""
+"""An answer's start, its duration, and the server's CPU time meanwhile."""
 MEBI: Final = 1 << 20
 MOST_STALL_SECONDS: Final = 0.05
 MOST_MEMORY_MIB: Final = 64.0
@@ -33,7 +33,11 @@ class Samples:
     """What was sampled in some time."""
 
     serve: list[Answer] = field(default_factory=list)
+    """To health checks of ext_proc."""
     bare: list[Answer] = field(default_factory=list)
+    """To health checks of a server without work."""
+    admin: list[Answer] = field(default_factory=list)
+    """To GET /healthz of admin."""
     memory: list[tuple[float, int]] = field(default_factory=list)
     """When, and the resident bytes of `serve`."""
 
@@ -41,29 +45,30 @@ class Samples:
         """Add what was sampled after that."""
         self.serve += later.serve
         self.bare += later.bare
+        self.admin += later.admin
         self.memory += later.memory
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One answer of `serve`."""
+    """The delay of one answer of `serve`."""
 
     ended_at: float
     answer_seconds: float
     own_seconds: float
-    """What `serve` has to answer for: the time beyond the longest answer of the bare server meanwhile, which
-    a busy host makes late as well, and no more than what `serve` computed, as a busy host puts back whoever
+    """The stall: the answer's time beyond the longest answer of the bare server meanwhile, which a busy host
+    delays as well, and at most the CPU time of `serve` meanwhile, because a busy host delays a process that
     computes much. A loop that sleeps in a system call shows in `answer_seconds` alone."""
     cpu_seconds: float
-    """Of the time that the answer took, what `serve` computed."""
+    """CPU time of `serve` during the answer."""
 
 
-def stalls(samples: Samples, since: float, until: float) -> list[Stall]:
-    """Return the answers of `serve` to checks that began or were open between two moments."""
+def stalls(samples: Samples, answers: Iterable[Answer], since: float, until: float) -> list[Stall]:
+    """Return the delays of answers to requests that began or were open between two moments."""
     sent_at = [began for began, _, _ in samples.bare]
     ended = [began + took for began, took, _ in samples.bare]
     pauses = []
-    for began, took, cpu in samples.serve:
+    for began, took, cpu in answers:
         if began >= until or began + took < since:
             continue
         neighbours = samples.bare[bisect_left(ended, began) : bisect_right(sent_at, began + took)]
@@ -87,9 +92,14 @@ class Round:
     """What one run of an attack cost. None: more than was waited for."""
 
     quiet_own_seconds: float
-    """The longest of the time before the attack, as `own_seconds`."""
+    """The longest stall before the attack."""
     quiet_answer_seconds: float
     own_seconds: float
+    """The longest stall during the attack."""
+    quiet_admin_seconds: float
+    """As `quiet_own_seconds`, of admin's answers."""
+    admin_seconds: float
+    """As `own_seconds`, of admin's answers."""
     answer_seconds: float
     bare_seconds: float
     cpu_seconds: float
@@ -106,16 +116,17 @@ class Round:
 
 def round_of(samples: Samples, outcomes: Sequence[Outcome], began: float, at: Moments, sent: int) -> Round:
     """Work out a round; `outcomes` are of requests whose times count from `began`."""
-    quiet = stalls(samples, at.quiet, at.attack)
-    during = stalls(samples, at.attack, at.over)
+    quiet = stalls(samples, samples.serve, at.quiet, at.attack)
+    during = stalls(samples, samples.serve, at.attack, at.over)
     touched = [o for o in outcomes if at.attack <= began + o.ended_seconds and began + o.at_seconds < at.over]
     level = quiet_memory(samples, at)
-    usual = max((stall.own_seconds for stall in quiet), default=0.0)
     unwell = unwell_at(samples, outcomes, began, at)
     return Round(
-        quiet_own_seconds=usual,
+        quiet_own_seconds=_longest(quiet),
         quiet_answer_seconds=max((stall.answer_seconds for stall in quiet), default=0.0),
-        own_seconds=max((stall.own_seconds for stall in during), default=0.0),
+        own_seconds=_longest(during),
+        quiet_admin_seconds=_longest(stalls(samples, samples.admin, at.quiet, at.attack)),
+        admin_seconds=_longest(stalls(samples, samples.admin, at.attack, at.over)),
         answer_seconds=max((stall.answer_seconds for stall in during), default=0.0),
         bare_seconds=max(
             (took for sent_at, took, _ in samples.bare if at.attack <= sent_at < at.over), default=0.0
@@ -133,6 +144,10 @@ def round_of(samples: Samples, outcomes: Sequence[Outcome], began: float, at: Mo
     )
 
 
+def _longest(pauses: Iterable[Stall]) -> float:
+    return max((stall.own_seconds for stall in pauses), default=0.0)
+
+
 def quiet_memory(samples: Samples, at: Moments) -> int:
     """Return the resident bytes just before the attack; 0 when `serve` does not run."""
     return max((resident for when, resident in samples.memory if at.quiet <= when < at.attack), default=0)
@@ -141,10 +156,11 @@ def quiet_memory(samples: Samples, at: Moments) -> int:
 def unwell_at(samples: Samples, outcomes: Iterable[Outcome], began: float, at: Moments) -> float:
     """Return the last moment at which something was still amiss; the end of the attack when nothing was."""
     level = quiet_memory(samples, at) + BACK_MIB * MEBI
-    usual = max((stall.own_seconds for stall in stalls(samples, at.quiet, at.attack)), default=0.0)
-    slow = usual + MOST_STALL_SECONDS
     amiss = [at.over]
-    amiss += [stall.ended_at for stall in stalls(samples, at.over, at.end) if stall.own_seconds > slow]
+    for answers in (samples.serve, samples.admin):
+        slow = _longest(stalls(samples, answers, at.quiet, at.attack)) + MOST_STALL_SECONDS
+        late = stalls(samples, answers, at.over, at.end)
+        amiss += [stall.ended_at for stall in late if stall.own_seconds > slow]
     amiss += [when for when, resident in samples.memory if when > at.over and resident > level]
     amiss += [
         began + o.ended_seconds
@@ -168,6 +184,11 @@ class Cost:
     def own_seconds(self) -> float:
         """The smallest over the rounds: what the host adds is not there each time, what an attack adds is."""
         return min(entry.own_seconds for entry in self.rounds)
+
+    @property
+    def admin_seconds(self) -> float:
+        """The smallest over the rounds, beyond the quiet time of the same round."""
+        return min(max(0.0, entry.admin_seconds - entry.quiet_admin_seconds) for entry in self.rounds)
 
     @property
     def memory_mib(self) -> float:
@@ -195,6 +216,9 @@ class Cost:
         stall = self.own_seconds - quiet_own_seconds
         made = [
             report.at_most(f"{self.name}_stall_over_quiet_seconds", stall, MOST_STALL_SECONDS),
+            report.at_most(
+                f"{self.name}_admin_stall_over_quiet_seconds", self.admin_seconds, MOST_STALL_SECONDS
+            ),
             report.at_most(f"{self.name}_memory_over_quiet_mib", self.memory_mib, MOST_MEMORY_MIB),
             report.exactly(f"{self.name}_failed", self.failed, 0),
             report.at_most(f"{self.name}_without_pick_ratio", self.without_pick_ratio, MOST_WITHOUT_PICK),
@@ -211,6 +235,7 @@ class Cost:
         return {
             "name": self.name,
             "own_seconds": self.own_seconds,
+            "admin_seconds": self.admin_seconds,
             "memory_mib": self.memory_mib,
             "failed": self.failed,
             "without_pick_ratio": self.without_pick_ratio,
@@ -225,10 +250,10 @@ def quiet_level(costs: Iterable[Cost]) -> float:
 
 
 HEADINGS: Final = (
-    "attack", "sent MiB", "stall ms", "answer ms", "bare ms", "CPU ms", "memory MiB", "failed", "no pick",
-    "well s",
+    "attack", "sent MiB", "stall ms", "admin ms", "answer ms", "bare ms", "CPU ms", "memory MiB", "failed",
+    "no pick", "well s",
 )  # fmt: skip
-_FORMAT: Final = "{:<30} {:>8} {:>8} {:>9} {:>7} {:>6} {:>10} {:>9} {:>7} {:>6}"
+_FORMAT: Final = "{:<30} {:>8} {:>8} {:>8} {:>9} {:>7} {:>6} {:>10} {:>9} {:>7} {:>6}"
 
 
 def heading() -> str:
@@ -244,6 +269,7 @@ def row(cost: Cost) -> str:
         cost.name,
         f"{best.sent_bytes / MEBI:.1f}",
         f"{1000 * best.own_seconds:.0f}",
+        f"{1000 * cost.admin_seconds:.0f}",
         f"{1000 * best.answer_seconds:.0f}",
         f"{1000 * best.bare_seconds:.0f}",
         f"{1000 * best.cpu_seconds:.0f}",

@@ -166,8 +166,13 @@ class Site:
         await bare.ask(do="start", address=self._bare)
         self._prober = await stack.enter_async_context(Peer("prober", "bench.abuse.prober", (), at))
         tls = [f"{at}/test-ca.crt", f"{at}/envoy.crt", f"{at}/envoy.key"] if self.tls else None
-        servers = {"serve": (address, serve.pid), "bare": (self._bare, bare.pid)}
-        await self._prober.ask(do="start", servers=servers, tls=tls)
+        await self._prober.ask(
+            do="start",
+            serve=(address, serve.pid),
+            bare=(self._bare, bare.pid),
+            admin=self.doors.admin,
+            tls=tls,
+        )
         for task in (
             asyncio.create_task(self.load.run(_honest())),
             asyncio.create_task(self._read_memory(serve)),
@@ -183,7 +188,7 @@ class Site:
         assert self._prober is not None
         answers = await self._prober.ask(do="take")
         memory, self._memory = self._memory, []
-        return Samples(answers["serve"], answers["bare"], memory)
+        return Samples(answers["serve"], answers["bare"], answers["admin"], memory)
 
     @contextlib.asynccontextmanager
     async def attacker(self, name: str) -> AsyncIterator[Peer]:

@@ -18,6 +18,7 @@ import h2.exceptions
 from h2.settings import SettingCodes
 
 from bench.abuse import discovery, ext_proc_messages
+from bench.abuse.sending import send
 from fleet.envoy_api.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 from fleet.names import TYPE_CLUSTER
@@ -25,6 +26,8 @@ from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from bench.abuse.sending import Sent
 
 _CONNECTIONS: Final = 8
 _READ_BYTES: Final = 65_536
@@ -98,24 +101,23 @@ class _Stream:
 class _Client:
     """One connection with some streams of a kind; a stream that is ended is followed by another one."""
 
-    def __init__(self, kind: Kind, streams: int) -> None:
+    def __init__(self, kind: Kind, streams: int, sent: Sent) -> None:
         self._kind = kind
+        self._sent = sent
         self._h2 = h2.connection.H2Connection()
         self._streams: dict[int, _Stream] = {}
         self._most_streams = streams
-        self.sent = 0
 
-    async def run(self, address: str, most_bytes: int) -> None:
-        """Connect, and send until `most_bytes` are sent or the server closes the connection."""
+    async def run(self, address: str) -> None:
+        """Connect, and send until enough is sent or the server closes the connection."""
         host, port = split_host_port(address)
-        self._h2, self._streams = h2.connection.H2Connection(), {}
         self._h2.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = 0
         self._h2.local_settings.acknowledge()
         self._h2.initiate_connection()
         reader, writer = await asyncio.open_connection(host, port)
         reading = asyncio.create_task(self._read(reader))
         try:
-            while self.sent < most_bytes and not reading.done():
+            while not self._sent.full and not reading.done():
                 self._fill()
                 writer.write(self._h2.data_to_send())
                 await writer.drain()
@@ -152,26 +154,16 @@ class _Client:
                     self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size, _PIECE_BYTES
                 )
                 if room > 0:
-                    piece = stream.next_piece(room)
-                    self._h2.send_data(number, bytes(piece))
-                    self.sent += len(piece)
+                    piece = bytes(stream.next_piece(room))
+                    self._h2.send_data(number, piece)
+                    self._sent.add(piece)
 
 
 async def attack(address: str, kind: str, *, most_bytes: int = 256 << 20, seconds: float = 10.0) -> int:
-    """Open the streams of one of `KINDS` and send in each what the server gives room for."""
+    """Open the streams of one of `KINDS` and send in each as much as the server accepts."""
     what = KINDS[kind]
-    clients = [_Client(what, what.streams // _CONNECTIONS) for _ in range(_CONNECTIONS)]
 
-    async def one(client: _Client) -> None:
-        while sum(each.sent for each in clients) < most_bytes:
-            # A closed connection is opened again, with new streams.
-            with contextlib.suppress(OSError, h2.exceptions.ProtocolError):
-                await client.run(address, most_bytes)
-            await asyncio.sleep(_PAUSE_SECONDS)
+    async def connect(sent: Sent) -> None:
+        await _Client(what, what.streams // _CONNECTIONS, sent).run(address)
 
-    tasks = [asyncio.create_task(one(client)) for client in clients]
-    await asyncio.wait(tasks, timeout=seconds)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    return sum(client.sent for client in clients)
+    return await send(connect, connections=_CONNECTIONS, most_bytes=most_bytes, seconds=seconds)

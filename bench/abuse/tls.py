@@ -11,11 +11,14 @@ import contextlib
 import ssl
 from typing import TYPE_CHECKING, Final
 
+from bench.abuse.sending import send
 from fleet.settings.address import split_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from bench.abuse.sending import Sent
 
 HTTP1: Final = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
 HTTP2: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -56,35 +59,25 @@ async def attack(
 ) -> int:
     """Keep connections of one of `KINDS` open, as many as the server accepts."""
     host, port = split_host_port(address)
-    pieces, sent = KINDS[kind](_hello()), 0
+    pieces = KINDS[kind](_hello())
 
-    async def one() -> None:
-        nonlocal sent
-        # A refused or closed connection fails: that is no fault of the attack.
-        with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection(host, port, limit=1024)
-            try:
-                for piece in pieces:
-                    if sent + len(piece) > most_bytes or writer.transport.is_closing():
-                        break
-                    writer.write(piece)
-                    sent += len(piece)
-                    await writer.drain()
-                    if len(pieces) > 1:
-                        await asyncio.sleep(pause_seconds)
-                while await reader.read(1024):
-                    pass
-            finally:
-                writer.transport.abort()
+    async def connect(sent: Sent) -> None:
+        reader, writer = await asyncio.open_connection(host, port, limit=1024)
+        try:
+            for piece in pieces:
+                if sent.full or writer.transport.is_closing():
+                    break
+                writer.write(piece)
+                sent.add(piece)
+                await writer.drain()
+                if len(pieces) > 1:
+                    await asyncio.sleep(pause_seconds)
+            while await reader.read(1024):
+                pass
+        finally:
+            writer.transport.abort()
 
-    tasks = [asyncio.create_task(one()) for _ in range(connections)]
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    return sent
+    return await send(connect, connections=connections, most_bytes=most_bytes, seconds=seconds, again=False)
 
 
 class Resuming:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.abuse import control
 from bench.abuse.__main__ import main
 from bench.abuse.attacks import ATTACKS
 from bench.abuse.figures import (
@@ -17,6 +19,7 @@ from bench.abuse.figures import (
     Moments,
     Round,
     Samples,
+    Stall,
     heading,
     quiet_level,
     round_of,
@@ -43,14 +46,19 @@ def answers(*late: Answer) -> list[Answer]:
     return sorted([*usual, *late])
 
 
-def samples(*late: Answer, bare: tuple[Answer, ...] = (), memory: dict[float, int] | None = None) -> Samples:
+def samples(
+    *late: Answer,
+    bare: tuple[Answer, ...] = (),
+    admin: tuple[Answer, ...] = (),
+    memory: dict[float, int] | None = None,
+) -> Samples:
     """Return samples of 20 s; `memory` is MiB above the quiet level from a moment on."""
     resident, above = [], 0
     changes = dict(memory or {})
     for number in range(200):
         above = changes.pop(number / 10, above)
         resident.append((number / 10, QUIET + above * MEBI))
-    return Samples(answers(*late), answers(*bare), resident)
+    return Samples(answers(*late), answers(*bare), answers(*admin), resident)
 
 
 def outcomes(**changed: object) -> list[Outcome]:
@@ -59,15 +67,37 @@ def outcomes(**changed: object) -> list[Outcome]:
     return [*([well] * 10), replace(well, **changed)]  # type: ignore[arg-type]
 
 
-def test_only_what_the_bare_server_does_not_show_is_own() -> None:
+def longest(taken: Samples, since: float = 4.0, until: float = 8.0) -> Stall:
+    return max(stalls(taken, taken.serve, since, until), key=lambda stall: stall.own_seconds)
+
+
+def test_stall_excludes_delays_by_the_host() -> None:
     host = samples((5.0, 0.5, 0.45), bare=((5.1, 0.4, 0.0),))
-    assert max(stall.own_seconds for stall in stalls(host, 4.0, 8.0)) == pytest.approx(0.1)
+    assert longest(host).own_seconds == pytest.approx(0.1)
     starved = samples((5.0, 0.5, 0.02))
-    assert max(stall.own_seconds for stall in stalls(starved, 4.0, 8.0)) == pytest.approx(0.02)
+    assert longest(starved).own_seconds == pytest.approx(0.02)
     ours = samples((5.0, 0.5, 0.49))
-    worst = max(stalls(ours, 4.0, 8.0), key=lambda stall: stall.own_seconds)
-    assert (worst.answer_seconds, worst.own_seconds) == (0.5, 0.49)
-    assert max(stall.own_seconds for stall in stalls(ours, 0.0, 4.0)) == 0.0
+    assert (longest(ours).answer_seconds, longest(ours).own_seconds) == (0.5, 0.49)
+    assert longest(ours, 0.0, 4.0).own_seconds == 0.0
+
+
+def test_late_admin_page_counts() -> None:
+    late = round_of(samples(admin=((7.9, 2.5, 2.4),)), outcomes(), 0.0, AT, 1)
+    assert (late.own_seconds, late.admin_seconds) == (0.0, pytest.approx(2.4))
+    assert late.well_again_seconds == pytest.approx(2.4)
+
+
+@pytest.mark.parametrize("kind", ["empty_entries", "gpus"])
+def test_message_is_made_faster_than_it_is_sent(kind: str) -> None:
+    """One that takes longer to make than the attack lasts is never sent."""
+
+    def cost(kind: str) -> float:
+        began = time.process_time()
+        messages = control.KINDS[kind][1]([], 2_000_000)
+        assert sum(len(message) for message, _ in zip(messages, range(2), strict=False)) >= 1_900_000
+        return time.process_time() - began
+
+    assert cost(kind) < cost("strangers")
 
 
 def test_an_answer_that_never_came_counts() -> None:
@@ -101,6 +131,8 @@ GOOD = Round(
     quiet_own_seconds=0.01,
     quiet_answer_seconds=0.02,
     own_seconds=0.05,
+    quiet_admin_seconds=0.01,
+    admin_seconds=0.06,
     answer_seconds=0.06,
     bare_seconds=0.01,
     cpu_seconds=0.05,
@@ -123,6 +155,7 @@ def missed(*rounds: Round, sends: bool = True) -> list[str]:
     ("changed", "name"),
     [
         ({"own_seconds": 0.07}, "x_stall_over_quiet_seconds"),
+        ({"admin_seconds": 0.07}, "x_admin_stall_over_quiet_seconds"),
         ({"memory_bytes": 65 * MEBI}, "x_memory_over_quiet_mib"),
         ({"failed": 1}, "x_failed"),
         ({"without_pick": 2}, "x_without_pick_ratio"),
@@ -174,8 +207,10 @@ def test_an_attack_is_measured_beside_honest_requests(capsys: pytest.CaptureFixt
     assert only["requests"] > 0
     assert only["failed"] == 0
     assert only["answer_seconds"] >= only["own_seconds"] > 0
+    assert only["admin_seconds"] > 0
     assert {entry["name"].removeprefix("admin.half_head_") for entry in result["wanted"]} == {
         "stall_over_quiet_seconds",
+        "admin_stall_over_quiet_seconds",
         "memory_over_quiet_mib",
         "failed",
         "without_pick_ratio",

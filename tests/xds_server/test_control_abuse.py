@@ -13,7 +13,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bench.abuse import control, discovery
+from bench.abuse import control
+from bench.abuse.sending import field
 from ext_proc.follower import Follower
 from fleet import codec
 from fleet.codec import MAX_IN_FLIGHT, decode_traffic, encode_in_flight, traffic_in_parts
@@ -155,7 +156,7 @@ def test_of_a_report_of_nothing_few_bytes_are_read(content: bytes, monkeypatch: 
     monkeypatch.setattr(
         codec, "decode_traffic", lambda *args: read.append(args[0].ByteSize()) or decode(*args)
     )
-    assert not any(traffic_in_parts(discovery.field(2, content), MEMBERSHIP))
+    assert not any(traffic_in_parts(field(2, content), MEMBERSHIP))
     assert sum(read) < 1000
 
 
