@@ -3,7 +3,7 @@
 A client that sends bodies to be echoed, and reads nothing, makes each of its streams keep one message: a
 stream is read again only after its replies are written. Above `UNREAD_BYTES` such streams lose their replies.
 An Envoy that works reads a reply within milliseconds, so a stream that makes any progress keeps its replies,
-however many bytes other clients leave unread. gRPC takes no write back: a stream ends after its current reply.
+however many bytes others leave unread. gRPC takes no write back: a stream ends after its current reply.
 """
 
 from __future__ import annotations

@@ -21,12 +21,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from fleet.endpoint import Endpoint, Membership, Pool
+from fleet.service.reconnect import FAILURES_BEFORE_LOG
 from fleet.service.serving import GrpcServer
 from fleet.settings import SignalSettings
 from fleet.settings.weights import FaultSettings
 from testing.signals import load_of
 from warmroute.gpu_agent.page import AgentServer, GpuCollector
-from warmroute.gpu_agent.reporter import FAILURES_BEFORE_LOG, Reporter
+from warmroute.gpu_agent.reporter import Reporter
 from warmroute.gpu_agent.sampler import Sampler
 from xds_server.signals.gpu.report_service import GpuReportService
 from xds_server.signals.gpu.reports import GpuBoard
@@ -305,9 +306,7 @@ async def test_missing_xds_server_is_logged_once(
         )
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    (message,) = [
-        record.message for record in caplog.records if record.name == "warmroute.gpu_agent.reporter"
-    ]
+    (message,) = [record.message for record in caplog.records if record.name == "fleet.service.reconnect"]
     assert message.startswith(f"no xds_server answers at --control {address} (UNAVAILABLE: ")
 
 

@@ -11,10 +11,11 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ext_proc.follower import TRIES_IN_VAIN, Follower, Following
+from ext_proc.follower import Follower, Following
 from fleet.codec import encode_in_flight, encode_loads, encode_membership
 from fleet.endpoint import Endpoint, Membership, Pool
 from fleet.errors import PeerError
+from fleet.service.reconnect import FAILURES_BEFORE_LOG
 from fleet.service.serving import GrpcServer, channel_options
 from fleet.store import FleetStore, FleetView, Missed, Traffic
 from fleet.wire import control_pb2, control_pb2_grpc
@@ -95,9 +96,9 @@ async def test_silent_xds_server_is_logged_once(tmp_path: Path, caplog: pytest.L
     worker = Worker(f"unix:{tmp_path}/nowhere.sock")
     worker.start()
     breaks = "warmroute_follower_breaks_total"
-    await until(lambda: (worker.registry.get_sample_value(breaks) or 0) > TRIES_IN_VAIN)
+    await until(lambda: (worker.registry.get_sample_value(breaks) or 0) > FAILURES_BEFORE_LOG)
     await worker.stop()
-    (message,) = [record.message for record in caplog.records if record.name == "ext_proc.follower"]
+    (message,) = [record.message for record in caplog.records if record.name == "fleet.service.reconnect"]
     assert f"no xds_server answers at control.address {worker.address} (UNAVAILABLE: " in message
     assert "No such file or directory" in message
 

@@ -17,8 +17,8 @@ def test_changed_counts_are_reported_at_once_others_rarely() -> None:
     reports = Reports()
     idle, busy = [Traffic(ADDRESS, 0, 5, 5)], [Traffic(ADDRESS, 1, 6, 5)]
     looks = ((0.0, idle), (0.05, idle), (0.1, busy), (0.15, busy))
-    assert [reports.due(traffic, now) for now, traffic in looks] == [True, False, True, False]
-    assert reports.due(busy, 0.1 + REPORT_INTERVAL_SECONDS)
+    assert [reports.starts(traffic, now) for now, traffic in looks] == [True, False, True, False]
+    assert reports.starts(busy, 0.1 + REPORT_INTERVAL_SECONDS)
 
 
 def test_counts_of_large_fleets_are_sent_less_often() -> None:
