@@ -61,12 +61,7 @@ class ExtProcServer:
         self._kv.view.on_emptied = self._director.pools.emptied
         self._keys = Idempotency(settings, registry, clock, self._worker)
         self._processor = ExternalProcessor(
-            self._director,
-            provider.get_tracer("warmroute.ext_proc"),
-            settings,
-            registry,
-            store,
-            keys=self._keys,
+            self._director, self._keys, provider.get_tracer("warmroute.ext_proc"), registry
         )
         self._service = ExtProcService(self._processor)
         store.on_missed(self._missed)
@@ -134,7 +129,6 @@ class ExtProcServer:
         self._settings = settings
         if self._grpc.gate is not None:
             self._grpc.gate.reconfigure(settings.tls.roles)
-        self._director.reconfigure(settings)
         self._processor.reconfigure(settings)
         await self._kv.apply(settings)
 

@@ -1,15 +1,15 @@
 """Requests from Envoy's messages to their replies, without the transport.
 
-`ExternalProcessor` has what all requests of a worker share, `RequestStream` is one of them. One request:
+`ExternalProcessor` has what all requests of a worker share, `RequestStream` is one request. Its steps:
 
-    receive   the exchange takes a message, until it needs a pick
-    read      the body is parsed; the request's key is claimed, where duplicates are refused
-    confirm   the other workers are asked for the key, where they share it: the only step that waits
-    decide    the pick, held to the endpoint-picker protocol
-    reply     the exchange's replies; the decision is final then, and is booked, counted and traced
+    receive   the exchange takes messages, until it needs a pick
+    read      the body is parsed; the request claims its key, where duplicates are refused
+    confirm   the other workers confirm the claim, where they share keys: the only step that waits
+    decide    the pick, within the endpoint-picker protocol
+    reply     the exchange's replies; the decision is final, and is booked, counted and traced
 
-No exception of our own leaves a stream: each step catches it, counts it, and has the message answered without
-a pick.
+No exception of ours leaves a stream: each step catches and counts it, and the message is answered without a
+pick.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 
 from ext_proc import spans
 from ext_proc.decisions import PickDecisions
-from ext_proc.idempotency.guard import DUPLICATE, Idempotency
+from ext_proc.idempotency.guard import DUPLICATE
 from ext_proc.pick.result import Decision, PickResult, Reason
 from ext_proc.prompt.path import model_in_path
 from ext_proc.prompt.unreadable import Unreadable
@@ -44,11 +44,10 @@ if TYPE_CHECKING:
 
     from ext_proc.director.director import Director
     from ext_proc.director.traffic import Token
-    from ext_proc.idempotency.guard import RequestKey
+    from ext_proc.idempotency.guard import Idempotency, RequestKey
     from ext_proc.idempotency.store import Claim
     from ext_proc.prompt.decode import ParsedBody
     from ext_proc.protocol.attributes import HttpRequest
-    from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
     from fleet.settings import Settings
 
@@ -61,55 +60,48 @@ class ExternalProcessor:
     def __init__(
         self,
         director: Director,
+        keys: Idempotency,
         tracer: Tracer,
-        settings: Settings,
         registry: CollectorRegistry,
-        source: ViewSource,
         *,
         clock: Callable[[], float] = time.perf_counter,
         draw: Callable[[], float] = random.random,
         wall: Callable[[], float] = time.time,
-        on_served: Callable[[str], None] = lambda _address: None,
-        keys: Idempotency | None = None,
     ) -> None:
-        """`settings` are those to start with; `reconfigure` takes over others.
-
-        `source` has the fleet's view, for gateways that must get an endpoint even where nothing is picked.
-        `draw` is uniform in [0, 1), `wall` returns Unix seconds. `on_served` gets the address that served a
-        request, where a gateway reports it. `keys` has the requests in flight; by default the worker's own.
-        """
+        """`draw` is uniform in [0, 1), `wall` returns Unix seconds."""
+        settings = director.settings
         self.director = director
+        self.keys = keys
         self.clock = clock
         self.metrics = Metrics.on(registry)
         self.faults = Faults(self.metrics.faults, clock)
         self.spans = PickSpans(tracer, draw, director.sampling_floor)
         self.decisions = PickDecisions(settings.limits.decisions, wall)
-        self.picker_protocol = EndpointPickerProtocol(source, draw)
-        self.on_served = on_served
-        self.keys = keys or Idempotency(settings, registry, clock, "alone")
+        self.picker_protocol = EndpointPickerProtocol(director, draw)
         self.buffered = BufferedBytes(settings.limits.held_body_bytes)
         self.metrics.buffered_bytes.set_function(lambda: self.buffered.now)
         self.streams = 0
-        """Streams that are open."""
+        """Open streams."""
         self.metrics.streams.set_function(lambda: self.streams)
         self._warned_streamed = False
-        self._follow(settings)
+        self._apply(settings)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take over changed settings."""
+        """Apply changed settings, to the director as well."""
+        self.director.reconfigure(settings)
         self.buffered.limit = settings.limits.held_body_bytes
         self.decisions.resize(settings.limits.decisions)
         self.keys.reconfigure(settings)
-        self._follow(settings)
+        self._apply(settings)
 
-    def _follow(self, settings: Settings) -> None:
+    def _apply(self, settings: Settings) -> None:
         self.settings = settings
         sessions = [listener.session_header for listener in settings.listeners]
         headers = [*sessions, *settings.ext_proc.pick.headers, *settings.ext_proc.idempotency.headers]
         self.attribute_map = AttributeMap(headers)
 
     def count(self, decision: Decision, seconds: float, *, streamed: bool = False) -> None:
-        """Count a decision; `streamed` is whether the body came too late for it."""
+        """Count a decision; `streamed`: the body came too late for it."""
         self.metrics.picks[decision.result.reason].inc()
         if seconds:
             self.metrics.pick_seconds.observe(seconds)
@@ -123,7 +115,7 @@ class ExternalProcessor:
 
 
 class RequestStream:
-    """One request: messages in, replies out, `close` at whatever end."""
+    """One request: messages in, replies out, and `close` at its end."""
 
     __slots__ = (
         "_admitted", "_claim", "_duplicate", "_exchange", "_key", "_parsed", "_processor", "_reported",
@@ -142,10 +134,10 @@ class RequestStream:
             clear_route_cache=settings.ext_proc.clear_route_cache,
         )
         self._parsed: ParsedBody | None = None
-        """None: not read, or that failed."""
+        """None before it is read, and after a fault."""
         self._key: RequestKey | None = None
         self._claim: Claim | None = None
-        """To be the one request of its kind in flight, where duplicates are refused."""
+        """On the request's key, where duplicates are refused."""
         self._duplicate = self._reported = False
         self._seconds = 0.0
         self._span: Span | None = None
@@ -157,30 +149,22 @@ class RequestStream:
 
     @property
     def may_leave(self) -> bool:
-        """Whether the stream may end now without harm to the request."""
+        """Whether the stream may end now without loss for the request."""
         return self._exchange.may_leave
 
-    def on_message(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Answer one message without asking other workers; never raises for a fault of our own."""
-        event = self._receive(message)
-        if isinstance(event, list):
-            return event
-        self._read(event.request)
-        return self._reply(event.request)
-
     async def replies(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """As `on_message`; where workers share keys, the others are asked before anything is picked."""
+        """Answer one message; never raises for a fault of ours."""
         event = self._receive(message)
         if isinstance(event, list):
             return event
         self._read(event.request)
         keys = self._processor.keys
-        if self._claim is not None and keys.asks_others and not await keys.confirm(self._claim):
+        if self._claim is not None and keys.shared and not await keys.confirm(self._claim):
             self._claim, self._duplicate = None, True
         return self._reply(event.request)
 
     def leave_early(self) -> list[pb.ProcessingResponse]:
-        """Give back what is buffered, before the stream ends; never raises for a fault of our own."""
+        """Return the buffered body to Envoy before the stream ends; never raises for a fault of ours."""
         event = self._exchange.leave_early()
         if isinstance(event, list):
             return event
@@ -188,7 +172,7 @@ class RequestStream:
         return self._reply(event.request)
 
     def close(self) -> None:
-        """End it: it is no longer in flight."""
+        """End the request: it is no longer in flight."""
         processor = self._processor
         processor.streams -= 1
         self._exchange.close()
@@ -203,7 +187,7 @@ class RequestStream:
         exchange = self._exchange
         try:
             event = exchange.receive(message)
-        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)
             return self._without_pick()
         if exchange.served is not None and not self._reported:
@@ -212,7 +196,7 @@ class RequestStream:
         return event
 
     def _without_pick(self) -> list[pb.ProcessingResponse]:
-        """Answer a message that the exchange could not take."""
+        """Answer a message for which the exchange failed."""
         decision = Decision(PickResult.none(Reason.FAULT))
         replies = self._exchange.resume(decision.result)
         if self._exchange.result is decision.result:
@@ -223,7 +207,7 @@ class RequestStream:
         """Read the request, and claim its key where duplicates are refused."""
         processor = self._processor
         try:
-            # Begun before the reply is made, because the reply carries the span's name.
+            # The reply carries the span's name.
             self._span = processor.spans.begin(request.traceparent, processor.settings.telemetry)
             if request.late or not self._admitted:
                 return
@@ -235,7 +219,7 @@ class RequestStream:
                 self._duplicate = self._claim is None
             if request.no_body is None:
                 self._seconds = processor.clock() - started_at
-        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             processor.faults.note(error)
             self._parsed = None
 
@@ -247,7 +231,7 @@ class RequestStream:
         try:
             decision = self._decide(request)
             replies = self._exchange.resume(decision.result, metadata)
-        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)
             decision = Decision(self._after_fault(request))
             replies = self._exchange.resume(decision.result, metadata)
@@ -278,7 +262,7 @@ class RequestStream:
         return Decision(result)
 
     def _enforced(self, result: PickResult, request: HttpRequest) -> PickResult:
-        """Return a result that keeps the endpoint-picker protocol."""
+        """Return a result within the endpoint-picker protocol."""
         processor, settings = self._processor, self._processor.settings.ext_proc
         if request.subset is None and not settings.name_always:
             return result
@@ -286,11 +270,11 @@ class RequestStream:
         return processor.picker_protocol.enforce(result, target, request.subset, settings.pick.fallbacks)
 
     def _after_fault(self, request: HttpRequest) -> PickResult:
-        """Return what holds after a fault of ours: no pick, unless the gateway needs one all the same."""
+        """Return the result after a fault of ours: no pick, unless the gateway requires one."""
         result = PickResult.none(Reason.FAULT)
         try:
             return self._enforced(result, request)
-        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             self._processor.faults.note(error)
             return result
 
@@ -311,24 +295,23 @@ class RequestStream:
             span, self._span = self._span, None
             if span is not None:
                 spans.end(span, decision, self._seconds, request_id)
-        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             processor.faults.note(error)
 
     def _report(self, address: str, refused: bool) -> None:  # noqa: FBT001 - as the exchange has it
-        """Take over which endpoint served, from a gateway that reports it."""
+        """Process a gateway's report of the endpoint that served."""
         processor, result = self._processor, self._exchange.result
         try:
             if address:
                 processor.metrics.served[Served.of(address, result)].inc()
-                processor.on_served(address)
             if address or refused:
                 processor.director.answered(result, address, refused=refused)
-        except Exception as error:  # noqa: BLE001 - no fault of ours may fail a request
+        except Exception as error:  # noqa: BLE001 - a fault of ours may not fail a request
             processor.faults.note(error)
 
 
 def _model(request: HttpRequest, parsed: ParsedBody | None) -> str | None:
-    """Return the request's model; empty: it names none; None: unknown."""
+    """Return the request's model; empty without one, None if unknown."""
     prompt = None if parsed is None else parsed.prompt
     if prompt is None or isinstance(prompt, Unreadable):
         return model_in_path(request.path) or None

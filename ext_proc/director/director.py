@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ext_proc.protocol.attributes import HttpRequest
     from ext_proc.protocol.endpoint_picker import ViewSource
     from fleet.settings import Settings
+    from fleet.store import FleetView
 
 
 class Director:
@@ -119,9 +120,14 @@ class Director:
                 return Decision(PickResult.refuse(Reason.SHED, refusal))
         return Decision(PickResult.none(request.no_body or Reason(unreadable.value)))
 
+    @property
+    def view(self) -> FleetView | None:
+        """The newest view of the fleet; None until the first full sync."""
+        return self._source.view
+
     def sampling_floor(self) -> float:
-        """The least share of requests to trace now, by the fleet's view."""
-        view = self._source.view
+        """Return the smallest share of requests to trace now, by the fleet's view."""
+        view = self.view
         return 0.0 if view is None else view.sampling_ratio_floor
 
     def started(self, address: str) -> Token:

@@ -162,8 +162,8 @@ class Idempotency:
         return not key.streams and (duplicates == "reject" or (duplicates == "named" and key.by_client))
 
     @property
-    def asks_others(self) -> bool:
-        """Whether `confirm` has anybody to ask."""
+    def shared(self) -> bool:
+        """Whether workers share keys, so that `confirm` may wait."""
         return self._shared is not None
 
     async def confirm(self, claim: Claim) -> bool:

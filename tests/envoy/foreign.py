@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from ext_proc.director.director import Director
+from ext_proc.idempotency.guard import Idempotency
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import ExtProcService
 from fleet.endpoint import Endpoint, Membership, Pool
@@ -224,7 +225,8 @@ def service_of(engines: Sequence[str], **ext_proc: Any) -> ExtProcService:
     registry, loop = CollectorRegistry(), asyncio.get_running_loop()
     director = Director(store, settings, registry, loop.time)
     tracer = TracerProvider().get_tracer("test")
-    return ExtProcService(ExternalProcessor(director, tracer, settings, registry, store))
+    keys = Idempotency(settings, registry, loop.time, "alone")
+    return ExtProcService(ExternalProcessor(director, keys, tracer, registry))
 
 
 async def serve(service: ExtProcService, socket: str) -> grpc.aio.Server:

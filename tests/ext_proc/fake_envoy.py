@@ -17,6 +17,7 @@ from fleet.names import DESTINATION_KEY, EXT_PROC_FILTER, REMOVED_REQUEST_HEADER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ext_proc.processor import RequestStream
     from ext_proc.protocol.attributes import HttpRequest
 
 MODES = dict(processing_mode_pb2.ProcessingMode.BodySendMode.items())
@@ -128,8 +129,18 @@ class Seen:
         return self.metadata.get("warmroute", {}).get("reason")
 
 
+def answer(stream: RequestStream, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+    """Return a stream's replies, which wait for nothing."""
+    try:
+        stream.replies(message).send(None)
+    except StopIteration as returned:
+        replies: list[pb.ProcessingResponse] = returned.value
+        return replies
+    raise AssertionError("the stream waits")
+
+
 class FakeEnvoy:
-    """Plays one request. `send` is what answers: a `Driven` exchange, or a stream's `on_message`.
+    """Plays one request. `send` returns the replies: of a `Driven` exchange, or `answer` of a stream.
 
     `may_refuse` is whether the test expects an immediate response to be possible at all; `max_headers` and
     `max_header_bytes` are the connection manager's limits, which a mutation must not break.

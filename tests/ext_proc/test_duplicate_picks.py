@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ext_proc.pick.backlog import MOST_TRIALS_LEFT
 from ext_proc.processor import RequestStream
 from ext_proc.protocol import exchange
 from testing.signals import Signal, loads_of, table_of
-from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, body_message, headers_message, with_mode
+from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, answer, body_message, headers_message, with_mode
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat, http_request, pool_of, view_of
 
@@ -194,7 +195,7 @@ def test_a_pick_that_the_protocol_replaces_is_not_booked(monkeypatch: pytest.Mon
     for result in (named, refused):
         monkeypatch.setattr(stage.service.picker_protocol, "enforce", lambda *_, result=result: result)
         stream = RequestStream(stage.service)
-        envoy = FakeEnvoy(stream.on_message, "BUFFERED", may_refuse=True)
+        envoy = FakeEnvoy(partial(answer, stream), "BUFFERED", may_refuse=True)
         envoy.headers()
         envoy.body(chat(LONG), end_of_stream=True)
         assert stage.picks(result.reason.value) == 1

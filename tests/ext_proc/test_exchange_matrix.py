@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from ext_proc.pick import PickResult, Reason, Refusal
 from ext_proc.processor import RequestStream
 from ext_proc.protocol.attributes import AttributeMap
 from fleet.names import REMOVED_REQUEST_HEADERS, SUBSET_KEY, SUBSET_NAMESPACE
-from tests.ext_proc.fake_envoy import BUFFERING, DUPLEX, MODES, Driven, FakeEnvoy
+from tests.ext_proc.fake_envoy import BUFFERING, DUPLEX, MODES, Driven, FakeEnvoy, answer
 from tests.ext_proc.test_server_stream import Stage
 from tests.ext_proc.worlds import chat
 
@@ -142,7 +143,7 @@ def test_the_pick_is_the_same_in_every_mode_that_shows_the_body(mode: str, size:
     whole = Stage().play(body)
     stage = Stage()
     stream = RequestStream(stage.service)
-    envoy = FakeEnvoy(stream.on_message, mode)
+    envoy = FakeEnvoy(partial(answer, stream), mode)
     pieces = [body[start : start + size] for start in range(0, len(body), size)] or [b""]
     sent = play(envoy, mode, body, pieces, headers=True, ends=False, trailers=False)
     stream.close()
@@ -160,7 +161,7 @@ def test_observability_mode_is_silent_on_both_sides(mode: str, response_mode: st
     """No reply, no pick, nothing in flight, for the request and for its response."""
     stage = Stage()
     stream = RequestStream(stage.service)
-    envoy = FakeEnvoy(stream.on_message, mode, response_mode=response_mode, observes=True)
+    envoy = FakeEnvoy(partial(answer, stream), mode, response_mode=response_mode, observes=True)
     play(envoy, mode, TEXT, cut(TEXT, [5, 9]), headers=True, ends=False, trailers=True)
     envoy.respond([], [b"data: {}\n\n", b"data: [DONE]\n\n"], trailers=True)
     assert stage.in_flight() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -14,10 +15,19 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
 
+from ext_proc.idempotency.guard import Idempotency
 from ext_proc.pick import Reason
 from ext_proc.processor import ExternalProcessor, RequestStream
 from ext_proc.server import ExtProcService
-from tests.ext_proc.fake_envoy import DUPLEX, FakeEnvoy, Seen, body_message, headers_message, with_mode
+from tests.ext_proc.fake_envoy import (
+    DUPLEX,
+    FakeEnvoy,
+    Seen,
+    answer,
+    body_message,
+    headers_message,
+    with_mode,
+)
 from tests.ext_proc.worlds import Clock, World, chat, pool_of, view_of
 
 MARKER = "MARKER-7f3a9c"
@@ -48,10 +58,9 @@ class Stage:
         self.clock = Clock()
         self.service = ExternalProcessor(
             self.world.director,
+            Idempotency(self.world.settings, self.world.registry, self.clock, "alone"),
             provider.get_tracer("test"),
-            self.world.settings,
             self.world.registry,
-            self.world.store,
             clock=self.clock,
             draw=lambda: 0.5,
         )
@@ -68,7 +77,7 @@ class Stage:
 
     def play(self, body: bytes, mode: str = "BUFFERED", *, headers: bool = True) -> Seen:
         stream = RequestStream(self.service)
-        envoy = FakeEnvoy(stream.on_message, mode)
+        envoy = FakeEnvoy(partial(answer, stream), mode)
         if headers:
             envoy.headers()
         envoy.body(body, end_of_stream=True)
@@ -79,7 +88,7 @@ class Stage:
 def test_a_pick_is_in_flight_until_the_stream_closes() -> None:
     stage = Stage()
     stream = RequestStream(stage.service)
-    stream.on_message(with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED"))
+    answer(stream, with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED"))
     assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (1, 1)
     stream.close()
     assert (stage.in_flight(), stage.value("warmroute_ext_proc_streams")) == (0, 0)
@@ -91,7 +100,7 @@ def test_full_duplex_is_in_flight_only_if_the_stream_lasts_as_long(response_mode
     """Envoy ends such a stream early, unless the response's body is processed too."""
     stage = Stage()
     stream = RequestStream(stage.service)
-    stream.on_message(with_mode(body_message(chat("hi"), end_of_stream=True), DUPLEX, response_mode))
+    answer(stream, with_mode(body_message(chat("hi"), end_of_stream=True), DUPLEX, response_mode))
     assert stage.picks("cold") == 1
     assert stage.in_flight() == counted
     stream.close()
@@ -145,8 +154,8 @@ def test_what_slow_uploads_hold_is_bounded_and_given_back(
         monkeypatch.setattr(stage.world.director, "pick", lambda _: 1 / 0)
     streams = [RequestStream(stage.service) for _ in range(9)]
     for stream in streams:
-        stream.on_message(with_mode(headers_message(), DUPLEX))
-        stream.on_message(body_message(b'{"prompt":"' + b"a" * 30_000, end_of_stream=False))
+        answer(stream, with_mode(headers_message(), DUPLEX))
+        answer(stream, body_message(b'{"prompt":"' + b"a" * 30_000, end_of_stream=False))
     assert stage.value("warmroute_ext_proc_held_bytes") == 3 * 30_011
     assert stage.picks("fault" if fails else "cold") + stage.picks("warm") == 6
     for stream in streams:
@@ -218,7 +227,7 @@ def test_observability_mode_counts_nothing() -> None:
     stream = RequestStream(stage.service)
     message = with_mode(body_message(chat("hi"), end_of_stream=True), "BUFFERED")
     message.observability_mode = True
-    assert stream.on_message(message) == []
+    assert answer(stream, message) == []
     stream.close()
     assert sum(stage.picks(reason.value) for reason in Reason) == 0
     assert stage.world.director.traffic.snapshot() == []
@@ -278,7 +287,7 @@ def test_prompt_text_is_in_no_log_span_metric_or_reply_header(
 def test_headers_without_a_body_are_decided_and_traced_without_a_duration() -> None:
     stage = Stage()
     stream = RequestStream(stage.service)
-    stream.on_message(with_mode(headers_message(end_of_stream=True), "BUFFERED"))
+    answer(stream, with_mode(headers_message(end_of_stream=True), "BUFFERED"))
     stream.close()
     assert stage.picks("no_body") == 1
     assert stage.value("warmroute_pick_duration_seconds_count") == 0
@@ -288,7 +297,7 @@ def test_a_stream_that_has_its_pick_keeps_no_body() -> None:
     """It lasts as long as its response, and there may be thousands."""
     stage = Stage()
     stream = RequestStream(stage.service)
-    stream.on_message(with_mode(body_message(chat("long " * 40_000), end_of_stream=True), "BUFFERED"))
+    answer(stream, with_mode(body_message(chat("long " * 40_000), end_of_stream=True), "BUFFERED"))
     assert stage.in_flight() == 1
     assert largest(stream, apart={id(stage.service), id(stage.world)}) < 1000
     stream.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from ext_proc.idempotency.guard import Idempotency
 from ext_proc.processor import ExternalProcessor, RequestStream
 from fleet.names import EXT_PROC_FILTER
 from fleet.service.admin import Query
 from fleet.store import FleetView
-from tests.ext_proc.fake_envoy import FakeEnvoy, Seen, body_message, with_mode
+from tests.ext_proc.fake_envoy import FakeEnvoy, Seen, answer, body_message, with_mode
 from tests.ext_proc.worlds import Clock, World, chat, pool_of, view_of
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -31,10 +33,9 @@ class Stage:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.service = ExternalProcessor(
             self.world.director,
+            Idempotency(self.world.settings, self.world.registry, Clock(), "alone"),
             provider.get_tracer("test"),
-            self.world.settings,
             self.world.registry,
-            self.world.store,
             clock=Clock(),
             draw=lambda: draw,
             wall=lambda: 1_700_000_000.0,
@@ -45,7 +46,7 @@ class Stage:
         message = with_mode(body_message(body, end_of_stream=True), "BUFFERED")
         for name, value in attributes.items():
             message.attributes[EXT_PROC_FILTER].fields[NAMES[name]].string_value = value
-        (reply,) = stream.on_message(message)
+        (reply,) = answer(stream, message)
         stream.close()
         fields = reply.dynamic_metadata.fields["warmroute"].struct_value.fields
         return {name: value.string_value for name, value in fields.items()}
@@ -126,7 +127,7 @@ def test_a_fault_ends_the_span_as_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_in_header_modes_the_headers_themselves_are_read() -> None:
     stage = Stage(0.5, pick_sample_ratio=0.0)
     stream = RequestStream(stage.service)
-    envoy = FakeEnvoy(stream.on_message, "BUFFERED")
+    envoy = FakeEnvoy(partial(answer, stream), "BUFFERED")
     envoy.headers([("traceparent", SAMPLED.encode()), ("x-request-id", b"req-9")])
     envoy.body(chat("hi"), end_of_stream=True)
     stream.close()
