@@ -16,8 +16,7 @@ from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
-from ext_proc.shared.metrics import SharedMetrics
-from ext_proc.shared.share import Share
+from ext_proc.shared.index import SharedIndex
 from fleet.service.credentials import Dialler, grpc_gate, grpc_server
 from fleet.service.serving import MAX_MESSAGE_BYTES, GrpcServer
 from fleet.service.tls import Certificates
@@ -78,7 +77,7 @@ class ExtProcServer:
             apart=(SERVICE,),
         )
         self._service.register(self._grpc.server)
-        self._share = self._joined(settings, SharedMetrics.on(registry), clock)
+        self._shared = self._shared_index(settings, registry, clock)
         self._follower = (
             Follower(
                 settings.control.address,
@@ -140,8 +139,8 @@ class ExtProcServer:
 
     async def stop(self) -> None:
         """End everything."""
-        if self._share is not None:
-            await self._share.stop()
+        if self._shared is not None:
+            await self._shared.stop()
         await self._kv.stop()
         for task in self._tasks:
             task.cancel()
@@ -151,22 +150,24 @@ class ExtProcServer:
         await self._keys.close()
         await self._grpc.stop(0.2)
 
-    def _joined(self, settings: Settings, metrics: SharedMetrics, clock: Callable[[], float]) -> Share | None:
-        """Return this worker's share in what all workers know, if one is configured."""
+    def _shared_index(
+        self, settings: Settings, registry: CollectorRegistry, clock: Callable[[], float]
+    ) -> SharedIndex | None:
+        """Return this worker's part in the shared index, if one is configured."""
         if not settings.ext_proc.shared.url.get_secret_value():
             return None
         director = self._director
-        share = Share(
+        shared = SharedIndex(
             settings.ext_proc.shared,
             self._worker,
             lambda: director.settings.ext_proc.pick.block_bytes,
             director.take_remote,
-            metrics,
+            registry,
             prompt_blocks=lambda: director.settings.limits.prompt_blocks,
             clock=clock,
         )
-        director.warmth.on_added = share.publish
-        return share
+        director.warmth.on_added = shared.publish
+        return shared
 
     def _missed(self, missed: Missed) -> None:
         """Let the router hear of it; the edge at which a fault of ours ends."""
@@ -178,11 +179,11 @@ class ExtProcServer:
     async def _announce_ready(self) -> None:
         if self._store.view is None:
             await self._store.changed()
-        if self._share is not None:
+        if self._shared is not None:
             # What others tell is kept of endpoints that are known; a restarted worker begins warm.
             self._director.pools.follow()
-            await self._share.warm_up()
-            self._share.start()
+            await self._shared.warm_up()
+            self._shared.start()
         self._warm = True
         if not self._draining:
             await self._grpc.set_ready(ready=True)

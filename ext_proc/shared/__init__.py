@@ -1,1 +1,1 @@
-"""What workers tell each other: additions to the prefix index, by a stream of a Redis or Valkey server."""
+"""The prefix index that workers share, by a stream of a Redis or Valkey server."""

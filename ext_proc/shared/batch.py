@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 HASH_BYTES: Final = 8
 MAX_BATCH_BLOCKS: Final = 4096
-"""Of a batch that is written, unless one prompt has more. Each entry has one: it is its most entries."""
+"""Limit of a written batch, unless one prompt has more. Each entry has a block, so it limits entries too."""
 _MAX_BLOCKS: Final = 65_536
-"""Of one prompt: the most that `limits.prompt_blocks` can be."""
+"""Of one prompt: the maximum of `limits.prompt_blocks`."""
 _MAX_BYTES: Final = 1 << 20
-"""A larger batch is none of ours, and would take long to read."""
+"""No worker writes a larger batch, and reading it would take long."""
 
 
 class Addition(NamedTuple):
-    """A prompt's leading blocks and the endpoint that is warm for them now."""
+    """A prompt's leading blocks, and the endpoint that is warm for them now."""
 
     address: str
     blocks: Sequence[int]
 
 
 class BatchError(ValueError):
-    """The bytes are no batch that this version understands."""
+    """The bytes are no batch of this version."""
 
 
 class _Entry(msgspec.Struct, array_like=True):
     address: Annotated[int, msgspec.Meta(ge=0)]
     earlier: Annotated[int, msgspec.Meta(ge=0)]
-    """Which entry its first `common` blocks are taken from."""
+    """The entry with its first `common` blocks."""
     common: Annotated[int, msgspec.Meta(ge=0, le=_MAX_BLOCKS)]
     rest: Annotated[bytes, msgspec.Meta(max_length=_MAX_BLOCKS * HASH_BYTES)]
     """The other hashes, 8 bytes each, lowest byte first."""
@@ -47,7 +47,7 @@ class _Entry(msgspec.Struct, array_like=True):
 class _Batch(msgspec.Struct, array_like=True):
     version: int
     block_bytes: int
-    """Bytes of prompt in a block: hashes of blocks of another size mean nothing here."""
+    """Bytes of prompt in a block; hashes of blocks of another size mean nothing here."""
     addresses: Annotated[list[str], msgspec.Meta(max_length=MAX_BATCH_BLOCKS)]
     entries: Annotated[list[_Entry], msgspec.Meta(max_length=MAX_BATCH_BLOCKS)]
 
@@ -74,12 +74,12 @@ def encode(additions: Sequence[Addition], block_bytes: int) -> bytes:
 
 
 def decode(data: bytes, block_bytes: int, longest: int) -> Iterator[Addition]:
-    """Yield a batch's additions, of each prompt the leading `longest` blocks, as fast as they are asked for.
+    """Yield a batch's additions one by one, each with at most `longest` leading blocks.
 
-    At most `MAX_BATCH_BLOCKS` of them, with about as many blocks in all: what is beyond is none of ours.
+    It yields at most `MAX_BATCH_BLOCKS` additions with about as many blocks in all, as a worker writes them.
 
     Raises:
-        BatchError: it is no batch, of another version, or of blocks of another size.
+        BatchError: the data is no batch, or one of another version or block size.
     """
     if len(data) > _MAX_BYTES:
         raise BatchError("too large")
@@ -89,32 +89,32 @@ def decode(data: bytes, block_bytes: int, longest: int) -> Iterator[Addition]:
         raise BatchError("no batch") from error
     if batch.version != VERSION or batch.block_bytes != block_bytes:
         raise BatchError("of another version or block size")
-    before: list[list[int]] = []
-    left = MAX_BATCH_BLOCKS + longest
+    earlier: list[list[int]] = []
+    remaining = MAX_BATCH_BLOCKS + longest
     for entry in batch.entries:
-        before.append(_blocks(entry, before, longest))
-        left -= len(before[-1])
-        if left < 0:
+        earlier.append(_blocks(entry, earlier, longest))
+        remaining -= len(earlier[-1])
+        if remaining < 0:
             return
         if entry.address >= len(batch.addresses):
             raise BatchError("an entry without its address")
-        yield Addition(batch.addresses[entry.address], before[-1])
+        yield Addition(batch.addresses[entry.address], earlier[-1])
 
 
-def _blocks(entry: _Entry, before: Sequence[list[int]], longest: int) -> list[int]:
+def _blocks(entry: _Entry, earlier: Sequence[list[int]], longest: int) -> list[int]:
     if len(entry.rest) % HASH_BYTES:
         raise BatchError("half a hash")
     common = min(entry.common, longest)
     rest: list[int] = np.frombuffer(entry.rest, "<u8")[: longest - common].tolist()
     if not common:
         return rest
-    if entry.earlier >= len(before) or len(before[entry.earlier]) < common:
-        raise BatchError("an entry without the one before")
-    return [*before[entry.earlier][:common], *rest]
+    if entry.earlier >= len(earlier) or len(earlier[entry.earlier]) < common:
+        raise BatchError("an entry without its earlier one")
+    return [*earlier[entry.earlier][:common], *rest]
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many leading blocks are the same: equal at one place is equal at all before."""
+    """Return the number of equal leading blocks: equal hashes at one place mean equal ones before it."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2

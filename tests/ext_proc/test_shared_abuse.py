@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from bench.abuse import shared_stream as abuse
 from ext_proc.idempotency.shared import SharedClaims
-from ext_proc.shared.replies import ReplyTooLargeError, bounded_parser
-from ext_proc.shared.share import _READ_ENTRIES
-from ext_proc.shared.stream import MOST_REPLY_BYTES, Stream, order
+from ext_proc.shared.index import _READ_ENTRIES
+from ext_proc.shared.redis_client import ReplyTooLargeError, bounded_parser
+from ext_proc.shared.stream import MOST_REPLY_BYTES, RedisStream, order
 from fleet.errors import SettingsError
 from fleet.settings import IdempotencySettings
 from testing.stream_server import running_server, url_of
@@ -38,18 +38,18 @@ async def server(tmp_path: Path) -> AsyncIterator[Child]:
 @contextlib.asynccontextmanager
 async def running(*workers: Worker) -> AsyncIterator[None]:
     for worker in workers:
-        worker.share.start()
+        worker.index.start()
     try:
         for worker in workers:
             await eventually(lambda w=worker: w.count("warmroute_shared_connected") == 1)  # type: ignore[misc]
         yield
     finally:
         for worker in workers:
-            await worker.share.stop()
+            await worker.index.stop()
 
 
 @pytest.mark.parametrize("kind", abuse.KINDS)
-async def test_workers_hear_each_other_after_an_attack(server: Child, tmp_path: Path, kind: str) -> None:
+async def test_workers_share_after_attack(server: Child, tmp_path: Path, kind: str) -> None:
     settings = shared(tmp_path)
     first, second = Worker("a", settings), Worker("b", settings)
     async with running(first, second):
@@ -58,17 +58,17 @@ async def test_workers_hear_each_other_after_an_attack(server: Child, tmp_path: 
 
         def heard() -> bool:
             # What stands before the end of a skip is lost, so one batch says nothing.
-            first.share.publish("10.0.0.9:8000", BLOCKS)
+            first.index.publish("10.0.0.9:8000", BLOCKS)
             return ("10.0.0.9:8000", BLOCKS) in second.taken
 
         await eventually(heard)
 
 
-async def test_the_highest_id_ends_nothing(server: Child, tmp_path: Path) -> None:
+async def test_highest_id_ends_nothing(server: Child, tmp_path: Path) -> None:
     settings = shared(tmp_path)
-    client = Stream(settings)._client
+    client = RedisStream(settings)._client
     await client.xadd(settings.stream, {b"x": b"y"}, id=abuse.HIGHEST)
-    stream = Stream(settings)
+    stream = RedisStream(settings)
     added = await stream.add(b"a", b"data", 0.0)
     assert order(added) < order(abuse.HIGHEST.encode())
     assert [entry.data for entry in await stream.newest(10)] == [b"data"]
@@ -76,17 +76,17 @@ async def test_the_highest_id_ends_nothing(server: Child, tmp_path: Path) -> Non
     await client.aclose()
 
 
-async def test_an_answer_is_not_read_beyond_its_limit(server: Child, tmp_path: Path) -> None:
+async def test_reply_is_not_read_beyond_limit(server: Child, tmp_path: Path) -> None:
     settings = shared(tmp_path)
-    client = Stream(settings)._client
+    client = RedisStream(settings)._client
     for _ in range(10):
         await client.xadd(settings.stream, {b"w": b"x", b"d": bytes(6 << 20)})
     worker = Worker("a", settings)
     tracemalloc.start()
     try:
-        await worker.share.warm_up()
+        await worker.index.warm_up()
         async with running(worker):
-            worker.share.publish("10.0.0.9:8000", BLOCKS)
+            worker.index.publish("10.0.0.9:8000", BLOCKS)
             await eventually(lambda: worker.count("warmroute_shared_lag_seconds") > 0)
         assert tracemalloc.get_traced_memory()[1] < 4 * MOST_REPLY_BYTES
     finally:
@@ -95,25 +95,25 @@ async def test_an_answer_is_not_read_beyond_its_limit(server: Child, tmp_path: P
     await client.aclose()
 
 
-async def test_a_tail_of_nothing_has_an_end(
+async def test_reading_of_empty_tail_ends(
     server: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Entries without a block count, too: otherwise all of the stream would be read."""
     settings = shared(tmp_path, tail_blocks=100)
-    client = Stream(settings)._client
+    client = RedisStream(settings)._client
     await abuse.KINDS["nothing"](client, settings.stream)
     worker, asked = Worker("a", settings), 0
-    newest = worker.share._stream.newest
+    newest = worker.index._stream.newest
 
     async def counted(*given: Any) -> Any:
         nonlocal asked
         asked += 1
         return await newest(*given)
 
-    monkeypatch.setattr(worker.share._stream, "newest", counted)
-    await worker.share.warm_up()
+    monkeypatch.setattr(worker.index._stream, "newest", counted)
+    await worker.index.warm_up()
     assert asked == -(-100 // _READ_ENTRIES)
-    await worker.share.stop()
+    await worker.index.stop()
     await client.aclose()
 
 
@@ -157,7 +157,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) -> None:
+async def test_hostile_server_costs_only_sharing(answer: bytes) -> None:
     hostile = Hostile(answer)
     server = await asyncio.start_server(hostile, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -172,7 +172,7 @@ async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) 
     worker = Worker("a", shared(Path("/"), url=url, timeout_seconds=1.0))
     tracemalloc.start()
     try:
-        worker.share.start()
+        worker.index.start()
         # Unknown: the request goes on.
         assert await flights.claim("0" * 32, 1) is None
         await eventually(lambda: worker.errors >= 2)
@@ -180,7 +180,7 @@ async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) 
         assert tracemalloc.get_traced_memory()[1] < 4 * MOST_REPLY_BYTES
     finally:
         tracemalloc.stop()
-        await worker.share.stop()
+        await worker.index.stop()
         await flights.close()
         await hostile.end()
         server.close()
@@ -195,7 +195,7 @@ async def test_a_hostile_server_costs_nothing_but_what_it_is_for(answer: bytes) 
     ],
     ids=["a refund", "long lines", "a long value"],
 )
-async def test_no_part_of_a_reply_gives_room_to_another(answer: bytes) -> None:
+async def test_negative_length_gives_no_credit(answer: bytes) -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(answer)
     reader.feed_eof()
@@ -207,9 +207,7 @@ async def test_no_part_of_a_reply_gives_room_to_another(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["_AsyncRESP2Parser", "_read", "_readline"])
-def test_a_client_library_whose_replies_nothing_bounds_is_refused(
-    monkeypatch: pytest.MonkeyPatch, lacking: str
-) -> None:
+def test_library_without_bounded_replies_is_refused(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
     if lacking.startswith("_Async"):
         monkeypatch.delattr(redis._parsers, lacking)
     else:
@@ -217,4 +215,4 @@ def test_a_client_library_whose_replies_nothing_bounds_is_refused(
             if lacking in vars(parser):
                 monkeypatch.delattr(parser, lacking)
     with pytest.raises(SettingsError, match=f"{lacking}.*pip install 'warmroute"):
-        Stream(shared(Path("/")))
+        RedisStream(shared(Path("/")))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.shared.batch import MAX_BATCH_BLOCKS, Addition, BatchError, decode, encode
-from ext_proc.shared.budget import Budget
-from ext_proc.shared.outbox import Outbox
+from ext_proc.shared.outbox import Budget, Outbox
 
 MOST = 65_536
 
@@ -32,11 +31,11 @@ def additions(draw: st.DrawFn) -> list[Addition]:
 
 
 @given(additions())
-def test_what_is_read_is_what_was_written(given_additions: list[Addition]) -> None:
-    assert list(decode(encode(given_additions, 256), 256, MOST)) == given_additions
+def test_batch_round_trip(written: list[Addition]) -> None:
+    assert list(decode(encode(written, 256), 256, MOST)) == written
 
 
-def test_a_shared_beginning_is_written_once() -> None:
+def test_shared_beginning_is_written_once() -> None:
     stem = list(range(1000, 1400))
     batch = [Addition("a:1", [*stem, number]) for number in range(50)]
     assert len(encode(batch, 256)) < 400 * 8 + 50 * 30
@@ -59,7 +58,7 @@ def test_a_shared_beginning_is_written_once() -> None:
         msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 0, "text"]]]),
     ],
 )
-def test_what_is_no_batch_of_ours_is_refused(data: bytes) -> None:
+def test_foreign_batch_is_refused(data: bytes) -> None:
     with pytest.raises(BatchError):
         list(decode(data, 256, MOST))
 
@@ -70,7 +69,7 @@ def test_any_bytes_are_a_batch_or_refused(data: bytes) -> None:
         list(decode(data, 256, MOST))
 
 
-def test_a_small_entry_cannot_grow_into_a_huge_one() -> None:
+def test_small_entry_cannot_grow_huge() -> None:
     many = [[0, 0, 0, bytes(8 * 1000)], *([0, 0, 1000, b""] for _ in range(1000))]
     found = list(decode(msgspec.msgpack.encode([1, 256, ["a:1"], many]), 256, 2000))
     assert sum(len(addition.blocks) for addition in found) <= MAX_BATCH_BLOCKS + 2000
@@ -79,7 +78,7 @@ def test_a_small_entry_cannot_grow_into_a_huge_one() -> None:
 @pytest.mark.parametrize(
     "entries", [[[0, 0, 0, b""]] * 65_536, [[0, 0, 0, bytes(8)]] * 5000, [[0, 0, 0, bytes(8 * 60_000)]] * 3]
 )
-def test_more_than_a_worker_writes_is_refused_before_it_is_read(entries: list[list[object]]) -> None:
+def test_oversized_batch_is_refused_before_reading(entries: list[list[object]]) -> None:
     """All of it would hold whoever reads it up, for next to nothing or for nothing."""
     found = decode(msgspec.msgpack.encode([1, 256, ["a:1"], entries]), 256, MOST)
     with pytest.raises(BatchError):
@@ -87,12 +86,12 @@ def test_more_than_a_worker_writes_is_refused_before_it_is_read(entries: list[li
 
 
 @given(additions(), st.integers(1, 30))
-def test_a_prompt_is_read_as_far_as_it_counts_here(given_additions: list[Addition], longest: int) -> None:
-    cut = [Addition(address, blocks[:longest]) for address, blocks in given_additions]
-    assert list(decode(encode(given_additions, 256), 256, longest)) == cut
+def test_prompt_is_read_up_to_local_limit(written: list[Addition], longest: int) -> None:
+    cut = [Addition(address, blocks[:longest]) for address, blocks in written]
+    assert list(decode(encode(written, 256), 256, longest)) == cut
 
 
-def test_a_batch_is_read_an_addition_at_a_time() -> None:
+def test_batch_is_read_lazily() -> None:
     """Whoever reads it can pause between two: what is wrong behind is not looked at before."""
     found = decode(
         msgspec.msgpack.encode([1, 256, ["a:1"], [[0, 0, 0, bytes(8)], [9, 0, 0, b""]]]), 256, MOST
@@ -102,7 +101,7 @@ def test_a_batch_is_read_an_addition_at_a_time() -> None:
         next(found)
 
 
-def test_an_outbox_drops_the_oldest_and_counts_its_blocks() -> None:
+def test_outbox_drops_oldest_and_counts_blocks() -> None:
     outbox = Outbox(10)
     for number in range(4):
         outbox.add(f"e{number}", [1, 2, 3, 4])
@@ -111,7 +110,7 @@ def test_an_outbox_drops_the_oldest_and_counts_its_blocks() -> None:
     assert outbox.blocks == 0
 
 
-def test_an_outbox_gives_at_least_one_addition_and_else_no_more_than_asked_for() -> None:
+def test_outbox_takes_at_least_one_addition() -> None:
     outbox = Outbox(100)
     outbox.add("long", list(range(50)))
     outbox.add("short", [1])
@@ -121,7 +120,7 @@ def test_an_outbox_gives_at_least_one_addition_and_else_no_more_than_asked_for()
     assert outbox.take(10) == []
 
 
-def test_what_could_not_be_sent_is_sent_first_and_dropped_first() -> None:
+def test_unsent_additions_come_first() -> None:
     outbox = Outbox(6)
     outbox.add("first", [1, 2])
     taken = outbox.take(10)
@@ -133,16 +132,16 @@ def test_what_could_not_be_sent_is_sent_first_and_dropped_first() -> None:
     assert [addition.address for addition in outbox.take(10)] == ["second", "third"]
 
 
-def test_an_addition_larger_than_the_outbox_is_dropped() -> None:
+def test_addition_larger_than_outbox_is_dropped() -> None:
     outbox = Outbox(6)
     outbox.add("huge", list(range(7)))
     assert (outbox.blocks, outbox.dropped, outbox.take(10)) == (0, 7, [])
 
 
-def test_a_budget_fills_with_time_up_to_one_second_and_owes_what_was_overspent() -> None:
+def test_budget_fills_up_to_one_second() -> None:
     budget = Budget(100, 0.0)
-    assert budget.left(50.0) == 100
+    assert budget.available(50.0) == 100
     budget.spend(150)
-    assert budget.left(50.0) == -50
-    assert budget.left(50.75) == 25
-    assert budget.left(49.0) == 25
+    assert budget.available(50.0) == -50
+    assert budget.available(50.75) == 25
+    assert budget.available(49.0) == 25

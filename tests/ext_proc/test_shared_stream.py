@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from ext_proc.shared.batch import Addition, encode
-from ext_proc.shared.metrics import SharedMetrics
-from ext_proc.shared.share import Share
-from ext_proc.shared.stream import Stream, place_of
+from ext_proc.shared.index import SharedIndex
+from ext_proc.shared.redis_client import address_of
+from ext_proc.shared.stream import RedisStream
 from fleet.errors import SettingsError
 from fleet.settings.shared import SharedSettings
 from testing.stream_server import running_server, start_server, url_of
@@ -31,21 +31,21 @@ BLOCKS = list(range(1000, 1020))
 
 
 class Worker:
-    """A share, and what it has taken over."""
+    """A worker's shared index, and the additions of others."""
 
     def __init__(self, name: str, settings: SharedSettings, block_bytes: int = 256) -> None:
         self.taken: list[tuple[str, list[int]]] = []
         self.registry = CollectorRegistry()
-        self.share = Share(
+        self.index = SharedIndex(
             settings,
             name,
             lambda: block_bytes,
             self._take,
-            SharedMetrics.on(self.registry),
+            self.registry,
             prompt_blocks=lambda: 2048,
         )
         # Otherwise half a timeout, for which the end of a patient worker would wait.
-        self.share._stream._block_milliseconds = 50
+        self.index._stream._block_milliseconds = 50
 
     def _take(self, address: str, blocks: Sequence[int]) -> None:
         self.taken.append((address, list(blocks)))
@@ -85,22 +85,22 @@ async def run() -> AsyncIterator[Callable[[Worker], Worker]]:
     started: list[Worker] = []
 
     def start(worker: Worker) -> Worker:
-        worker.share.start()
+        worker.index.start()
         started.append(worker)
         return worker
 
     yield start
     for worker in started:
-        await worker.share.stop()
+        await worker.index.stop()
 
 
-async def test_one_worker_hears_what_another_sent_where_and_nothing_of_its_own(
+async def test_worker_receives_only_additions_of_others(
     server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
 ) -> None:
     first, second = run(Worker("a", shared(tmp_path))), run(Worker("b", shared(tmp_path)))
     await eventually(lambda: second.count("warmroute_shared_connected") == 1)
     await eventually(lambda: first.count("warmroute_shared_connected") == 1)
-    first.share.publish("10.0.0.1:8000", BLOCKS)
+    first.index.publish("10.0.0.1:8000", BLOCKS)
     await eventually(lambda: second.taken == [("10.0.0.1:8000", BLOCKS)])
     await eventually(lambda: first.count("warmroute_shared_lag_seconds") > 0)
     assert first.taken == []
@@ -108,51 +108,51 @@ async def test_one_worker_hears_what_another_sent_where_and_nothing_of_its_own(
     assert second.count("warmroute_shared_blocks_total", direction="taken") == len(BLOCKS)
 
 
-async def test_a_worker_that_starts_reads_the_tail_in_the_order_of_use(
+async def test_new_worker_reads_tail_in_order_of_use(
     server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
 ) -> None:
     first = run(Worker("a", shared(tmp_path)))
     for number in range(5):
-        first.share.publish(f"e{number}:1", [number, number + 100])
+        first.index.publish(f"e{number}:1", [number, number + 100])
         await eventually(
             lambda n=number: first.count("warmroute_shared_blocks_total", direction="sent") == 2 * n + 2
         )  # type: ignore[misc]
     late = Worker("b", shared(tmp_path))
-    await late.share.warm_up()
+    await late.index.warm_up()
     assert [address for address, _ in late.taken] == [f"e{number}:1" for number in range(5)]
     run(late)
-    first.share.publish("new:1", BLOCKS)
+    first.index.publish("new:1", BLOCKS)
     await eventually(lambda: ("new:1", BLOCKS) in late.taken)
     assert len(late.taken) == 6
 
 
-async def test_of_a_long_tail_the_newest_count(server: Child, tmp_path: Path) -> None:
-    stream = Stream(shared(tmp_path))
+async def test_newest_entries_of_long_tail_count(server: Child, tmp_path: Path) -> None:
+    stream = RedisStream(shared(tmp_path))
     for number in range(600):
         await stream.add(b"a", encode([Addition(f"e{number}:1", [2, 3, 4, 5])], 256), 0.0)
     await stream.close()
     late = Worker("b", shared(tmp_path, tail_blocks=40))
-    await late.share.warm_up()
+    await late.index.warm_up()
     assert [address for address, _ in late.taken] == [f"e{number}:1" for number in range(590, 600)]
     assert late.count("warmroute_shared_lost_blocks_total", reason="late") > 0
-    await late.share.stop()
+    await late.index.stop()
 
 
-async def test_the_stream_is_capped(server: Child, tmp_path: Path) -> None:
-    stream = Stream(shared(tmp_path, max_length=100))
+async def test_stream_has_limit(server: Child, tmp_path: Path) -> None:
+    stream = RedisStream(shared(tmp_path, max_length=100))
     for _ in range(600):
         await stream.add(b"a", b"", 0.0)
     assert len(await stream.newest(1000)) < 300
     await stream.close()
 
 
-async def test_over_the_rate_the_oldest_are_skipped_and_counted(
+async def test_oldest_entries_over_the_rate_are_counted(
     server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
 ) -> None:
     reader = Worker("b", shared(tmp_path, blocks_per_second=100))
-    stream = Stream(shared(tmp_path))
+    stream = RedisStream(shared(tmp_path))
     await stream.add(b"a", encode([Addition("old:1", list(range(60)))], 256), 0.0)
-    await reader.share.warm_up()
+    await reader.index.warm_up()
     # What comes in while it does not read is a backlog.
     for number in range(10):
         await stream.add(b"a", encode([Addition(f"e{number}:1", list(range(60)))], 256), 0.0)
@@ -163,7 +163,7 @@ async def test_over_the_rate_the_oldest_are_skipped_and_counted(
     assert addresses[:2] == ["old:1", "e8:1"]
 
 
-async def test_a_killed_server_costs_nothing_but_warmth_and_its_return_is_noticed(
+async def test_killed_server_costs_only_warmth(
     tmp_path: Path, run: Callable[[Worker], Worker], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -173,7 +173,7 @@ async def test_a_killed_server_costs_nothing_but_warmth_and_its_return_is_notice
         await eventually(lambda: second.count("warmroute_shared_connected") == 1)
         server.kill()
         await eventually(lambda: second.count("warmroute_shared_connected") == 0)
-        first.share.publish("10.0.0.1:8000", BLOCKS)
+        first.index.publish("10.0.0.1:8000", BLOCKS)
         await eventually(lambda: first.errors >= 2)
         server = start_server(tmp_path)
         await eventually(lambda: second.taken == [("10.0.0.1:8000", BLOCKS)])
@@ -184,35 +184,35 @@ async def test_a_killed_server_costs_nothing_but_warmth_and_its_return_is_notice
     assert 2 <= len(warnings) <= 6
 
 
-async def test_a_frozen_server_holds_nobody_up(server: Child, tmp_path: Path) -> None:
+async def test_frozen_server_delays_nothing(server: Child, tmp_path: Path) -> None:
     worker = Worker("a", shared(tmp_path, timeout_seconds=0.2))
     server.signal(signal.SIGSTOP)
     try:
         async with asyncio.timeout(60):
-            await worker.share.warm_up()
-            worker.share.start()
-            worker.share.publish("10.0.0.1:8000", BLOCKS)
+            await worker.index.warm_up()
+            worker.index.start()
+            worker.index.publish("10.0.0.1:8000", BLOCKS)
             await eventually(lambda: worker.errors >= 1)
-            await worker.share.stop()
+            await worker.index.stop()
     finally:
         server.signal(signal.SIGCONT)
 
 
-async def test_what_is_pending_is_bounded_and_what_falls_out_is_counted(tmp_path: Path) -> None:
+async def test_pending_blocks_have_limit(tmp_path: Path) -> None:
     worker = Worker("a", shared(tmp_path, pending_blocks=64))
-    worker.share.start()
+    worker.index.start()
     for _ in range(10):
-        worker.share.publish("10.0.0.1:8000", BLOCKS)
+        worker.index.publish("10.0.0.1:8000", BLOCKS)
     await eventually(lambda: worker.count("warmroute_shared_lost_blocks_total", reason="pending") == 140)
-    await worker.share.stop()
+    await worker.index.stop()
 
 
-async def test_entries_of_others_kinds_and_block_sizes_are_counted_and_passed_over(
+async def test_foreign_entries_are_counted_and_skipped(
     server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
 ) -> None:
     reader = run(Worker("b", shared(tmp_path)))
     await eventually(lambda: reader.count("warmroute_shared_connected") == 1)
-    stream = Stream(shared(tmp_path))
+    stream = RedisStream(shared(tmp_path))
     for data in (b"", b"\xc1", msgspec.msgpack.encode([9, 256, [], []]), encode([Addition("a:1", [2])], 512)):
         await stream.add(b"a", data, 0.0)
     await stream.add(b"a", encode([Addition("good:1", BLOCKS)], 256), 0.0)
@@ -221,39 +221,39 @@ async def test_entries_of_others_kinds_and_block_sizes_are_counted_and_passed_ov
     assert reader.count("warmroute_shared_errors_total", kind="BatchError") == 4
 
 
-async def test_a_server_that_comes_back_empty_with_an_earlier_clock_is_heard(
+async def test_empty_server_with_earlier_clock_is_read(
     server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
 ) -> None:
     settings = shared(tmp_path)
     reader, writer = run(Worker("b", settings)), run(Worker("a", settings))
     await eventually(lambda: reader.count("warmroute_shared_connected") == 1)
-    client = Stream(settings)._client
+    client = RedisStream(settings)._client
     # No batch: it is counted once it has been read, and where it stood is where the reader is.
     await client.xadd(settings.stream, {b"d": b"no batch"}, id=f"{2**45}-0")
     await eventually(lambda: reader.errors == 1)
     await client.delete(settings.stream)
-    writer.share.publish("10.0.0.1:8000", BLOCKS)
+    writer.index.publish("10.0.0.1:8000", BLOCKS)
     await eventually(lambda: reader.taken == [("10.0.0.1:8000", BLOCKS)])
     await client.aclose()
 
 
-async def test_a_batch_full_of_nothing_uses_the_rate_up(server: Child, tmp_path: Path) -> None:
+async def test_empty_additions_cost_rate(server: Child, tmp_path: Path) -> None:
     """Reading it takes time, too."""
-    stream = Stream(shared(tmp_path))
+    stream = RedisStream(shared(tmp_path))
     for _ in range(20):
         await stream.add(b"a", encode([Addition("e:1", [])] * 50, 256), 0.0)
     await stream.close()
     late = Worker("b", shared(tmp_path, tail_blocks=100))
-    await late.share.warm_up()
+    await late.index.warm_up()
     assert len(late.taken) == 100
-    await late.share.stop()
+    await late.index.stop()
 
 
-async def test_a_key_of_another_type_is_trouble_and_not_an_end(
+async def test_key_of_other_type_is_an_error(
     server: Child, tmp_path: Path, run: Callable[[Worker], Worker]
 ) -> None:
     settings = shared(tmp_path)
-    client = Stream(settings)._client
+    client = RedisStream(settings)._client
     await client.set(settings.stream, "text")
     worker = run(Worker("a", settings))
     await eventually(lambda: worker.errors >= 1)
@@ -262,7 +262,7 @@ async def test_a_key_of_another_type_is_trouble_and_not_an_end(
     await client.aclose()
 
 
-async def test_neither_password_nor_prompt_is_told(
+async def test_password_and_prompt_stay_secret(
     tmp_path: Path, run: Callable[[Worker], Worker], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -284,11 +284,11 @@ async def test_neither_password_nor_prompt_is_told(
         ("unix:///run/valkey.sock?password=word", "unix:/run/valkey.sock"),
     ],
 )
-def test_a_servers_place_is_told_without_its_secrets(url: str, place: str) -> None:
-    assert place_of(url) == place
+def test_server_address_without_secrets(url: str, place: str) -> None:
+    assert address_of(url) == place
 
 
-def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_without_extra_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
     with pytest.raises(SettingsError, match="extra `redis`"):
-        Stream(SharedSettings(url=SecretStr("redis://store:6379")))
+        RedisStream(SharedSettings(url=SecretStr("redis://store:6379")))
