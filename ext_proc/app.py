@@ -16,7 +16,7 @@ from ext_proc.idempotency.guard import Idempotency
 from ext_proc.kv.service import KvEvents
 from ext_proc.processor import ExternalProcessor
 from ext_proc.server import HEALTH_SERVICES, LIVENESS_SERVICE, SERVICE, ExtProcService
-from ext_proc.shared.index import SharedIndex
+from ext_proc.shared.index import SharedIndex, SharedMetrics
 from fleet.service.credentials import Dialler, grpc_gate, grpc_server
 from fleet.service.serving import MAX_MESSAGE_BYTES, GrpcServer
 from fleet.service.tls import Certificates
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from fleet.service.admin import Query
-    from fleet.settings import PeerTlsSettings, Settings
+    from fleet.settings import Settings
     from fleet.store import FleetStore, Missed
 
 
 class ExtProcServer:
-    """Everything of one ext_proc worker, started and stopped as one."""
+    """One ext_proc worker."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ExtProcServer:
         clock: Callable[[], float] = time.monotonic,
         certificates: Certificates | None = None,
     ) -> None:
-        """Who gives `certificates` looks after them; without, files are read once.
+        """The owner of `certificates` renews them; without them, files are read once.
 
         Raises:
             SettingsError: certificate files cannot be used.
@@ -73,11 +73,12 @@ class ExtProcServer:
             credentials=grpc_server(certificates, settings, "ext_proc"),
             receive_bytes=MAX_MESSAGE_BYTES,
             gate=grpc_gate(certificates, settings, "ext_proc"),
-            # A stream that ends with an error would fail a request: it sees to its first message itself.
+            # A stream that ends with an error fails a request, so the service limits first messages itself.
             apart=(SERVICE,),
         )
         self._service.register(self._grpc.server)
-        self._shared = self._shared_index(settings, registry, clock)
+        self._shared = self._shared_index(settings, SharedMetrics.on(registry), clock)
+        control_tls = settings.tls.workers if settings.tls.control is not None else None
         self._follower = (
             Follower(
                 settings.control.address,
@@ -86,9 +87,7 @@ class ExtProcServer:
                 self._director.traffic.snapshot,
                 registry,
                 clock,
-                Dialler.of(
-                    settings.control.address, _shown_to_control(settings), "tls.workers", certificates
-                ),
+                Dialler.of(settings.control.address, control_tls, "tls.workers", certificates),
             )
             if follow
             else None
@@ -98,23 +97,23 @@ class ExtProcServer:
 
     @property
     def ready(self) -> bool:
-        """Whether a fleet is known to pick from, and what others shared is read, until draining begins."""
+        """Whether there is a fleet and the shared index has been read; False once draining begins."""
         return self._warm and not self._draining
 
     def views(self) -> Mapping[str, Callable[[], Any]]:
-        """What the admin server shows."""
+        """Return the views of the admin server."""
         return {"/api/v1/picks": self._director.status}
 
     def queries(self) -> Mapping[str, Callable[[Query], Any]]:
-        """What the admin server answers to a question."""
+        """Return the queries of the admin server."""
         return {"/api/v1/decisions": self._processor.decisions.view}
 
     def actions(self) -> Mapping[str, Callable[[Any], Any]]:
-        """What the admin server lets an operator change: nothing."""
+        """Return the actions of the admin server: none."""
         return {}
 
     async def start(self) -> None:
-        """Bind and begin. Envoy's health check finds the worker once it knows a fleet."""
+        """Bind and begin. Envoy's health check passes once there is a fleet."""
         await self._grpc.start()
         await self._kv.start()
         self._tasks.append(asyncio.create_task(self._announce_ready(), name="ext_proc ready"))
@@ -124,7 +123,7 @@ class ExtProcServer:
             self._tasks.append(asyncio.create_task(self._report(), name="ext_proc report"))
 
     async def apply(self, settings: Settings) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._settings = settings
         if self._grpc.gate is not None:
             self._grpc.gate.reconfigure(settings.tls.roles)
@@ -132,13 +131,13 @@ class ExtProcServer:
         await self._kv.apply(settings)
 
     async def drain(self) -> None:
-        """Let Envoy's health check send new requests past us; picks go on meanwhile."""
+        """Fail Envoy's health check, so that new requests pass this worker by; picks go on meanwhile."""
         self._draining = True
         await self._grpc.set_ready(ready=False)
         await asyncio.sleep(self._settings.limits.drain_seconds / 2)
 
     async def stop(self) -> None:
-        """End everything."""
+        """Stop all tasks and servers."""
         if self._shared is not None:
             await self._shared.stop()
         await self._kv.stop()
@@ -151,7 +150,7 @@ class ExtProcServer:
         await self._grpc.stop(0.2)
 
     def _shared_index(
-        self, settings: Settings, registry: CollectorRegistry, clock: Callable[[], float]
+        self, settings: Settings, metrics: SharedMetrics, clock: Callable[[], float]
     ) -> SharedIndex | None:
         """Return this worker's part in the shared index, if one is configured."""
         if not settings.ext_proc.shared.url.get_secret_value():
@@ -162,7 +161,7 @@ class ExtProcServer:
             self._worker,
             lambda: director.settings.ext_proc.pick.block_bytes,
             director.take_remote,
-            registry,
+            metrics,
             prompt_blocks=lambda: director.settings.limits.prompt_blocks,
             clock=clock,
         )
@@ -170,7 +169,7 @@ class ExtProcServer:
         return shared
 
     def _missed(self, missed: Missed) -> None:
-        """Let the router hear of it; the edge at which a fault of ours ends."""
+        """Pass a missed pick to the director. The edge for faults of ours."""
         try:
             self._director.missed(missed)
         except Exception as error:  # noqa: BLE001 - counted and logged there
@@ -180,7 +179,7 @@ class ExtProcServer:
         if self._store.view is None:
             await self._store.changed()
         if self._shared is not None:
-            # What others tell is kept of endpoints that are known; a restarted worker begins warm.
+            # The index takes over additions for endpoints of its pools only. A restarted worker begins warm.
             self._director.pools.follow()
             await self._shared.warm_up()
             self._shared.start()
@@ -192,7 +191,3 @@ class ExtProcServer:
         while True:
             self._store.report(self._worker, self._director.traffic.snapshot())
             await asyncio.sleep(self._settings.xds.tick_seconds)
-
-
-def _shown_to_control(settings: Settings) -> PeerTlsSettings | None:
-    return settings.tls.workers if settings.tls.control is not None else None

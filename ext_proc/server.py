@@ -35,9 +35,9 @@ HEALTH_SERVICES: Final = (
     "inference-extension",
     "readiness",
 )
-"""Names under which gateways and their charts ask for a picker's health, beside the empty one."""
+"""Names of gateways and their charts for a picker's health, in addition to the empty name."""
 LIVENESS_SERVICE: Final = "liveness"
-"""The name under which they ask whether the process answers at all."""
+"""Their name for the health of the process itself."""
 
 
 class ExtProcService:
@@ -147,7 +147,7 @@ class ExtProcService:
     async def close(self, grace_seconds: float = 1.0) -> None:
         """End every open stream with OK, so that requests in flight go on without us.
 
-        Those in the midst of a body, or before their first message, have `grace_seconds` to get to its end.
+        Streams before their first message or the end of a body have `grace_seconds` to get there.
         """
         self._closing = True
         for task, stream in tuple(self._open.items()):
@@ -163,7 +163,7 @@ class ExtProcService:
 
 
 def _end_of(task: asyncio.Task[Any]) -> asyncio.Future[None]:
-    """Return what is done when a task is, and may be cancelled alone. `asyncio.wait` costs far more CPU."""
+    """Return a future of a task's end that can be cancelled alone. `asyncio.wait` costs far more CPU."""
     end: asyncio.Future[None] = task.get_loop().create_future()
     task.add_done_callback(lambda _: None if end.done() else end.set_result(None))
     return end
@@ -174,6 +174,6 @@ def _serialised(replies: Iterable[pb.ProcessingResponse]) -> list[bytes]:
 
 
 async def _first(context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-    """Read the first message; behind it Envoy may have sent pieces of a body, which would be lost with us."""
+    """Read the first message. Envoy may have sent pieces of a body behind it, which would be lost."""
     async with asyncio.timeout(_FIRST_SECONDS):
         return await context.read()

@@ -1,1 +1,1 @@
-"""From a request to a pick: pools, prompts, sessions, what was sent where."""
+"""From a request to its pick: pools, prompts, sessions, prompts in flight."""

@@ -1,8 +1,8 @@
-"""Who is refused once every endpoint is past its limit. Without a limit in the settings nobody is, ever.
+"""Refusals once every endpoint is past its limit. Without a limit in the settings there are none.
 
-Pure. An endpoint is past its limit when its predicted wait or the engine's queue is; an unknown queue is no
-evidence. When all that may be chosen are, requests whose priority is below `shed_below` get 429. A request's
-priority is what its header says, else its tenant's, else 0.
+Pure. An endpoint is past its limit if its predicted wait or its queue is; an unknown queue is not. When all
+endpoints for a request are past their limits, a request with a priority below `shed_below` gets 429. The
+priority comes from its header, otherwise from its tenant, otherwise it is 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_DIGITS: Final = 6
 
 
 def priority(settings: AdmissionSettings, headers: Mapping[str, str], tenant: str) -> int:
-    """Return a request's priority; what is no whole number counts as not given."""
+    """Return a request's priority; a header without a whole number does not count."""
     text = headers.get(settings.priority_header, "").strip() if settings.priority_header else ""
     digits = text.removeprefix("-").removeprefix("+")
     if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
@@ -38,9 +38,9 @@ def priority(settings: AdmissionSettings, headers: Mapping[str, str], tenant: st
 def refusal(
     settings: AdmissionSettings, waits: NDArray[np.float64], queues: NDArray[np.float64]
 ) -> Refusal | None:
-    """Return the refusal when all endpoints are past their limit, by predicted waits and queues, else None.
+    """Return the refusal if all endpoints are past their limit by predicted waits and queues, otherwise None.
 
-    `Retry-After` is what the shortest wait lacks to be short enough, within bounds.
+    `Retry-After` is the excess of the shortest wait over the limit, within bounds.
     """
     past = queues > (float("inf") if settings.most_queue is None else settings.most_queue)
     if settings.most_wait_seconds is not None:
@@ -52,7 +52,7 @@ def refusal(
 
 
 def first(refusals: Iterable[Refusal | None]) -> Refusal | None:
-    """Return the one of several that asks to come again first; None where there is none, or one is None."""
+    """Return the refusal with the soonest retry; None without refusals, or if one is None."""
     soonest: Refusal | None = None
     for each in refusals:
         if each is None:

@@ -1,4 +1,4 @@
-"""One request's way to its decision: prompt -> pool -> who is warm -> profile; then its booking."""
+"""One request's way to its decision: prompt -> pool -> warm endpoints -> profile; then its booking."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Director:
-    """Picks endpoints for requests and remembers what it sent where. Single-threaded."""
+    """Picks endpoints for requests and remembers the prompts of each. Single-threaded."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Director:
         clock: Callable[[], float],
         kv: KvLookup | None = None,
     ) -> None:
-        """`kv` looks prompts up in engines' KV events, where there are any."""
+        """`kv` looks prompts up in engines' KV events."""
         self._source = source
         self._clock = clock
         self._kv = kv
@@ -62,16 +62,16 @@ class Director:
         self.reader = RequestReader(settings, clock)
         self.traffic = TrafficCounter(clock, settings.signals.latency_window_seconds)
         self.warmth = _warmth(settings, None)
-        """Who is warm. Changed settings may put another one here."""
+        """The index of warm endpoints. Changed settings may replace it."""
         self.sessions = Sessions(
             settings.ext_proc.pick.sessions.entries, settings.ext_proc.pick.sessions.expiry_seconds
         )
         self.pools = Pools(source, settings, self.warmth, self.traffic, clock)
         self._sent = SentPrompts(tracks=settings.signals.access_log)
         self._refusals = RecentRefusals()
-        # No client knows where it begins, and no other worker begins near it.
+        # Clients cannot guess the first serial, and no other worker begins near it.
         self._serials = count(1 + secrets.randbits(63))
-        blocks = Gauge("warmroute_prefix_index_blocks", "Blocks held in the prefix index", registry=registry)
+        blocks = Gauge("warmroute_prefix_index_blocks", "Blocks in the prefix index", registry=registry)
         blocks.set_function(lambda: sum(self.warmth.held(address) for address in self.pools.addresses))
         nbytes = Gauge("warmroute_prefix_index_bytes", "Memory of the prefix index", registry=registry)
         nbytes.set_function(lambda: self.warmth.index_nbytes)
@@ -79,9 +79,9 @@ class Director:
         sessions.set_function(lambda: len(self.sessions))
 
     def pick(self, request: HttpRequest, parsed: ParsedBody, *, explain: bool = False) -> Decision:
-        """Pick for one request that `reader` has read. Nothing is changed by it before `book`.
+        """Pick for one request that `reader` has read. It changes nothing before `book`.
 
-        `explain`: the decision lists more endpoints than it names.
+        `explain`: the decision lists other endpoints as well.
         """
         if not self.pools.follow():
             return Decision(PickResult.none(Reason.NO_FLEET))
@@ -94,7 +94,7 @@ class Director:
             return Decision(PickResult.none(Reason.NO_POOL))
         if not pool.shape.addresses:
             return Decision(PickResult.none(Reason.NO_ENDPOINT))
-        # A prompt that was read from a cut body may lack a model that follows in the rest.
+        # The model may follow in the missing rest of a cut body.
         model = pool.shape.model_of(prompt.model, complete=prompt.complete)
         profile = None if model is None else pool.profile(model, allowed)
         refusal = self._refusal(request, pool, profile, allowed)
@@ -108,11 +108,11 @@ class Director:
     def _without_prompt(
         self, request: HttpRequest, unreadable: Unreadable, allowed: Subset | None
     ) -> Decision:
-        """Refuse by its headers a request without a readable prompt; otherwise it goes by weights."""
+        """Refuse a request without a readable prompt by its headers, or send it by weights."""
         model_named = model_in_path(request.path) or None
         pool = self.pools.find(request.cluster, model_named)
         if pool is not None and gives_work(request.attributes):
-            # Where engines name their models, it is not certain which of them are meant.
+            # Where engines name their models, the request may be for any of them.
             model = pool.shape.model_of(model_named, complete=not pool.shape.rows_by_model)
             profile = None if model is None else pool.profile(model, allowed)
             refusal = self._refusal(request, pool, profile, allowed)
@@ -131,18 +131,18 @@ class Director:
         return 0.0 if view is None else view.sampling_ratio_floor
 
     def started(self, address: str) -> Token:
-        """Count a request that is on its way to an endpoint."""
+        """Count a request in flight to an endpoint."""
         token = self.traffic.started(address)
         self.pools.note_in_flight(address)
         return token
 
     def finished(self, token: Token) -> None:
-        """Count it off, however it ended."""
+        """Count a request as ended."""
         self.traffic.finished(token)
         self.pools.note_in_flight(token.address)
 
     def answered(self, result: PickResult | None, address: str, *, refused: bool) -> None:
-        """Take over a gateway's report of a response: that it is an error, or which endpoint served it."""
+        """Process a gateway's report of a response: an error, or the endpoint that served it."""
         self._sent.tracks = True
         if result is not None and result.endpoints and (refused or address != result.endpoints[0]):
             served = "" if refused else address
@@ -151,7 +151,7 @@ class Director:
     def missed(self, missed: Missed) -> None:
         """Take back the booking of a request that its pick has refused, or that another endpoint served.
 
-        It may be another worker's, in which case only what that worker has shared is known here.
+        For another worker's request, only the blocks that it has shared are taken back.
         """
         prompt, picked, served, serial, request = missed
         if not prompt:
@@ -176,13 +176,13 @@ class Director:
             self._kv.take_back(picked, sent.kv_key)
 
     def take_remote(self, address: str, blocks: Sequence[int]) -> None:
-        """Note what another worker sent where, as far as the endpoint is known here."""
+        """Record a prompt that another worker sent, if the endpoint is in the fleet."""
         warm = self.warmth.add_remote(address, blocks)
         if warm is not None and blocks:
             self._sent.note(SentPrompt(address, blocks, warm, self._clock()), shared=True)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take over changed settings; blocks of another size, or more of them, make another index."""
+        """Apply changed settings; blocks of another size, or more of them, need a new index."""
         before, self.settings = self.settings, settings
         self.reader = RequestReader(settings, self._clock)
         pick, was = settings.ext_proc.pick, before.ext_proc.pick
@@ -197,7 +197,7 @@ class Director:
         self.pools.reconfigure(settings, self.warmth)
 
     def status(self) -> dict[str, Any]:
-        """What the admin server shows: endpoints with their traffic and index size. No request's content."""
+        """Return endpoints with their traffic and index size, for the admin server."""
         traffic = {entry.address: entry for entry in self.traffic.snapshot()}
         return {
             pool.shape.name: {
@@ -215,9 +215,9 @@ class Director:
     def _refusal(
         self, request: HttpRequest, pool: PoolState, profile: SchedulerProfile | None, allowed: Subset | None
     ) -> Refusal | None:
-        """Return the answer in the engines' place, where the settings ask for such answers.
+        """Return a refusal in the engines' place, if the settings allow refusals.
 
-        Where the request's engines within the pool are unknown, all of them must be at their limit.
+        If the request may be for any of the pool's engines, all of them must be at their limit.
         """
         settings = self.settings.ext_proc.pick.admission
         if not settings.enabled:
@@ -239,7 +239,7 @@ class Director:
         *,
         explain: bool = False,
     ) -> PickRequest:
-        """Look up what is known of a prompt in a pool."""
+        """Look a prompt up in a pool."""
         now, warmth, text, reader = self._clock(), self.warmth, prompt.text, self.reader
         tenant = reader.tenant(request.attributes)
         identity, blocks = reader.blocks(prompt, model, tenant)
@@ -251,7 +251,7 @@ class Director:
         if self._kv is not None and blocks:
             kv = self._kv.locate(pool.shape.name, model, prompt, parsed.envelope)
         matched = self._matched(pool, blocks, kv)
-        # Finding where they stand takes less than finding them.
+        # Taking positions costs less than computing the values.
         edges = (matched.item(matched.argmin()), matched.item(matched.argmax()))
         key = leading_key(text, identity, LEADING_BYTES) if blocks and not edges[1] else b""
         session = session_digest(
@@ -285,7 +285,7 @@ class Director:
         )
 
     def _matched(self, pool: PoolState, blocks: Sequence[int], kv: KvPrompt | None) -> NDArray[np.int64]:
-        """Return how many leading blocks each of a pool's endpoints holds."""
+        """Return the number of warm leading blocks by endpoint of a pool."""
         if kv is None or self._kv is None:
             return self.pools.column(pool).matched(blocks)
         matched = np.zeros(len(pool.shape.addresses), np.int64)
@@ -296,7 +296,7 @@ class Director:
         return matched
 
     def book(self, decision: Decision) -> None:
-        """Apply what a decision changes for later requests, now that it is final."""
+        """Apply a final decision to the state for later requests."""
         request, result = decision.request, decision.result
         if request is None or (pool := self.pools.get(request.pool)) is None:
             return
@@ -309,17 +309,17 @@ class Director:
             sent.mark = self._note_leading(request, first, request.matched.item(pool.shape.position[first]))
         if request.kv_keys is not None and self._kv is not None:
             sent.kv_key = self._kv.expect(first, request.kv_keys)
-        # A session does not follow a trial: that endpoint may not be reliable yet.
+        # A session does not follow a trial, because that endpoint may not be reliable yet.
         if request.session_digest and not decision.trial:
             sent.session, sent.session_before = request.session_digest, request.session
             self.sessions.note(request.session_digest, first, now)
         self._record(sent)
 
     def _note_leading(self, request: PickRequest, address: str, matched: int) -> int:
-        """Note where a prompt's leading part is, for when no endpoint is known to hold it any more.
+        """Record the endpoint of a prompt's leading part, for the time after its blocks are forgotten.
 
-        Where none held any of it (`leading_key`), and where `address` holds all of it. Return the mark of a
-        part that was new, otherwise 0.
+        It is recorded if no endpoint had any of it (`leading_key`), or `address` has all of it. Return the
+        mark of a new part, otherwise 0.
         """
         block_bytes = self.settings.ext_proc.pick.block_bytes
         mark, whole = leading_mark(request.text, request.identity, request.blocks, block_bytes, LEADING_BYTES)
@@ -332,7 +332,7 @@ class Director:
         return 0
 
     def _record(self, sent: SentPrompt) -> None:
-        """Count a prompt's blocks as warm, and remember it until its outcome cannot come any more."""
+        """Count a prompt's blocks as warm, and remember it until its outcome is certain."""
         blocks = sent.blocks
         if blocks:
             sent.warm = self.warmth.record(sent.address, blocks)
@@ -341,7 +341,7 @@ class Director:
 
 
 def _adapter(pool: PoolState, model: str, named: str) -> str:
-    """Return the adapter that is named, otherwise the model where engines serve several by name."""
+    """Return the request's adapter, otherwise the model if engines serve several by name."""
     return f"{model}\0{named}" if named or (pool.shape.several and pool.shape.names(model)) else ""
 
 

@@ -1,4 +1,4 @@
-"""The fleet as picks see it: pools that follow the newest view, and which of their endpoints are warm."""
+"""The fleet for picks: pools that follow the newest view, and their warm endpoints."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from fleet.store import FleetView
 
 RESTARTED_BELOW: Final = 0.5
-"""An engine whose counters fell below this share of what they were has restarted."""
+"""An engine whose counters fall below this share of their last values has restarted."""
 
 
 class Restarts:
-    """Finds engines that have lost their caches because their process ended: their counters fell.
+    """Detects engines that have lost their caches with their process.
 
-    An engine that refused connections and answers again has restarted too. Both are signals.
+    Their counters have fallen, or they refused connections and answer again. Both are signals.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Restarts:
     def update(
         self, addresses: Iterable[str], progress: NDArray[np.float64], reachable: NDArray[np.float64]
     ) -> list[str]:
-        """Take one tick's signals, NaN where unknown; return the endpoints that restarted since the last."""
+        """Return the endpoints that restarted since the last tick; unknown signals are NaN."""
         restarted = []
         last = self._last
         for address, total, answers in zip(addresses, progress.tolist(), reachable.tolist(), strict=True):
@@ -55,12 +55,12 @@ class Restarts:
         return restarted
 
     def keep(self, addresses: Iterable[str]) -> None:
-        """Forget those that are not among these."""
+        """Forget all other endpoints."""
         kept = set(addresses)
         self._last = {address: state for address, state in self._last.items() if address in kept}
 
     def forget(self, address: str) -> None:
-        """Compare an engine no more with what it was."""
+        """Forget an engine's last signals."""
         self._last.pop(address, None)
 
 
@@ -90,13 +90,13 @@ class Pools:
         self._restarts = Restarts()
 
     def follow(self) -> bool:
-        """Take over a new view; False as long as there is none. Cheap when nothing is new."""
+        """Apply a new view; False as long as there is none. Cheap without a new one."""
         view = self._source.view
         if view is None:
             return False
         now = self._clock()
         stale_after = self._settings.signals.stale_after_seconds
-        # A view that nobody replaces any more ages: its signals become unknown one by one.
+        # The signals of a view that is not replaced become stale, and then unknown.
         if view is self._view and now - self._refreshed_at < stale_after / 2:
             return True
         if view.membership is not self._membership:
@@ -109,7 +109,7 @@ class Pools:
         return True
 
     def find(self, cluster: str, model: str | None) -> PoolState | None:
-        """Return the route's cluster, else the one pool that names the model, else the only pool."""
+        """Return the pool of the route's cluster, the only pool, or the only one with the model."""
         if cluster:
             return self._pools.get(cluster)
         if len(self._pools) == 1:
@@ -137,26 +137,26 @@ class Pools:
         return self._pool_of.keys()
 
     def note_in_flight(self, address: str) -> None:
-        """Take over how many requests are in flight to an endpoint."""
+        """Update the number of requests in flight to an endpoint."""
         pool = self._pool_of.get(address)
         if pool is not None:
             pool.backlog.set_in_flight(address, self._traffic.in_flight(address), self._clock())
 
     def put_off_trial(self, address: str) -> None:
-        """Try an endpoint later that has just refused a request."""
+        """Delay the trial of an endpoint that has just refused a request."""
         pool = self._pool_of.get(address)
         if pool is not None:
             pool.put_off_trial(address, self._clock())
 
     def emptied(self, address: str) -> None:
-        """Forget the cache of an engine that has dropped it; how much fits into it stays."""
+        """Forget the cache of an engine that has dropped it, but not its size."""
         if address in self._pool_of:
             self._warmth.forget(address)
             if (limit := self._index_limits.get(address)) is not None:
                 self._warmth.resize(address, limit)
 
     def reconfigure(self, settings: Settings, warmth: Warmth) -> None:
-        """Take over changed settings, and another `Warmth` if it is another one."""
+        """Apply changed settings, and a new `Warmth`."""
         self._settings = settings
         if warmth is not self._warmth:
             self._warmth = warmth
@@ -188,10 +188,10 @@ class Pools:
     def _take_membership(self, membership: Membership, now: float) -> None:
         members = membership.by_address.keys()
         for address in members - self._pool_of.keys():
-            # An endpoint that was away may have been forgotten, with its size.
+            # A returning endpoint may have been forgotten with its size.
             self._index_limits.pop(address, None)
         self._warmth.keep(members, now)
-        # An endpoint that may return with its warmth may have restarted while it was away.
+        # An endpoint that may return with its warmth may have restarted meanwhile.
         self._restarts.keep(members | self._warmth.leaving)
         self._traffic.keep(members)
         in_flight = self._traffic.in_flight
@@ -209,7 +209,7 @@ class Pools:
             self.note_in_flight(address)
 
     def _resize_index(self, addresses: tuple[str, ...], capacities: NDArray[np.float64]) -> None:
-        """Give each endpoint as many blocks as its KV cache holds, as far as that is progress_now."""
+        """Limit each endpoint's blocks to its KV cache, if its size is known."""
         pick, most = self._settings.ext_proc.pick, self._settings.limits.index_blocks_per_endpoint
         blocks = np.clip(capacities * (pick.cost.bytes_per_token / pick.block_bytes), 1, most)
         for address, fitting in zip(addresses, blocks.tolist(), strict=True):

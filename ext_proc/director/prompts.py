@@ -24,7 +24,7 @@ MAX_NAME_CHARS: Final = 256
 
 
 class RequestReader:
-    """Reads each request once. Single-threaded."""
+    """Reads requests. Single-threaded."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         pick = settings.ext_proc.pick
@@ -38,10 +38,10 @@ class RequestReader:
         self._session_headers = tuple(dict.fromkeys(listener.session_header for listener in listeners))
 
     def read(self, request: HttpRequest) -> ParsedBody:
-        """Read a request's prompt; where only its headers are there, what they say of it. Never raises.
+        """Read a request's prompt, or the model in the path of a request without a body. Never raises.
 
-        Work is bounded by the limits, and by the clock where a content coding has to be undone: what is
-        decoded when the time is over is read as a leading part.
+        The limits bound the work, and the clock bounds decompression: the part that is decompressed in time
+        is read as a leading part.
         """
         path = request.path
         if request.no_body is not None:
@@ -61,26 +61,26 @@ class RequestReader:
         return self._bodies.read(body, complete=complete, path=path)
 
     def tenant(self, attributes: Mapping[str, str]) -> str:
-        """Return the tenant that the request is from; empty when no header names one."""
+        """Return the request's tenant; empty without one."""
         name = self._tenant_header
         return attributes.get(name, "").strip()[:MAX_NAME_CHARS] if name else ""
 
     def session(self, attributes: Mapping[str, str]) -> str:
-        """Return the session that a header names; empty when there is none, or sessions are off."""
+        """Return the request's session; empty without one, or if sessions are off."""
         for name in self._session_headers:
             if session := attributes.get(name):
                 return session
         return ""
 
     def blocks(self, prompt: Prompt, model: str, tenant: str) -> tuple[bytes, list[int]]:
-        """Return what makes prefixes equal apart from the text, and the prompt's blocks."""
+        """Return the identity of a prompt's prefix apart from its text, and its blocks."""
         identity = identity_of(model, prompt.salt, prompt.adapter, tenant if self._tenants_apart else "")
         return identity, block_hashes(
             prompt.text, identity=identity, block_bytes=self._block_bytes, max_blocks=self._max_blocks
         )
 
     def _headers_suffice(self, request: HttpRequest, model: str) -> bool:
-        """Whether headers say where a request should go; others go by weights."""
+        """Return whether headers are enough for a pick; otherwise the request goes by weights."""
         attributes = request.attributes
         method = attributes.get(METHOD)
         handshake = UPGRADE in attributes or method == "CONNECT"
@@ -91,14 +91,14 @@ class RequestReader:
 
 
 def session_digest(name: str, pool: str, tenant: str) -> int:
-    """Return what stands for a session; 0: it has no name."""
+    """Return the digest of a session; 0 without a name."""
     if not name:
         return 0
-    # Clients name their sessions: another tenant's session of the same name is another one.
+    # Clients name their sessions, so two tenants may use the same name.
     owned = f"{pool}\0{tenant}\0{name[:MAX_NAME_CHARS]}"
     return xxh3_128_intdigest(owned.encode("utf-8", "surrogatepass"))
 
 
 def gives_work(attributes: Mapping[str, str]) -> bool:
-    """Whether a request may give an engine work: a POST, a handshake, or one whose method is unknown."""
+    """Return whether a request may give an engine work: a POST, a handshake, or an unknown method."""
     return UPGRADE in attributes or attributes.get(METHOD, "POST") in ("POST", "CONNECT")

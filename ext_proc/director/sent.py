@@ -1,19 +1,19 @@
 """Prompts on their way to an endpoint, so that their booking can be taken back. Pure and bounded.
 
-A prompt counts as warm where it was sent from its pick on: requests that come together go together. Its
-outcome comes later, from Envoy's access log or from a gateway, with the serial of its pick. A prompt that
-another worker has shared is found by its last block, and of equal ones it makes no difference which. One
-prompt at one endpoint:
+A prompt counts as warm at its endpoint from its pick on, so that simultaneous requests stay together. Its
+outcome comes later, from Envoy's access log or from a gateway, with the serial of its pick. A prompt of
+another worker is identified by its last block, so equal prompts are interchangeable. One prompt at one
+endpoint:
 
     picked                                       -> sent; `warm` of its blocks were there before
     answered well, or no outcome in KEPT_SECONDS -> all its blocks stay
     refused, failed, or answered by another one  -> the blocks behind `warm` are taken back, but for those
                                                     that another sent prompt shares; that one inherits them
 
-Heirs are those that begin where a block of it ends: by that block they are found. One of them gets all that
-is shared, the newest of those that share most, and the others are its heirs from then on. So a block is taken
-back when the last of all who shared it is. Good answers are not reported, so a prompt that was answered well
-keeps what it shares for as long as it is remembered; nothing older can be taken back by then.
+Its heirs are the prompts whose own blocks begin at the end of one of its blocks, which is their key. The
+newest of those that share most inherits the shared blocks, and the others become its heirs. So a block is
+taken back with the last prompt that shared it. Good answers are not reported, so a prompt with a good answer
+keeps its shared blocks as long as it is remembered; nothing older can be taken back by then.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 KEPT_SECONDS: Final = 30.0
 """A refusal that comes later takes nothing back: engines refuse within milliseconds."""
 MOST_BLOCKS: Final = 262_144
-"""Of all prompts together, some 10 MB; those that were sent first go first."""
+"""Of all prompts together, some 10 MB; the oldest prompts go first."""
 MOST_PROMPTS: Final = 8192
 AVOIDED_SECONDS: Final = 10.0
-"""For this time a request avoids an endpoint that has refused it, if there is another one."""
+"""A request avoids an endpoint that has refused it for this time, if there is another one."""
 MOST_REFUSED: Final = 4096
 
 
@@ -55,40 +55,40 @@ class SentPrompt:
         self.address = address
         self.blocks = blocks
         self.warm = warm
-        """Leading blocks that are not its own to take back."""
+        """Leading blocks that others have sent before."""
         self.at = at
         self.serial = serial
-        """Of its pick, which identifies it when its outcome is reported; 0: another worker picked."""
+        """Of its pick, which identifies it in the report of its outcome; 0: another worker picked."""
         self.mark = mark
-        """Of its leading part, where that was new; 0: it was not."""
+        """Of its leading part, if that was new; otherwise 0."""
         self.session = session
-        """Digest of its session; 0: it has none, or the session did not follow."""
+        """Digest of its session; 0 without a session, or if the session did not follow."""
         self.session_before = session_before
-        """Where that was before; empty: nowhere."""
+        """The session's endpoint before; empty without one."""
         self.kv_key = kv_key
         """The KV block that the engine is expected to publish; 0: none."""
 
 
 class SentPrompts:
-    """The prompts whose refusal may still be reported. Single-threaded."""
+    """Prompts without a certain outcome. Single-threaded."""
 
     def __init__(self, *, tracks: bool) -> None:
         self.tracks = tracks
-        """Whether outcomes are reported: by Envoys' access log, or by a gateway that has done so once."""
+        """Whether Envoys' access log, or a gateway, reports outcomes."""
         self._order: deque[SentPrompt] = deque()
-        """The one that was sent first first; some of them may be taken back already."""
+        """The oldest first; some of them may be taken back already."""
         self._by_serial: dict[int, SentPrompt] = {}
         self._shared: dict[tuple[str, int], deque[SentPrompt]] = {}
-        """What other workers have sent, by address and last block, the first one first."""
+        """Prompts of other workers by address and last block, the oldest first."""
         self._heirs: dict[tuple[str, int], dict[int, SentPrompt]] = {}
-        """By address and the last block that is not their own, and identity; the newest last."""
+        """By address and the last block that is not their own, then by identity; the newest last."""
         self._blocks = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
     def note(self, sent: SentPrompt, *, shared: bool = False) -> None:
-        """Remember a prompt, if its outcome is reported; `shared`: another worker has sent it."""
+        """Remember a prompt, if outcomes are reported; `shared`: another worker has sent it."""
         if not self.tracks:
             return
         self._order.append(sent)
@@ -107,9 +107,9 @@ class SentPrompts:
                 return
 
     def take_back(self, serial: int, prompt: int, address: str) -> tuple[SentPrompt, int] | None:
-        """Return a prompt, and how many of its leading blocks stay; None: it is not remembered.
+        """Return a prompt, and the number of its leading blocks that stay; None: it is not remembered.
 
-        `prompt` is its last block, for what another worker has sent.
+        `prompt` is its last block, which identifies a prompt of another worker.
         """
         gone = self._by_serial.get(serial)
         if gone is None:
@@ -128,7 +128,7 @@ class SentPrompts:
         if gone.serial:
             self._by_serial.pop(gone.serial, None)
         elif gone.blocks and (equal := self._shared.get(key := (gone.address, gone.blocks[-1]))):
-            # The first one is the one that is dropped, unless it has been already.
+            # The prompt to drop is the oldest, unless it is dropped already.
             if equal[0] is gone:
                 equal.popleft()
             if not equal:
@@ -136,7 +136,7 @@ class SentPrompts:
         self._remove_heir(gone)
 
     def _inherited(self, gone: SentPrompt) -> int:
-        """Pass shared blocks on to an heir, and return how many leading blocks stay."""
+        """Pass shared blocks on to an heir, and return the number of leading blocks that stay."""
         address, blocks = gone.address, gone.blocks
         for depth in range(len(blocks), gone.warm, -1):
             heirs = self._heirs.get((address, blocks[depth - 1]))
@@ -161,7 +161,7 @@ class SentPrompts:
 
 
 class RecentRefusals:
-    """Which endpoints have refused a request within the last seconds. Bounded."""
+    """Endpoints that have refused a request within the last seconds. Bounded."""
 
     def __init__(self) -> None:
         self._by: OrderedDict[int, dict[str, float]] = OrderedDict()

@@ -1,7 +1,7 @@
 """In flight and end-to-end duration per endpoint, from the life of the request's own stream.
 
-Counts belong to an address, not to a membership: requests in flight on an endpoint that leaves and comes
-back are still on it. So a count falls only when a request that raised it ends, and never below 0.
+Counts belong to an address, not to a membership: requests in flight at an endpoint that leaves and returns
+are still there. So a count falls only with the end of a request that raised it, and never below 0.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DURATIONS_KEPT: Final = 256
-"""Newest finished requests per endpoint that the percentile looks at."""
+"""Newest finished requests per endpoint that count for the percentile."""
 _QUANTILE: Final = 0.99
 
 
 class Token:
-    """One request in flight; `TrafficCounter.finished` takes it back."""
+    """One request in flight, until `TrafficCounter.finished`."""
 
     __slots__ = ("ended", "endpoint", "started_at")
 
@@ -35,7 +35,7 @@ class Token:
 
     @property
     def address(self) -> str:
-        """Where the request went."""
+        """The request's endpoint."""
         return self.endpoint.address
 
 
@@ -45,13 +45,13 @@ class _EndpointTraffic:
     def __init__(self, address: str) -> None:
         self.address = address
         self.open: dict[Token, None] = {}
-        """Those in flight, oldest first."""
+        """Requests in flight, the oldest first."""
         self.started_total = 0
         self.finished_total = 0
         self._ends: NDArray[np.float64] | None = None
         self._durations: NDArray[np.float64] | None = None
         self._p99: tuple[int, float, float | None] | None = None
-        """Finished requests when it was computed, the end of the oldest one in it, and the percentile."""
+        """Finished requests at its computation, the end of the oldest one in it, and the percentile."""
 
     def finish(self, now: float, duration: float) -> None:
         if self._ends is None or self._durations is None:
@@ -65,7 +65,7 @@ class _EndpointTraffic:
         if self._ends is None or self._durations is None:
             return None
         cached = self._p99
-        # As long as nothing has ended since and nothing has left the window, it is what it was.
+        # It is valid until a request ends or leaves the window.
         if cached is not None and cached[0] == self.finished_total and cached[1] >= since:
             return cached[2]
         inside = self._ends >= since
@@ -80,7 +80,7 @@ class _EndpointTraffic:
 
 
 class TrafficCounter:
-    """What this worker's picks have started and finished. Single-threaded."""
+    """Requests of this worker's picks. Single-threaded."""
 
     def __init__(self, clock: Callable[[], float], window_seconds: float) -> None:
         self._clock = clock
@@ -98,7 +98,7 @@ class TrafficCounter:
         return token
 
     def finished(self, token: Token) -> None:
-        """Count it off; a second call for the same token changes nothing."""
+        """Count a request as ended; a second call for the same token changes nothing."""
         if token.ended:
             return
         token.ended = True
@@ -112,7 +112,7 @@ class TrafficCounter:
         return 0 if endpoint is None else len(endpoint.open)
 
     def keep(self, members: Collection[str]) -> None:
-        """Drop endpoints that have left and have nothing in flight any more."""
+        """Drop endpoints that have left and have no request in flight."""
         gone = [
             address
             for address, endpoint in self._by_address.items()
@@ -122,7 +122,7 @@ class TrafficCounter:
             del self._by_address[address]
 
     def snapshot(self) -> list[Traffic]:
-        """Report every endpoint that was ever used and has not left."""
+        """Return the traffic of every endpoint with a request so far that has not left."""
         now = self._clock()
         since = now - self.window_seconds
         return [

@@ -1,7 +1,7 @@
-"""What ext_proc says of requests that may be repeated, and which of them it refuses as duplicates.
+"""Keys of requests that may be repeated, and refusals of duplicates.
 
-For each request: `key_of`, then before the pick `begin` and `confirm` where duplicates are refused, and `end`
-when the stream ends. Faults of the store let requests through.
+For each request: `key_of`, then `begin` and `confirm` before the pick if duplicates are refused, and `end`
+with the stream. Faults of the store let requests through.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class RequestKey(NamedTuple):
     key: str
     streams: bool
     metadata: Mapping[str, str]
-    """What Envoy gets, by key of our metadata namespace."""
+    """For Envoy, by key of our metadata namespace."""
     by_client: bool
-    """Whether the client has given it a key of its own."""
+    """Whether the client sent a key of its own."""
 
 
 class Metrics(NamedTuple):
@@ -59,23 +59,27 @@ class Metrics(NamedTuple):
     def on(cls, registry: CollectorRegistry) -> Metrics:
         """Create them."""
         return cls(
-            Counter("warmroute_idempotency_keys", "Requests that were given a key", registry=registry),
-            Counter("warmroute_duplicates", "Requests refused: their twin was in flight", registry=registry),
+            Counter("warmroute_idempotency_keys", "Requests with a key", registry=registry),
+            Counter(
+                "warmroute_duplicates",
+                "Requests refused because an equal one was in flight",
+                registry=registry,
+            ),
             Counter(
                 "warmroute_duplicates_unchecked",
-                "Requests let through because it was not known whether their twin was in flight",
+                "Requests let through without a check for an equal one in flight",
                 registry=registry,
             ),
             Counter(
                 "warmroute_idempotency_store_faults",
-                "Questions that the store did not answer",
+                "Requests to the store without an answer",
                 registry=registry,
             ),
         )
 
 
 class Idempotency:
-    """Single-threaded, as all of a worker."""
+    """The requests in flight with a key. Single-threaded."""
 
     def __init__(
         self, settings: Settings, registry: CollectorRegistry, clock: Callable[[], float], worker: str
@@ -119,12 +123,12 @@ class Idempotency:
         if not settings.enabled or parsed.envelope is None:
             return None
         attributes = request.attributes
-        # Of a coded body the bytes differ; to a crowded request the key could not be added.
+        # The bytes of a compressed body may differ, and a crowded request has no room for the key.
         if request.content_encoding or attributes.get(CROWDED):
             return None
         client_key = attributes.get(CLIENT_KEY_HEADER, "")
         request_key = repeatable(
-            # Without headers Envoy's routes have let only POST through.
+            # Without headers, Envoy's routes have passed only POST.
             attributes.get(METHOD, "POST"),
             request.path,
             request.body,
@@ -141,9 +145,9 @@ class Idempotency:
         return RequestKey(request_key.key, request_key.streams, metadata, bool(client_key))
 
     def begin(self, key: RequestKey) -> Claim | None:
-        """Return the claim of a request that begins; None: it is a duplicate, and refused with `DUPLICATE`.
+        """Return the claim of a new request; None: it is a duplicate, to be refused with `DUPLICATE`.
 
-        Only where `refuses` says that it may be.
+        Only for requests that `refuses` allows to refuse.
         """
         claim = self._claims.claim(key.key, self._clock())
         if claim is None:
@@ -153,10 +157,10 @@ class Idempotency:
         return claim
 
     def refuses(self, key: RequestKey) -> bool:
-        """Whether a request may be refused as a duplicate: never one for a stream.
+        """Return whether a request may be refused as a duplicate: never one for a stream.
 
-        Two requests that are equal, but that no client has named, may both be meant: they are duplicates only
-        where the settings say so explicitly.
+        A client may intend two equal requests without a key of its own, so they are duplicates only by an
+        explicit setting.
         """
         duplicates = self._settings.duplicates
         return not key.streams and (duplicates == "reject" or (duplicates == "named" and key.by_client))
@@ -167,7 +171,7 @@ class Idempotency:
         return self._shared is not None
 
     async def confirm(self, claim: Claim) -> bool:
-        """Whether a claim holds among all workers, as far as is known; False: a duplicate, which is over."""
+        """Return whether a claim is valid among all workers, or unknown; False: a duplicate, now released."""
         if self._shared is None or not claim.token:
             return True
         free = await self._shared.claim(claim.key, claim.token)
@@ -179,13 +183,13 @@ class Idempotency:
         return free is not False
 
     def end(self, claim: Claim) -> None:
-        """The request has ended, or was not sent."""
+        """Release the claim of a request that has ended, or was not sent."""
         self._claims.release(claim)
         if self._shared is not None and claim.token:
             self._shared.release(claim.key, claim.token)
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Disconnect from the store."""
         if self._shared is not None:
             await self._shared.close()
 

@@ -1,6 +1,6 @@
-"""Which requests may be repeated, and the key that identifies a repetition. Pure.
+"""Requests that may be repeated, and the key that identifies a repetition. Pure.
 
-In doubt a request gets no key, and goes on without one.
+In doubt a request continues without a key.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ext_proc.prompt.envelope import Envelope
 
 MOST_BODY_BYTES: Final = 1024 * 1024
-"""Of a body that gets a key. Digest and reading take some three milliseconds for that much, and all other
-requests of the worker wait for them."""
+"""Of a body with a key. Digest and reading take some three milliseconds for this size, and all other requests
+of the worker wait for them."""
 _DIGEST_BYTES: Final = 16
 _LENGTH_BYTES: Final = 8
 
@@ -34,10 +34,10 @@ class Repeatable(NamedTuple):
 
 
 def idempotency_key(method: str, path: str, body: bytes, tenant: str = "", client_key: str = "") -> str:
-    """Return the digest of what makes two requests the same: BLAKE2b with 128 bits, as hex.
+    """Return a request's digest, equal for equal requests: BLAKE2b with 128 bits, as hex.
 
-    Each part is preceded by its length, so that no two requests spell the same text. A digest that cannot be
-    forged, because engines may answer by it: a tenant must not reach another one's answer.
+    Each part follows its length, so that different requests never give the same text. The digest cannot be
+    forged: engines may answer by it, and a tenant must not get another one's answer.
     """
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for part in (method, path, tenant, client_key):
@@ -60,9 +60,9 @@ def repeatable(
 ) -> Repeatable | None:
     """Return the key of a request that may be repeated; None for any other.
 
-    It may if it only computes: a POST to one of `paths` (without the query), whose body came whole and asks
-    for nothing to be stored or to go on in the background. `envelope` has the top-level members of a whole
-    body. A body of more than `MOST_BODY_BYTES` has no key.
+    It may if it only computes: a POST to one of `paths` (without the query) with a whole body that requests
+    neither storage nor work in the background. `envelope` has the top-level members of a whole body. A body
+    of more than `MOST_BODY_BYTES` has no key.
     """
     if (
         envelope is None

@@ -1,4 +1,4 @@
-"""Keys in flight, as far as one worker knows them: bounded, and forgotten in time. Pure."""
+"""Keys in flight of one worker: bounded, with expiry. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """The right to be the one request with a key."""
+    """The right to be the only request with a key."""
 
     key: str
     token: int
-    """0: it is not remembered, so another request may have the key too."""
+    """0: the claim is not stored, so another request may have the key too."""
 
 
 class Claims:
-    """Keys in flight. No entry is ever thrown out for a new one: a full table lets new requests through."""
+    """Keys in flight. A new key replaces no other: a full table lets new requests through."""
 
     __slots__ = ("_by_key", "_tokens", "entries", "expiry_seconds")
 
@@ -29,7 +29,7 @@ class Claims:
         return len(self._by_key)
 
     def claim(self, key: str, now: float) -> Claim | None:
-        """Return the claim of a request that begins; None while another one with its key is in flight."""
+        """Return the claim of a new request; None while another one with its key is in flight."""
         entry = self._by_key.get(key)
         if entry is not None:
             if now < entry[0]:
@@ -43,7 +43,7 @@ class Claims:
         return Claim(key, self._tokens)
 
     def release(self, claim: Claim) -> None:
-        """The request has ended. Of a key that has expired and is another request's now, nothing changes."""
+        """Release the claim of an ended request, unless another request has the key after its expiry."""
         entry = self._by_key.get(claim.key)
         if entry is not None and entry[1] == claim.token:
             del self._by_key[claim.key]

@@ -1,4 +1,4 @@
-"""What an exchange reads of its request apart from the body: headers, attributes, metadata."""
+"""The parts of a request apart from its body: headers, attributes, metadata."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ METHOD: Final = ":method"
 PATH: Final = ":path"
 UPGRADE: Final = "upgrade"
 CROWDED: Final = "crowded"
-"""Not empty where the request's headers leave no room for ours. It comes as an attribute only."""
+"""Not empty where the request's headers leave no room for ours. Only an attribute has this name."""
 
 MAX_ID_CHARS: Final = 128
-"""A client may send a request id of its own: what is remembered of it has a limit."""
+"""Limit of a stored request id, which may be the client's own."""
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 60 * 1024
-"""Envoy's own limits of a request's headers, by default, and of what a mutation may make of them."""
+"""Envoy's default limits of a request's headers, before and after a mutation."""
 LOOKED_HEADERS: Final = 512
-"""Headers that are looked at, for Envoys that let more through."""
+"""Limit of headers that are read, for Envoys that pass more."""
 MAX_SUBSET: Final = 8192
-"""Endpoints that a gateway may allow at once; those named after them are not allowed."""
+"""Limit of endpoints that a gateway may allow; later ones are not allowed."""
 
 _ALWAYS: Final = frozenset({ENCODING, CONTENT_TYPE, REQUEST_ID, TRACEPARENT, METHOD, PATH, UPGRADE})
 _ATTRIBUTES: Final = {
@@ -58,24 +58,24 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class HttpRequest(NamedTuple):
-    """What an exchange knows of its request at the moment of the decision."""
+    """A request at the moment of its decision."""
 
     body: bytes
     """At most the limit of inspected bytes."""
     complete: bool
     """False when `body` is only the leading part."""
     attributes: Mapping[str, str] = _NOTHING
-    """Headers and attributes that are read, by name; headers sent repeatedly are joined by commas."""
+    """Headers and attributes by name; repeated headers are joined by commas."""
     subset: tuple[str, ...] | None = None
     """Endpoints that the gateway allows, `ip:port` or `ip`; None: all. `ext_proc.pick.subset` reads it."""
     no_body: Reason | None = None
-    """Why no body could be read in time, so that headers alone decide; None: `body` is what was read."""
+    """The reason why headers alone decide; None: `body` decides."""
     late: bool = False
-    """Whether the headers have left already, so that nothing can be chosen."""
+    """Whether Envoy has sent the headers on already, so that no endpoint can be picked."""
 
     @property
     def cluster(self) -> str:
-        """The pool whose cluster Envoy's route names; empty when it does not say."""
+        """The pool of the cluster in Envoy's route; empty if unknown."""
         return pool_of(self.attributes.get(CLUSTER, ""))
 
     @property
@@ -90,31 +90,31 @@ class HttpRequest(NamedTuple):
 
     @property
     def request_id(self) -> str:
-        """Envoy's id of the request, or the client's; empty when it does not come along."""
+        """Envoy's id of the request, or the client's; empty if Envoy does not send it."""
         return self.attributes.get(REQUEST_ID, "")[:MAX_ID_CHARS]
 
     @property
     def traceparent(self) -> str:
-        """The client's trace context, as it says; empty without one."""
+        """The client's trace context, unchecked; empty without one."""
         return self.attributes.get(TRACEPARENT, "")
 
 
 class AttributeMap:
-    """Which headers are read, and as which attributes they come where Envoy sends no headers."""
+    """The headers to read, and the attributes with the same values where Envoy sends no headers."""
 
     __slots__ = ("attributes", "headers")
 
     def __init__(self, headers: Iterable[str] = ()) -> None:
-        """`headers` are read in addition to those that every exchange needs."""
+        """`headers` come in addition to those that every exchange reads."""
         more = {name.lower() for name in headers} - _ALWAYS
         self.headers: frozenset[str] = _ALWAYS | more
         self.attributes: Mapping[str, str] = _ATTRIBUTES | {
             f"request.headers['{name}']": name for name in sorted(more)
         }
-        """Attribute to the name under which it is kept."""
+        """Attribute to the name of its header."""
 
     def read_headers(self, sent: base_pb2.HeaderMap, values: dict[str, str]) -> None:
-        """Add headers to `values`: raw_value, then value, as latin-1, which no byte breaks."""
+        """Add headers to `values`: raw_value or value, as Latin-1, which has a character for every byte."""
         names = self.headers
         repeated: dict[str, list[str]] = {}
         for header in islice(sent.headers, LOOKED_HEADERS):
@@ -137,23 +137,23 @@ class AttributeMap:
 
 
 NO_MORE: Final = AttributeMap()
-"""Nothing but what every exchange reads."""
+"""Only the headers that every exchange reads."""
 
 
 class RequestAttributes:
-    """What is read of one request apart from its body."""
+    """One request's headers, attributes and metadata."""
 
     __slots__ = ("_map", "subset", "values")
 
     def __init__(self, attribute_map: AttributeMap) -> None:
         self._map = attribute_map
         self.values: dict[str, str] = {}
-        """Headers and attributes that are read, by name."""
+        """Headers and attributes by name."""
         self.subset: tuple[str, ...] | None = None
 
     @property
     def crowded(self) -> bool:
-        """Whether its headers are so many, or so long, that none should be added."""
+        """Whether the headers are too many or too long to add others."""
         return bool(self.values.get(CROWDED))
 
     def add_headers(self, sent: base_pb2.HeaderMap) -> None:
@@ -161,7 +161,7 @@ class RequestAttributes:
         self._map.read_headers(sent, self.values)
 
     def add(self, message: pb.ProcessingRequest) -> None:
-        """Read what comes along with any message: attributes, and metadata of the gateway."""
+        """Read the parts that any message may have: attributes, and the gateway's metadata."""
         if EXT_PROC_FILTER in message.attributes:
             self._map.read_attributes(message.attributes[EXT_PROC_FILTER], self.values)
         if message.HasField("metadata_context"):
@@ -169,10 +169,9 @@ class RequestAttributes:
 
 
 def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
-    """Read which endpoints a gateway allows: a list of texts, or one text with commas.
+    """Read the endpoints that a gateway allows, at most `MAX_SUBSET`: a list of texts, or one with commas.
 
-    None: it does not say, or says something else than these two. Empty: it allows nobody. At most
-    `MAX_SUBSET` of them.
+    None: there is no such value, so all are allowed. Empty: no endpoint is allowed.
     """
     if SUBSET_NAMESPACE not in metadata.filter_metadata:
         return None
@@ -191,9 +190,9 @@ def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:
 
 
 def served_of(metadata: base_pb2.Metadata, headers: base_pb2.HeaderMap) -> tuple[str, bool]:
-    """Read who served a response, as a gateway tells with its headers, and whether its status is an error.
+    """Return the endpoint that served a response, and whether the response's status is an error.
 
-    The address is empty where it is not values.
+    The address is empty unless a gateway reports it.
     """
     address, refused = "", False
     if DESTINATION_NAMESPACE in metadata.filter_metadata:

@@ -1,10 +1,10 @@
-"""Request bodies that full duplex keeps back: one body each, and the bytes of all of them together."""
+"""Buffered request bodies of full duplex: the body of one request, and the bytes of all requests."""
 
 from __future__ import annotations
 
 
 class BufferedBytes:
-    """Counts the bytes that are buffered for all requests of a worker, against a limit. Single-threaded."""
+    """The buffered bytes of all requests of a worker, and their limit. Single-threaded."""
 
     __slots__ = ("limit", "now")
 
@@ -14,15 +14,15 @@ class BufferedBytes:
 
     @property
     def over(self) -> bool:
-        """Whether no request may wait for more of its body."""
+        """Whether requests must decide without the rest of their bodies."""
         return self.now > self.limit
 
 
 class BodyBuffer:
-    """What has come of one request's body.
+    """The leading part of one request's body.
 
-    Its pieces are joined as they come, since a client may send it byte by byte: kept as they came, each takes
-    some fifty bytes more than it holds, and an empty one takes them without being counted.
+    Pieces are joined as they arrive, because a client may send single bytes: a separate piece takes some
+    fifty bytes in addition, and an empty one takes them without being counted.
     """
 
     __slots__ = ("_body", "_total", "size")
@@ -34,13 +34,13 @@ class BodyBuffer:
         """In bytes."""
 
     def __bool__(self) -> bool:
-        """Whether there is a piece, even an empty one."""
+        """Return whether there is a piece, even an empty one."""
         return self._body is not None
 
     def append(self, piece: bytes) -> None:
         """Add a piece."""
         if self._body is None:
-            self._body = piece  # Most bodies come as one, which is not copied.
+            self._body = piece  # Most bodies have one piece, which is not copied.
         elif piece:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
@@ -57,7 +57,7 @@ class BodyBuffer:
         return self._body
 
     def reached(self, limit: int) -> bool:
-        """Whether there are `limit` bytes, or too many of all requests together to wait for that."""
+        """Return whether the buffer has `limit` bytes, or those of all requests are over their limit."""
         return self.size >= limit or self._total.over
 
     def clear(self) -> None:

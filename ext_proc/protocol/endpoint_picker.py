@@ -1,9 +1,9 @@
-"""What the endpoint-picker protocol demands of every answer, whatever our own pick says.
+"""The endpoint-picker protocol's demands on every result, in addition to our own pick.
 
-A gateway that allows only some endpoints must never be sent to another one, and a gateway that cannot choose
-by itself must always get an endpoint. Where there is no pick, weights name an endpoint here; where none is
-there, the request is refused with 503, as the protocol demands. Neither holds in our own Envoy configuration,
-which allows all and chooses by EDS weights.
+A gateway that allows only some endpoints must get no other one, and a gateway without a load balancer must
+always get an endpoint. Without a pick, this module draws an endpoint by weight; without an endpoint, it
+refuses the request with 503, as the protocol demands. Our own Envoy configuration needs neither: it allows
+all endpoints and balances by EDS weights.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 NOT_READY: Final = Refusal(503, "None of the endpoints for this request is ready.", 1.0)
 _MOST_CACHED: Final = 64
-"""Lists of weights that are cached between two views: one for each pool, model and set of endpoints."""
+"""Limit of cached lists of weights per view: one for each pool, model and set of endpoints."""
 
 
 class ViewSource(Protocol):
-    """Has the newest view of the fleet: a `FleetStore`, near or far from xds_server."""
+    """A source of the newest view of the fleet, such as a `FleetStore`."""
 
     @property
     def view(self) -> FleetView | None:
@@ -39,7 +39,7 @@ class ViewSource(Protocol):
 
 
 class Target(NamedTuple):
-    """Which engines a request is for, as far as that is known."""
+    """The engines that a request is for."""
 
     pool: str = ""
     """Empty: unknown."""
@@ -50,10 +50,10 @@ class Target(NamedTuple):
 def _named_endpoints(
     membership: Membership, target: Target, allowed: tuple[str, ...] | None
 ) -> Iterable[str]:
-    """Return the target's allowed endpoints; without any, those allowed of the same pools, then of all.
+    """Return the target's allowed endpoints; without any, the allowed ones of its pools, then of all.
 
-    The pools are the one that is named, if it is ours, otherwise those that name the model, otherwise all. An
-    endpoint that names no model takes every one.
+    Its pools are the named one, if it is ours, otherwise those with the model, otherwise all. An endpoint
+    without models serves every model.
     """
     pools = [pool for pool in membership.pools if pool.name == target.pool] or membership.pools
     model = target.model
@@ -71,14 +71,14 @@ def _named_endpoints(
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """Endpoints that may be named, with the running sums of their weights."""
+    """Endpoints with the running sums of their weights."""
 
     addresses: tuple[str, ...]
     sums: tuple[int, ...]
 
     @classmethod
     def of(cls, view: FleetView, target: Target, allowed: tuple[str, ...] | None) -> _Weighted:
-        """Take the target's allowed endpoints that get requests by weight."""
+        """Return the target's allowed endpoints with a weight."""
         weights = {
             address: weight
             for address in _named_endpoints(view.membership, target, allowed)
@@ -87,7 +87,7 @@ class _Weighted:
         return cls(tuple(weights), tuple(accumulate(weights.values())))
 
     def draw(self, draw: Callable[[], float], count: int) -> tuple[str, ...]:
-        """Draw up to `count` different ones by weight; for one that is drawn again, its neighbour."""
+        """Draw up to `count` endpoints by weight; a repeated draw takes the next one."""
         total, size, drawn = self.sums[-1], len(self.addresses), list[str]()
         for _ in range(min(count, size)):
             row = bisect(self.sums, draw() * total)
@@ -98,7 +98,7 @@ class _Weighted:
 
 
 class EndpointPickerProtocol:
-    """Makes results keep the protocol. Single-threaded."""
+    """Changes results so that they keep the protocol. Single-threaded."""
 
     def __init__(self, source: ViewSource, draw: Callable[[], float]) -> None:
         """`draw` is uniform in [0, 1)."""
@@ -112,9 +112,9 @@ class EndpointPickerProtocol:
     def enforce(
         self, result: PickResult, target: Target, allowed: tuple[str, ...] | None, fallbacks: int
     ) -> PickResult:
-        """Return a result of only allowed endpoints, with at most `fallbacks` after the first, or a refusal.
+        """Return a result with allowed endpoints only and at most `fallbacks` after the first, or a refusal.
 
-        It is `result` itself where that keeps the protocol.
+        A result that keeps the protocol is returned as it is.
         """
         if result.refusal is not None:
             return result
@@ -127,7 +127,7 @@ class EndpointPickerProtocol:
                 return result
             if endpoints[0] == result.endpoints[0]:
                 return msgspec.structs.replace(result, endpoints=endpoints)
-            # What was predicted, and what is warm, holds for the first only.
+            # Prediction and warm blocks are those of the first endpoint.
             return PickResult(endpoints, Reason.NAMED, prefix=result.prefix)
         weighted = self._weighted(target, allowed)
         if weighted is None or not weighted.addresses:
@@ -147,7 +147,7 @@ class EndpointPickerProtocol:
         return self._cache[key]
 
     def _without_unknown_model(self, target: Target, membership: Membership) -> Target:
-        """Let all models that no endpoint names be one, so that clients cannot fill the cache."""
+        """Treat all models without an endpoint as one, so that clients cannot fill the cache."""
         if membership is not self._membership:
             ends = (endpoint for pool in membership.pools for endpoint in pool.endpoints)
             self._models = frozenset(model for endpoint in ends for model in endpoint.models)

@@ -1,20 +1,20 @@
 """One HTTP exchange over Envoy's ext_proc messages: a state machine without I/O, clock, lock or callback.
 
 `receive` takes a message and returns the replies to write, or `NeedsPick`. Then the caller picks, at once or
-after waiting for others, and `resume` takes the result and returns the replies. The exchange never calls its
-caller, so nothing is said or counted before the result is final.
+later, and `resume` takes the result and returns the replies. The exchange never calls its caller, so nothing
+is booked before the result is final.
 
 States:
 
     START      no message yet
-    OPEN       no result yet; messages are answered as they come
-    HOLDING    full duplex only: the headers' reply and the body are kept back until the result
-    PICKING    `NeedsPick` is out; `resume` answers the message that asked for it
-    PICKED     Envoy has the result; what follows is answered unchanged
-    REFUSED    the client has got an answer in the engines' place; nothing follows
-    OBSERVING  observability mode: no replies and no pick, since neither would be obeyed
+    OPEN       no result yet; messages are answered as they arrive
+    BUFFERING  full duplex only: the headers' reply and the body wait for the result
+    PICKING    `NeedsPick` is returned; `resume` answers its message
+    PICKED     Envoy has the result; later messages are answered unchanged
+    REFUSED    the client has an answer in the engines' place; no message follows
+    OBSERVING  observability mode: no replies and no pick, because Envoy would ignore both
 
-`ext_proc.protocol.modes` has the transitions out of OPEN and HOLDING, by body mode. Headers that decide give
+`ext_proc.protocol.modes` has the transitions from OPEN and BUFFERING, by body mode. Headers that decide give
 a request without a body (`HttpRequest.no_body`); once they have left, Envoy has chosen (`HttpRequest.late`).
 
 Replies:
@@ -102,10 +102,10 @@ class Exchange:
         """Picks read `body_limit` leading bytes of a body, and fewer while `buffered` is over its limit."""
         self.state = State.START
         self.result: PickResult | None = None
-        """What Envoy has got; None before."""
+        """The result that Envoy has; None before."""
         self.served: tuple[str, bool] | None = None
-        """Of the response's headers: the endpoint that served, where a gateway reports it, otherwise "", and
-        whether the status is an error. None: they have not come."""
+        """From the response's headers: the endpoint that served, "" without a gateway's report, and whether
+        the status is an error. None before the headers."""
         self._body_limit = body_limit
         self._clear_route_cache = clear_route_cache
         self._attributes = RequestAttributes(attribute_map)
@@ -113,18 +113,18 @@ class Exchange:
         self._budget: HeaderBudget | None = None  # None: Envoy has sent no headers, so it changes none.
         self._request_mode = self._response_mode = UNDECLARED
         self._upload = Upload.OPEN
-        # The message that is to be answered.
+        # The message without an answer so far.
         self._message: pb.ProcessingRequest | None = None
         self._kind = ""
         self._ends = False
 
     @property
     def lasts(self) -> bool:
-        """Whether Envoy keeps the stream until the response has ended, so that its life is the request's.
+        """Whether Envoy keeps the stream until the response has ended, so that it measures the request.
 
-        In full duplex, and where no body comes or is processed, Envoy 1.40 ends it with the last reply that
-        it waits for, unless the response is processed too, which only its body mode shows. The life of an
-        upgrade says nothing.
+        In full duplex, and without a processed body, Envoy 1.40 ends the stream with the last reply that it
+        needs, unless it processes the response too, which only the response's body mode shows. The duration
+        of an upgrade means nothing.
         """
         if upgrades(self._attributes.values):
             return False
@@ -134,10 +134,10 @@ class Exchange:
 
     @property
     def may_leave(self) -> bool:
-        """Whether the stream may end with OK now, and no byte of a body is lost or doubled.
+        """Whether the stream may end with OK now without loss or repetition of a body's bytes.
 
-        Envoy 1.40 takes a body up in its midst only where it has kept it whole: what is here is lost, and a
-        leading part, or pieces, are sent twice where the route has retries.
+        Envoy 1.40 continues in the middle of a body only if it has buffered all of it. Otherwise the bytes in
+        this process are lost, and with retries a leading part, or pieces, are sent twice.
         """
         if self.state in (State.START, State.OBSERVING):
             return True
@@ -157,12 +157,12 @@ class Exchange:
         self._message = message
         event = self._receive(message)
         if isinstance(event, list):
-            self._message = None  # A stream lasts long, and the message may hold a large body.
+            self._message = None  # A stream lasts long, and the message may have a large body.
         return event
 
     def leave_early(self) -> list[pb.ProcessingResponse] | NeedsPick:
-        """Give back what full duplex has kept back, before the stream ends: a pick by what has come."""
-        if self.state is not State.HOLDING:
+        """Return the buffered body before the stream ends, after a pick by this part."""
+        if self.state is not State.BUFFERING:
             return []
         self._message, self._kind, self._ends = None, "request_body", False
         self.state = State.PICKING
@@ -173,8 +173,8 @@ class Exchange:
     ) -> list[pb.ProcessingResponse]:
         """Answer the message that needs a result; once Envoy has one, `result` changes nothing.
 
-        It also answers the message in which `receive` failed. `metadata` is what else Envoy gets, by key of
-        our namespace.
+        It also answers the message in which `receive` failed. `metadata` goes to Envoy as well, by key of our
+        namespace.
         """
         if self.state is State.OBSERVING or not self._kind.startswith("request_"):
             return [] if self._message is None else self._answer_response(self._message)
@@ -184,7 +184,7 @@ class Exchange:
             replies = [refusal_reply(result.refusal)]
         else:
             replies = self._answer(result, metadata)
-        # They are all built, and nothing can fail any more.
+        # All replies are built, so nothing can fail from here on.
         self.result = result
         self.state = State.PICKED if result.refusal is None else State.REFUSED
         self._buffer.clear()
@@ -192,7 +192,7 @@ class Exchange:
         return replies
 
     def close(self) -> None:
-        """Free what is buffered, when the stream ends."""
+        """Free the buffer when the stream ends."""
         self._buffer.clear()
 
     def _receive(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse] | NeedsPick:
@@ -215,8 +215,8 @@ class Exchange:
             event = headers_event(self._attributes.values, ends=self._ends)
         transitions = TRANSITIONS.get(self._request_mode) or TRANSITIONS[UNDECLARED]
         step = transitions[event]
-        if step is Step.HOLD:
-            self.state = State.HOLDING
+        if step is Step.BUFFER:
+            self.state = State.BUFFERING
             return []
         if step is Step.WAIT:
             return [self._headers_reply(None)]
@@ -224,7 +224,7 @@ class Exchange:
         return NeedsPick(self._request(step))
 
     def _take(self, message: pb.ProcessingRequest) -> Event:
-        """Keep what the message brings, the body first: a later failure must not lose a byte."""
+        """Store the parts of the message, the body first: a later failure must not lose a byte."""
         kind = self._kind
         if kind == "request_body":
             sent = message.request_body
@@ -248,7 +248,7 @@ class Exchange:
         return Event.BODY_TRAILERS if self._buffer else Event.TRAILERS
 
     def without_body(self, reason: Reason, *, late: bool = False) -> HttpRequest:
-        """Return the request as far as it is known apart from its body; `reason`: why it has none."""
+        """Return the request without its body, for this reason."""
         attributes = self._attributes
         return HttpRequest(b"", False, attributes.values, attributes.subset, reason, late)
 
@@ -271,7 +271,7 @@ class Exchange:
     def _answer(
         self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING
     ) -> list[pb.ProcessingResponse]:
-        """Answer a message of the request, with a result that Envoy is to get, if there is one."""
+        """Answer a message of the request, with the result if Envoy does not have it yet."""
         if self.state is State.REFUSED:
             return []
         if self._kind == "request_headers":
@@ -298,7 +298,7 @@ class Exchange:
     def _answer_duplex(
         self, result: PickResult | None, metadata: Mapping[str, str]
     ) -> list[pb.ProcessingResponse]:
-        """Answer a body or trailers in full duplex: first comes what was kept back."""
+        """Answer a body or trailers in full duplex, after the headers' reply and the buffer."""
         replies: list[pb.ProcessingResponse] = []
         if result is not None:
             if self._budget is not None:
@@ -322,12 +322,12 @@ class Exchange:
             self._budget or NO_BUDGET,
             metadata,
             clear_route_cache=self._clear_route_cache,
-            # Frames are not read here, and Envoy 1.40 hangs while it buffers them.
+            # This service reads no frames, and Envoy 1.40 hangs while it buffers them.
             no_body=self._request_mode != NONE and upgrades(self._attributes.values),
         )
 
     def _answer_response(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Answer a message of the response, or one of a kind that is not known: the latter not at all."""
+        """Answer a message of the response; one of an unknown kind gets no answer."""
         kind = self._kind
         if self.state is State.REFUSED or self.state is State.OBSERVING:
             return []

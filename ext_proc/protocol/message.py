@@ -1,8 +1,8 @@
 """Envoy's messages from bytes, bounded before anything is made of them. Pure.
 
-A body is one run of bytes, however long. All the rest of a message is many small things, each of which costs
-time and some hundred bytes of memory: 16 MB of empty headers are 8 million, for which the loop would stand
-still for half a second. So what is beside the bodies has a limit of its own.
+A body is one run of bytes. The rest of a message has many small parts, each with a cost in time and some
+hundred bytes of memory: 16 MB of empty headers are 8 million, which would block the loop for half a second.
+So the rest has a limit of its own.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_BESIDE_BYTES: Final = 512 * 1024
-"""Of a message beside its body: headers, attributes and metadata. Envoy's own limit of headers is 60 KiB by
-default; 8,192 allowed endpoints take half of this."""
+MAX_REST_BYTES: Final = 512 * 1024
+"""Of a message without its body: headers, attributes and metadata. Envoy's default limit of headers is 60
+KiB; 8,192 allowed endpoints take half of this."""
 _BODIES: Final = (
     pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER,
     pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER,
 )
 _BODY: Final = pb.HttpBody.BODY_FIELD_NUMBER
 _MOST_FIELDS: Final = 64
-"""That are looked at, of a message and of what holds its body; one of Envoy's has fewer than ten."""
+"""Limit of fields that are read, of a message and of its body's message; Envoy sends fewer than ten."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -33,26 +33,26 @@ def decode(data: bytes) -> pb.ProcessingRequest:
     """Read a message.
 
     Raises:
-        DecodeError: it is none, or has more beside its body than is taken.
+        DecodeError: the message is malformed, or too large without its body.
     """
-    if len(data) > MAX_BESIDE_BYTES and (beside := _beside_bytes(data)) > MAX_BESIDE_BYTES:
+    if len(data) > MAX_REST_BYTES and (rest := _rest_bytes(data)) > MAX_REST_BYTES:
         del data  # The error's traceback would keep it while the stream is answered.
-        raise DecodeError(f"{beside} bytes beside a body; allowed: {MAX_BESIDE_BYTES}")
+        raise DecodeError(f"{rest} bytes without the body; allowed: {MAX_REST_BYTES}")
     message: pb.ProcessingRequest = pb.ProcessingRequest.FromString(data)
     return message
 
 
-def _beside_bytes(data: bytes) -> int:
-    """Return the bytes of a message without those of bodies."""
-    beside = len(data)
+def _rest_bytes(data: bytes) -> int:
+    """Return the size of a message without its bodies."""
+    rest = len(data)
     for number, start, end in _fields(data, 0, len(data)):
         if number in _BODIES:
-            beside -= sum(end - start for inner, start, end in _fields(data, start, end) if inner == _BODY)
-    return beside
+            rest -= sum(end - start for inner, start, end in _fields(data, start, end) if inner == _BODY)
+    return rest
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of the leading fields that hold bytes; nothing of what cannot be read."""
+    """Yield number, start and end of the leading fields of bytes, up to the first malformed field."""
     for _ in range(_MOST_FIELDS):
         if at >= end:
             return

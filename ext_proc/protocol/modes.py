@@ -1,4 +1,4 @@
-"""The transitions of an exchange: what each event of a request leads to, by Envoy's body mode."""
+"""The transitions of an exchange: each event of a request to a step, by Envoy's body mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUFFERED_PARTIAL: Final[int] = _Mode.BUFFERED_PARTIAL
 FULL_DUPLEX: Final[int] = _Mode.FULL_DUPLEX_STREAMED
 GRPC: Final[int] = _Mode.GRPC
 UNDECLARED: Final = -1
-"""Envoys before `protocol_config` do not declare it."""
+"""Of Envoys without `protocol_config`."""
 
 _NEVER_JSON: Final = (
     "multipart/",
@@ -33,11 +33,11 @@ _NEVER_JSON: Final = (
 
 
 class State(Enum):
-    """Where an exchange stands; see `ext_proc.protocol.exchange`."""
+    """The state of an exchange; see `ext_proc.protocol.exchange`."""
 
     START = "start"
     OPEN = "open"
-    HOLDING = "holding"
+    BUFFERING = "buffering"
     PICKING = "picking"
     PICKED = "picked"
     REFUSED = "refused"
@@ -45,7 +45,7 @@ class State(Enum):
 
 
 class Upload(Enum):
-    """How much of the request is still to come."""
+    """The state of the request's upload."""
 
     OPEN = "open"
     ENDED = "ended"
@@ -54,26 +54,26 @@ class Upload(Enum):
 
 
 class Event(Enum):
-    """What a message of an undecided request brings."""
+    """A message of an undecided request."""
 
     HEADERS = "headers"
     LAST_HEADERS = "last headers"
-    """Nothing that could be read follows: end_of_stream, an upgrade, or a body that is never JSON."""
+    """No readable body follows: end_of_stream, an upgrade, or a body that is never JSON."""
     BODY = "body"
     FULL_BODY = "full body"
-    """More of it than is inspected, or than may be buffered, without its end."""
+    """As much of a body as may be read or buffered, without its end."""
     LAST_BODY = "last body"
     TRAILERS = "trailers"
     BODY_TRAILERS = "trailers behind a buffered body"
 
 
 class Step(Enum):
-    """What an event leads to."""
+    """The response to an event."""
 
     WAIT = "wait"
     """Answer the message unchanged; a later one decides."""
-    HOLD = "hold"
-    """Keep it back without an answer; a later one decides."""
+    BUFFER = "buffer"
+    """Buffer the message without an answer; a later one decides."""
     BY_HEADERS = "by headers"
     """Pick by the headers alone."""
     BY_BODY = "by body"
@@ -81,7 +81,7 @@ class Step(Enum):
     BY_PART = "by part"
     """Pick by the leading part of the body."""
     LATE = "late"
-    """The headers have left: nothing can be chosen any more."""
+    """Envoy has sent the headers on, so no endpoint can be picked."""
 
 
 _E, _S = Event, Step
@@ -110,8 +110,8 @@ TRANSITIONS: Final[Mapping[int, Mapping[Event, Step]]] = {
         _E.BODY: _S.LATE, _E.LAST_BODY: _S.LATE, _E.TRAILERS: _S.LATE,
     },
     FULL_DUPLEX: {
-        _E.HEADERS: _S.HOLD, _E.LAST_HEADERS: _S.BY_HEADERS,
-        _E.BODY: _S.HOLD, _E.FULL_BODY: _S.BY_PART, _E.LAST_BODY: _S.BY_BODY,
+        _E.HEADERS: _S.BUFFER, _E.LAST_HEADERS: _S.BY_HEADERS,
+        _E.BODY: _S.BUFFER, _E.FULL_BODY: _S.BY_PART, _E.LAST_BODY: _S.BY_BODY,
         _E.TRAILERS: _S.BY_HEADERS, _E.BODY_TRAILERS: _S.BY_BODY,
     },
     # As BUFFERED when a body message ends the stream, otherwise as STREAMED.
@@ -123,18 +123,18 @@ TRANSITIONS: Final[Mapping[int, Mapping[Event, Step]]] = {
 
 
 def upgrades(attributes: Mapping[str, str]) -> bool:
-    """Whether a request turns its connection into something else, whose body does not end."""
+    """Return whether a request upgrades its connection, so that its body does not end."""
     return UPGRADE in attributes or attributes.get(METHOD) == "CONNECT"
 
 
 def headers_event(attributes: Mapping[str, str], *, ends: bool) -> Event:
-    """Return which event a request's headers are; `ends` is their end_of_stream."""
+    """Return the event of a request's headers; `ends` is their end_of_stream."""
     last = ends or upgrades(attributes) or attributes.get(CONTENT_TYPE, "").lower().startswith(_NEVER_JSON)
     return Event.LAST_HEADERS if last else Event.HEADERS
 
 
 def no_body_reason(mode: int, attributes: Mapping[str, str], *, ends: bool) -> Reason:
-    """Return why headers decide."""
+    """Return the reason why headers decide."""
     if upgrades(attributes):
         return Reason.NO_SESSION
     if ends or mode == NONE:

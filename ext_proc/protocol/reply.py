@@ -47,7 +47,7 @@ _ERRORS: Final = {
     429: ("rate_limit_error", "overloaded"),
     503: ("server_error", "no_endpoint_ready"),
 }
-"""Status to type and code of an error, in OpenAI's words where it has some."""
+"""Status to type and code of an error, in OpenAI's terms where they exist."""
 _OTHER_ERROR: Final = ("server_error", "refused")
 
 _NO_BODY: Final = processing_mode_pb2.ProcessingMode(
@@ -58,8 +58,8 @@ _OVERWRITE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 
 _KEPT_IF_CROWDED: Final = frozenset({HEADER_PROTOCOL, HEADER_IDEMPOTENCY})
-"""An older configuration of ours adds the one to every request, the other steers nothing: neither is a reason
-to fail any."""
+"""An older configuration of ours adds the first to every request, and the second affects no routing: neither
+is a reason to fail a request."""
 
 
 def _unchanged(kind: str) -> pb.ProcessingResponse:
@@ -86,17 +86,17 @@ UNCHANGED: Final[Mapping[str, pb.ProcessingResponse]] = {
 
 
 class HeaderBudget(NamedTuple):
-    """How far a request's headers may be changed: Envoy 1.40 fails a request whose limits are broken after.
+    """The room for changes of a request's headers. Above Envoy's limits, Envoy 1.40 fails the request.
 
-    That holds for a reply that only removes, too, because Envoy adds headers of its own to a request that
-    was within the limits when it came.
+    It also fails after a reply that only removes headers, because Envoy adds its own headers to a request
+    that was within the limits on arrival.
     """
 
     headers: int
-    """How many more fit; negative: there are too many already."""
+    """Headers that fit in addition; negative: there are too many already."""
     bytes: int
     removed: tuple[str, ...] = REMOVED_REQUEST_HEADERS
-    """What has to go, whether it is there or not."""
+    """Headers to remove, present or not."""
 
     @property
     def crowded(self) -> bool:
@@ -110,16 +110,16 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 
 def budget_of(sent: base_pb2.HeaderMap) -> HeaderBudget:
-    """Measure a request's headers against Envoy's own limits, and look for what has to go if it must be."""
+    """Return the room within Envoy's limits; over a limit, `removed` has only headers that are present."""
     headers = sent.headers
     count = MAX_HEADERS - len(headers)
     if len(headers) > LOOKED_HEADERS:
-        # Found in the bytes, where a value that spells a name counts too: then one is removed in vain.
+        # A search in the bytes also matches a value with a header's name, which then is removed in vain.
         spelt = sent.SerializeToString()
         names = (name for name in REMOVED_REQUEST_HEADERS if name not in _KEPT_IF_CROWDED)
         return HeaderBudget(count, 0, tuple(name for name in names if name.encode() in spelt))
     size = MAX_HEADER_BYTES - sent.ByteSize()
-    if size < 0:  # The message's size is a little more than what Envoy counts.
+    if size < 0:  # The message is a little larger than the bytes that Envoy counts.
         size = MAX_HEADER_BYTES - sum(len(entry.key) + len(entry.raw_value) for entry in headers)
     if count >= 0 and size >= 0:
         return HeaderBudget(count, size)
@@ -135,16 +135,16 @@ def headers_reply(
     clear_route_cache: bool,
     no_body: bool = False,
 ) -> pb.ProcessingResponse:
-    """Reply to request headers: a client's routing headers go, those of a result come.
+    """Reply to request headers: remove a client's routing headers, and set those of a result.
 
-    `no_body` asks for neither body, which Envoy grants where its `allow_mode_override` says so.
+    `no_body` requests no bodies, which Envoy obeys with `allow_mode_override`.
     """
     reply = pb.ProcessingResponse()
     response = reply.request_headers.response
     headers = {} if result is None else _headers(result, budget)
     response.SetInParent()
     if budget.removed:
-        # A name stands in one of the two lists only, so that their order in Envoy is of no account.
+        # A name is in only one of the two lists, so Envoy's order of the two does not matter.
         response.header_mutation.remove_headers.extend(name for name in budget.removed if name not in headers)
     if headers:
         _set_headers(response, headers, clear_route_cache=clear_route_cache)
@@ -178,7 +178,7 @@ def body_reply(
 
 
 def refusal_reply(refusal: Refusal) -> pb.ProcessingResponse:
-    """Answer in the engines' place, in the form that clients of OpenAI's interface read."""
+    """Answer in the engines' place, in the form of OpenAI's interface."""
     kind, code = _ERRORS.get(refusal.status, _OTHER_ERROR)
     error = {"message": refusal.message, "type": kind, "param": None, "code": code}
     reply = pb.ProcessingResponse()
@@ -237,7 +237,7 @@ def echo_grpc(kind: str, message: pb.HttpBody) -> pb.ProcessingResponse:
 
 
 def _headers(result: PickResult, budget: HeaderBudget) -> dict[str, str]:
-    """Headers of a result, the most important first, as many as there is room for."""
+    """Return headers of a result, the most important first, as many as fit."""
     if not result.endpoints:
         return {}
     by_importance = {
@@ -279,7 +279,7 @@ def _set_metadata(
     *,
     crowded: bool = False,
 ) -> None:
-    """Add the result and, unless the request is `crowded`, what Envoy makes headers of."""
+    """Add the result and, unless the request is `crowded`, the values that Envoy turns into headers."""
     namespaces = reply.dynamic_metadata.fields
     endpoints = result.endpoints
     if endpoints:

@@ -41,7 +41,9 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _MOST_PAUSE_SECONDS: Final = 5.0
 
 
-class _Metrics(NamedTuple):
+class SharedMetrics(NamedTuple):
+    """Counts and gauges; they exist without a shared index as well."""
+
     connected: Gauge
     lag: Gauge
     sent: Any
@@ -51,14 +53,20 @@ class _Metrics(NamedTuple):
     errors: Counter
 
     @classmethod
-    def on(cls, registry: CollectorRegistry) -> _Metrics:
-        def counter(name: str, text: str, label: str) -> Counter:
-            return Counter(f"warmroute_shared_{name}", text, [label], registry=registry)
-
-        blocks = counter(
-            "blocks", "Prompt blocks sent to other workers, and taken over from them", "direction"
+    def on(cls, registry: CollectorRegistry) -> SharedMetrics:
+        """Register with a registry."""
+        blocks = Counter(
+            "warmroute_shared_blocks",
+            "Prompt blocks sent to other workers, or taken over from them",
+            ["direction"],
+            registry=registry,
         )
-        lost = counter("lost_blocks", "Prompt blocks that were not sent, or not taken over", "reason")
+        lost = Counter(
+            "warmroute_shared_lost_blocks",
+            "Prompt blocks that were not sent, or not taken over",
+            ["reason"],
+            registry=registry,
+        )
         return cls(
             Gauge("warmroute_shared_connected", "1 while the shared stream is read", registry=registry),
             Gauge(
@@ -68,8 +76,11 @@ class _Metrics(NamedTuple):
             received=blocks.labels("taken"),
             dropped=lost.labels("pending"),
             skipped=lost.labels("late"),
-            errors=counter(
-                "errors", "Failed commands to the stream's server, and entries that are no batch", "kind"
+            errors=Counter(
+                "warmroute_shared_errors",
+                "Failed commands to the stream's server, and entries that are no batch",
+                ["kind"],
+                registry=registry,
             ),
         )
 
@@ -83,7 +94,7 @@ class SharedIndex:
         worker: str,
         block_bytes: Callable[[], int],
         add: Callable[[str, Sequence[int]], object],
-        registry: CollectorRegistry,
+        metrics: SharedMetrics,
         *,
         prompt_blocks: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
@@ -100,7 +111,7 @@ class SharedIndex:
         self._block_bytes = block_bytes
         self._prompt_blocks = prompt_blocks
         self._add = add
-        self._metrics = _Metrics.on(registry)
+        self._metrics = metrics
         self._clock = clock
         self._stream = RedisStream(settings)
         self._outbox = Outbox(settings.pending_blocks)

@@ -187,7 +187,7 @@ def test_the_mode_is_read_from_the_first_message_only() -> None:
     """Envoy announces it once; a later one without it does not change the mode."""
     exchange = Driven(Choice(), body_limit=LIMIT)
     assert exchange(with_mode(headers_message(), DUPLEX)) == []
-    assert exchange.exchange.state is State.HOLDING
+    assert exchange.exchange.state is State.BUFFERING
     replies = exchange(with_mode(body_message(b"{}", end_of_stream=True), "BUFFERED"))
     assert [reply.WhichOneof("response") for reply in replies] == ["request_headers", "request_body"]
     assert replies[1].request_body.response.body_mutation.streamed_response.body == b"{}"

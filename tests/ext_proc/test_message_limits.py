@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.abuse import ext_proc_messages as abuse
 from ext_proc.pick.subset import _MOST_ENTRIES, Subsets
 from ext_proc.protocol.attributes import CONTENT_TYPE, LOOKED_HEADERS, MAX_SUBSET, NO_MORE, subset_of
-from ext_proc.protocol.message import MAX_BESIDE_BYTES, _beside_bytes, decode
+from ext_proc.protocol.message import MAX_REST_BYTES, _rest_bytes, decode
 from ext_proc.protocol.reply import budget_of
 from fleet.envoy_api.config.core.v3 import base_pb2
 from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("kind", abuse.KINDS)
-def test_much_beside_a_body_is_refused_before_it_is_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_rest_is_refused_before_reading(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = abuse.KINDS[kind](600_000)
-    assert len(data) > MAX_BESIDE_BYTES
+    assert len(data) > MAX_REST_BYTES
     monkeypatch.setattr("ext_proc.protocol.message.pb.ProcessingRequest", None)
-    with pytest.raises(DecodeError, match="beside a body"):
+    with pytest.raises(DecodeError, match="bytes without the body"):
         decode(data)
 
 
 def test_a_body_may_be_as_long_as_a_message() -> None:
-    whole = body_message(bytes(MAX_BESIDE_BYTES * 4), end_of_stream=True)
+    whole = body_message(bytes(MAX_REST_BYTES * 4), end_of_stream=True)
     assert decode(whole.SerializeToString()) == whole
-    assert MAX_MESSAGE_BYTES > 100 * MAX_BESIDE_BYTES
+    assert MAX_MESSAGE_BYTES > 100 * MAX_REST_BYTES
 
 
 def messages() -> st.SearchStrategy[Any]:
@@ -65,14 +65,14 @@ def messages() -> st.SearchStrategy[Any]:
 
 
 @given(messages())
-def test_what_is_beside_a_body_is_measured(message: Any) -> None:
+def test_rest_is_measured_without_bodies(message: Any) -> None:
     body = len(message.request_body.body) + len(message.response_body.body)
-    assert _beside_bytes(message.SerializeToString()) == message.ByteSize() - body
+    assert _rest_bytes(message.SerializeToString()) == message.ByteSize() - body
 
 
 @given(st.binary(max_size=200))
 def test_measuring_ends_whatever_is_sent(data: bytes) -> None:
-    assert _beside_bytes(data) <= len(data)
+    assert _rest_bytes(data) <= len(data)
 
 
 class CountedHeaders:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from ext_proc.shared.batch import Addition, encode
-from ext_proc.shared.index import SharedIndex
+from ext_proc.shared.index import SharedIndex, SharedMetrics
 from ext_proc.shared.redis_client import address_of
 from ext_proc.shared.stream import RedisStream
 from fleet.errors import SettingsError
@@ -41,7 +41,7 @@ class Worker:
             name,
             lambda: block_bytes,
             self._take,
-            self.registry,
+            SharedMetrics.on(self.registry),
             prompt_blocks=lambda: 2048,
         )
         # Otherwise half a timeout, for which the end of a patient worker would wait.
