@@ -79,7 +79,7 @@ def noted(stage: Stage) -> dict[str, float]:
     }
 
 
-async def test_a_twin_that_another_worker_refuses_counts_as_a_duplicate_alone() -> None:
+async def test_duplicate_of_other_worker_counts_once() -> None:
     others = Others(free=False)
     stage = stage_with(others)
     others.may_answer.set()
@@ -97,7 +97,7 @@ async def test_a_twin_that_another_worker_refuses_counts_as_a_duplicate_alone() 
 
 
 @pytest.mark.parametrize("free", [True, None])
-async def test_what_the_others_do_not_refuse_is_booked_when_they_have_answered(free: bool | None) -> None:
+async def test_request_is_booked_after_confirmation(free: bool | None) -> None:
     """Also when nobody knows: then the request goes through."""
     others = Others(free)
     stage = stage_with(others)
@@ -129,7 +129,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     assert stage.value("warmroute_idempotency_in_flight") == 0
 
 
-async def test_a_fault_of_ours_in_the_midst_is_counted_once_and_refuses_nobody() -> None:
+async def test_fault_is_counted_once_and_refuses_nothing() -> None:
     others = Others(free=True)
     others.may_answer.set()
     stage = stage_with(others)

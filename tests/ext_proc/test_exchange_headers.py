@@ -103,7 +103,7 @@ def test_headers_of_a_pick_never_break_envoys_limits(mode: str, count: int, size
         assert seen.set_headers["x-gateway-destination-endpoint"] == b"10.0.0.1:8000"
 
 
-def test_what_our_own_envoy_adds_is_no_reason_to_fail_a_request_over_the_limits() -> None:
+def test_own_header_over_limits_fails_no_request() -> None:
     """Its protocol header is on every request; a removal would fail those that a client fills to the brim."""
     exchange = Driven(lambda _: PICK, body_limit=1000)
     sent = [(f"x-{number}", b"v") for number in range(101)] + [(HEADER_PROTOCOL, b"HTTP/1.1")]
@@ -111,7 +111,7 @@ def test_what_our_own_envoy_adds_is_no_reason_to_fail_a_request_over_the_limits(
     assert reply.request_headers.ByteSize() == 2, "an unchanged CONTINUE"
 
 
-def test_a_clients_idempotency_key_of_our_name_is_no_reason_to_fail_a_request_over_the_limits() -> None:
+def test_client_key_over_limits_fails_no_request() -> None:
     """It steers nothing, and Envoy alone serves such a request where its limits are higher."""
     exchange = Driven(lambda _: PICK, body_limit=1000)
     sent = [(f"x-{number}", b"v") for number in range(101)] + [(HEADER_IDEMPOTENCY, b"k")]
@@ -180,7 +180,7 @@ def test_a_route_that_fails_leaves_the_request_unrouted_and_whole(mode: str, hea
     assert (seen.destination, seen.reason, seen.set_headers) == (None, "fault", {})
 
 
-def test_a_route_that_fails_at_the_trailers_releases_what_was_held() -> None:
+def test_fault_at_trailers_releases_buffer() -> None:
     """The body goes out before the reply to the trailers."""
     envoy = FakeEnvoy(Driven(Broken(), body_limit=100_000, faults=FAULTS), DUPLEX)
     envoy.headers()

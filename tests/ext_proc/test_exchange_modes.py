@@ -123,7 +123,7 @@ def test_buffered_partial_reads_a_leading_part_as_cut(body: bytes, size: int) ->
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("size", CHUNKS)
 @pytest.mark.parametrize("headers", [False, True])
-def test_streamed_answers_each_piece_and_leaves_the_choice_to_weights(
+def test_streamed_answers_each_piece_by_weights(
     body: bytes, size: int, headers: bool
 ) -> None:
     """The headers have left: a pick by the body would not be obeyed, so none is made."""
@@ -149,7 +149,7 @@ def test_headers_that_end_the_stream_get_one_reply_and_no_waiting(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", ["NONE", "BUFFERED", "BUFFERED_PARTIAL", "STREAMED", "UNDECLARED"])
-def test_a_body_after_headers_that_ended_is_answered_once_and_never_chosen_for(mode: str) -> None:
+def test_body_after_ended_headers_gets_no_pick(mode: str) -> None:
     """A contradiction on Envoy's side makes no double answer."""
     choice = Choice()
     envoy = FakeEnvoy(Driven(choice, body_limit=LIMIT), mode)
@@ -176,7 +176,7 @@ def test_without_protocol_config_a_whole_body_is_picked_for() -> None:
     assert envoy.finish(b"{}").destination is not None
 
 
-def test_without_protocol_config_a_piece_is_taken_for_a_streamed_one() -> None:
+def test_piece_without_protocol_config_is_streamed() -> None:
     """Neither whole nor announced as partial."""
     exchange = Driven(Choice(), body_limit=LIMIT)
     FakeEnvoy(exchange, "UNDECLARED").body(b"{", end_of_stream=False)
@@ -223,7 +223,7 @@ def test_full_duplex_stops_holding_at_the_limit() -> None:
     envoy.finish(b"a" * 999 + b"b" * 500 + b"c")
 
 
-def test_full_duplex_without_headers_tells_the_pick_on_the_first_piece() -> None:
+def test_full_duplex_without_headers_has_pick_on_first_piece() -> None:
     """Header mode SKIP leaves no other reply for the metadata."""
     envoy = FakeEnvoy(Driven(Choice(), body_limit=LIMIT), DUPLEX)
     envoy.body(b"{}", end_of_stream=True)
@@ -324,7 +324,7 @@ def test_a_response_goes_on_as_it_came_however_it_is_cut(
         ("UNDECLARED", "NONE", True, False),
     ],
 )
-def test_a_streams_life_is_the_requests_only_where_envoy_waits_for_more(
+def test_stream_lasts_only_where_envoy_waits_for_more(
     mode: str, response_mode: str, with_body: bool, without: bool
 ) -> None:
     """What real Envoys do is in tests/envoy: a life that is too short would tell of an idle endpoint."""

@@ -107,7 +107,7 @@ def test_a_twin_is_known_until_the_first_one_ends() -> None:
     assert flights.claim("k", 2.0) is not None
 
 
-def test_an_expired_key_is_anybodys_and_its_old_owner_lets_go_of_nothing() -> None:
+def test_old_owner_does_not_release_expired_key() -> None:
     flights = Claims(10, 60.0)
     first = flights.claim("k", 0.0)
     second = flights.claim("k", 60.0)
@@ -286,7 +286,7 @@ def test_nobody_is_refused_by_default_and_streams_never() -> None:
         assert not held.refuses(mark)
 
 
-def test_with_named_only_those_are_refused_whose_client_has_given_a_key() -> None:
+def test_named_refuses_only_requests_with_client_key() -> None:
     held = guard(duplicates="named")
     theirs, nobodys = key_of(held, request(headers={"idempotency-key": "a"})), key_of(held, request())
     assert theirs is not None

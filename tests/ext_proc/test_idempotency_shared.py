@@ -92,7 +92,7 @@ async def test_nobody_gives_back_what_is_anothers(server: Child, worker: Callabl
     assert await worker("third").flights.claim("k", 1) is False
 
 
-async def test_a_lease_is_renewed_while_its_request_lasts_and_ends_with_its_worker(
+async def test_lease_is_renewed_and_ends_with_worker(
     server: Child, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of a lease only falls, but for its renewal."""
@@ -144,7 +144,7 @@ async def test_a_server_that_is_away_lets_requests_through_at_once(
     held.flights.release("k", 6)
 
 
-async def test_a_frozen_server_costs_no_more_than_the_limit_and_comes_back(
+async def test_frozen_server_costs_at_most_the_timeout(
     server: Child, worker: Callable[..., Worker]
 ) -> None:
     assert await worker("other").flights.claim("k", 1) is True

@@ -96,7 +96,7 @@ def test_so_many_headers_are_looked_at_and_joined_once() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 101, 5000])
-def test_routing_headers_are_removed_however_many_stand_before_them(before: int) -> None:
+def test_routing_headers_are_removed_behind_many_others(before: int) -> None:
     sent = base_pb2.HeaderMap(headers=[base_pb2.HeaderValue(key="a", raw_value=b"b")] * before)
     sent.headers.add(key=DESTINATION_KEY, raw_value=b"10.0.0.1:80")
     room = budget_of(sent)

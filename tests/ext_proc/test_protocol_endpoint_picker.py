@@ -216,7 +216,7 @@ def test_a_path_tells_the_model_as_well() -> None:
 
 
 @pytest.mark.parametrize("pools", ["one pool", "two pools"])
-def test_where_nobody_serves_the_model_whoever_is_allowed_is_named(pools: str) -> None:
+def test_allowed_endpoint_is_named_without_the_model(pools: str) -> None:
     """What the settings say of models may be late, and an engine's 404 says more than our 503."""
     stage = two_models(loaded=False)[pools]
     assert named(play(stage, chat("hi", model="zzz"), allowed=[ALL[2]])) == [ALL[2]]
@@ -224,7 +224,7 @@ def test_where_nobody_serves_the_model_whoever_is_allowed_is_named(pools: str) -
     assert {*named(play(stage, chat("hi", model="zzz")))} <= {*ALL}
 
 
-def test_whoever_serves_the_model_and_gets_no_requests_is_not_replaced_by_others() -> None:
+def test_endpoint_without_weight_is_not_replaced() -> None:
     stage = two_models(loaded=False)["one pool"]
     view = stage.world.store.view
     assert view is not None

@@ -147,7 +147,7 @@ async def test_a_connection_that_breaks_ends_its_streams(link: Link) -> None:
     await link.idle()
 
 
-async def test_a_fault_is_answered_and_the_next_request_on_the_connection_is_routed(
+async def test_fault_is_answered_and_next_request_is_routed(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     router = link.stage.world.director
@@ -167,7 +167,7 @@ async def test_a_fault_is_answered_and_the_next_request_on_the_connection_is_rou
     await link.idle()
 
 
-async def test_an_attribute_that_is_no_utf8_ends_the_stream_with_ok_and_logs_no_traceback(
+async def test_attribute_without_utf8_ends_stream_with_ok(
     link: Link, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client may send any bytes in a header; an error would fail its request where Envoy fails closed."""
@@ -232,7 +232,7 @@ async def test_close_waits_for_a_body_that_is_on_its_way(link: Link) -> None:
     await link.idle()
 
 
-async def test_close_waits_for_the_first_message_of_a_stream_that_is_open(link: Link) -> None:
+async def test_close_waits_for_first_message_of_open_stream(link: Link) -> None:
     """Envoy has sent it, and a body's pieces behind it, before it hears that the stream has ended."""
     call = link.stub.Process()
     await link.settled(lambda: [stream.waits for stream in link.stage.server._open.values()] == [True])

@@ -96,7 +96,7 @@ def test_a_pick_is_in_flight_until_the_stream_closes() -> None:
 
 
 @pytest.mark.parametrize(("response_mode", "counted"), [("NONE", 0), ("STREAMED", 1)])
-def test_full_duplex_is_in_flight_only_if_the_stream_lasts_as_long(response_mode: str, counted: int) -> None:
+def test_full_duplex_is_in_flight_if_stream_lasts(response_mode: str, counted: int) -> None:
     """Envoy ends such a stream early, unless the response's body is processed too."""
     stage = Stage()
     stream = RequestStream(stage.service)
@@ -107,7 +107,7 @@ def test_full_duplex_is_in_flight_only_if_the_stream_lasts_as_long(response_mode
     assert stage.in_flight() == 0
 
 
-def test_a_burst_in_full_duplex_is_spread_although_its_streams_end_early() -> None:
+def test_full_duplex_burst_is_spread() -> None:
     """Nothing counts as in flight there, so the backlog fades with time alone."""
     stage = Stage()
     chosen = Counter(
@@ -284,7 +284,7 @@ def test_prompt_text_is_in_no_log_span_metric_or_reply_header(
     assert not any(MARKER in span.to_json() for span in spans)
 
 
-def test_headers_without_a_body_are_decided_and_traced_without_a_duration() -> None:
+def test_headers_without_body_are_traced_without_duration() -> None:
     stage = Stage()
     stream = RequestStream(stage.service)
     answer(stream, with_mode(headers_message(end_of_stream=True), "BUFFERED"))

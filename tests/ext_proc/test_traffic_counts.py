@@ -129,7 +129,7 @@ def test_the_oldest_request_in_flight_has_its_age() -> None:
     assert only(counter).oldest_in_flight_seconds is None
 
 
-def test_the_percentile_of_random_durations_is_that_of_sorting_them_all() -> None:
+def test_percentile_equals_that_of_sorted_durations() -> None:
     """Whatever is kept between two looks, each look tells what ended in the window."""
     rng, clock = random.Random(3), Clock()
     counter, ended = TrafficCounter(clock, 5.0), []
