@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ext_proc.pick.result import Reason
     from fleet.envoy_api.config.core.v3 import base_pb2
-    from fleet.envoy_api.google.protobuf import struct_pb2
     from fleet.envoy_api.service.ext_proc.v3 import external_processor_pb2 as pb
 
 CLUSTER: Final = "xds.cluster_name"
@@ -128,9 +127,11 @@ class AttributeMap:
         for name, texts in repeated.items():
             values[name] = ",".join(texts)
 
-    def read_attributes(self, sent: struct_pb2.Struct, values: dict[str, str]) -> None:
-        """Add attributes to `values`; headers that are there already stay."""
-        fields = sent.fields
+    def read_attributes(self, message: pb.ProcessingRequest, values: dict[str, str]) -> None:
+        """Add attributes, which any message may have, to `values`; headers that are there already stay."""
+        if EXT_PROC_FILTER not in message.attributes:
+            return
+        fields = message.attributes[EXT_PROC_FILTER].fields
         for attribute, name in self.attributes.items():
             if attribute in fields and name not in values:
                 values[name] = fields[attribute].string_value
@@ -138,34 +139,6 @@ class AttributeMap:
 
 NO_MORE: Final = AttributeMap()
 """Only the headers that every exchange reads."""
-
-
-class RequestAttributes:
-    """One request's headers, attributes and metadata."""
-
-    __slots__ = ("_map", "subset", "values")
-
-    def __init__(self, attribute_map: AttributeMap) -> None:
-        self._map = attribute_map
-        self.values: dict[str, str] = {}
-        """Headers and attributes by name."""
-        self.subset: tuple[str, ...] | None = None
-
-    @property
-    def crowded(self) -> bool:
-        """Whether the headers are too many or too long to add others."""
-        return bool(self.values.get(CROWDED))
-
-    def add_headers(self, sent: base_pb2.HeaderMap) -> None:
-        """Read the request's headers."""
-        self._map.read_headers(sent, self.values)
-
-    def add(self, message: pb.ProcessingRequest) -> None:
-        """Read the parts that any message may have: attributes, and the gateway's metadata."""
-        if EXT_PROC_FILTER in message.attributes:
-            self._map.read_attributes(message.attributes[EXT_PROC_FILTER], self.values)
-        if message.HasField("metadata_context"):
-            self.subset = subset_of(message.metadata_context)
 
 
 def subset_of(metadata: base_pb2.Metadata) -> tuple[str, ...] | None:

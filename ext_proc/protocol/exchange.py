@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ext_proc.pick.result import Reason
-from ext_proc.protocol.attributes import NO_MORE, AttributeMap, HttpRequest, RequestAttributes, served_of
+from ext_proc.protocol.attributes import CROWDED, NO_MORE, AttributeMap, HttpRequest, served_of, subset_of
 from ext_proc.protocol.body_buffer import BodyBuffer, BufferedBytes
 from ext_proc.protocol.modes import (
     BUFFERED,
@@ -87,8 +87,9 @@ class Exchange:
     """One HTTP request and its response, as Envoy sends them on one gRPC stream."""
 
     __slots__ = (
-        "_attributes", "_body_limit", "_budget", "_buffer", "_clear_route_cache", "_ends", "_kind",
-        "_message", "_request_mode", "_response_mode", "_upload", "result", "served", "state",
+        "_attribute_map", "_body_limit", "_budget", "_buffer", "_clear_route_cache", "_ends", "_kind",
+        "_message", "_request_mode", "_response_mode", "_subset", "_upload", "_values", "result",
+        "served", "state",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +109,9 @@ class Exchange:
         the status is an error. None before the headers."""
         self._body_limit = body_limit
         self._clear_route_cache = clear_route_cache
-        self._attributes = RequestAttributes(attribute_map)
+        self._attribute_map = attribute_map
+        self._values: dict[str, str] = {}  # Headers and attributes by name.
+        self._subset: tuple[str, ...] | None = None
         self._buffer = BodyBuffer(buffered or BufferedBytes(body_limit))
         self._budget: HeaderBudget | None = None  # None: Envoy has sent no headers, so it changes none.
         self._request_mode = self._response_mode = UNDECLARED
@@ -126,7 +129,7 @@ class Exchange:
         needs, unless it processes the response too, which only the response's body mode shows. The duration
         of an upgrade means nothing.
         """
-        if upgrades(self._attributes.values):
+        if upgrades(self._values):
             return False
         if self._response_mode not in (NONE, UNDECLARED):
             return True
@@ -210,9 +213,11 @@ class Exchange:
         event = self._take(message)
         if self.state in (State.PICKED, State.REFUSED):
             return self._answer(None)
-        self._attributes.add(message)
+        self._attribute_map.read_attributes(message, self._values)
+        if message.HasField("metadata_context"):
+            self._subset = subset_of(message.metadata_context)
         if event is Event.HEADERS:
-            event = headers_event(self._attributes.values, ends=self._ends)
+            event = headers_event(self._values, ends=self._ends)
         transitions = TRANSITIONS.get(self._request_mode) or TRANSITIONS[UNDECLARED]
         step = transitions[event]
         if step is Step.BUFFER:
@@ -242,23 +247,21 @@ class Exchange:
                 self._upload = Upload.BODILESS
             headers = message.request_headers.headers
             self._budget = budget_of(headers)
-            self._attributes.add_headers(headers)
+            self._attribute_map.read_headers(headers, self._values)
             return Event.HEADERS
         self._upload, self._ends = Upload.ENDED, False
         return Event.BODY_TRAILERS if self._buffer else Event.TRAILERS
 
     def without_body(self, reason: Reason, *, late: bool = False) -> HttpRequest:
         """Return the request without its body, for this reason."""
-        attributes = self._attributes
-        return HttpRequest(b"", False, attributes.values, attributes.subset, reason, late)
+        return HttpRequest(b"", False, self._values, self._subset, reason, late)
 
     def _request(self, step: Step) -> HttpRequest:
         if step is Step.LATE:
             return self.without_body(Reason.STREAMED, late=True)
-        attributes = self._attributes
         if step is Step.BY_HEADERS:
             ends = self._ends or self._kind == "request_trailers"
-            return self.without_body(no_body_reason(self._request_mode, attributes.values, ends=ends))
+            return self.without_body(no_body_reason(self._request_mode, self._values, ends=ends))
         if self._request_mode == FULL_DUPLEX or self._message is None:
             body = self._buffer.joined()
         else:
@@ -266,7 +269,7 @@ class Exchange:
         complete = step is Step.BY_BODY
         if len(body) > self._body_limit:
             body, complete = body[: self._body_limit], False
-        return HttpRequest(body, complete, attributes.values, attributes.subset)
+        return HttpRequest(body, complete, self._values, self._subset)
 
     def _answer(
         self, result: PickResult | None, metadata: Mapping[str, str] = NOTHING
@@ -291,7 +294,7 @@ class Exchange:
                 self._budget if buffered else None,
                 metadata,
                 clear_route_cache=self._clear_route_cache,
-                crowded=self._attributes.crowded,
+                crowded=bool(self._values.get(CROWDED)),
             )
         ]
 
@@ -323,7 +326,7 @@ class Exchange:
             metadata,
             clear_route_cache=self._clear_route_cache,
             # This service reads no frames, and Envoy 1.40 hangs while it buffers them.
-            no_body=self._request_mode != NONE and upgrades(self._attributes.values),
+            no_body=self._request_mode != NONE and upgrades(self._values),
         )
 
     def _answer_response(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:

@@ -197,14 +197,14 @@ def test_fault_at_trailers_releases_buffer() -> None:
         "body_reply",
         "echo",
         "trailers_reply",
-        "RequestAttributes.add_headers",
-        "RequestAttributes.add",
+        "AttributeMap.read_headers",
+        "AttributeMap.read_attributes",
         "budget_of",
         "headers_event",
     ],
 )
 @pytest.mark.parametrize("trailers", [True, False])
-def test_a_fault_in_any_step_of_the_exchange_loses_nothing(
+def test_fault_in_any_step_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, mode: str, step: str, trailers: bool
 ) -> None:
     """Each step fails once; what it was about to say or let go is said and let go by the fault's answer."""

@@ -123,9 +123,7 @@ def test_buffered_partial_reads_a_leading_part_as_cut(body: bytes, size: int) ->
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("size", CHUNKS)
 @pytest.mark.parametrize("headers", [False, True])
-def test_streamed_answers_each_piece_by_weights(
-    body: bytes, size: int, headers: bool
-) -> None:
+def test_streamed_answers_each_piece_by_weights(body: bytes, size: int, headers: bool) -> None:
     """The headers have left: a pick by the body would not be obeyed, so none is made."""
     choice, exchange, seen = play("STREAMED", body, size, headers=headers)
     assert choice.bodies == []

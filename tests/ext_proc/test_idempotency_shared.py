@@ -144,9 +144,7 @@ async def test_a_server_that_is_away_lets_requests_through_at_once(
     held.flights.release("k", 6)
 
 
-async def test_frozen_server_costs_at_most_the_timeout(
-    server: Child, worker: Callable[..., Worker]
-) -> None:
+async def test_frozen_server_costs_at_most_the_timeout(server: Child, worker: Callable[..., Worker]) -> None:
     assert await worker("other").flights.claim("k", 1) is True
     held = worker("one", patience_seconds=0.1)
     server.signal(signal.SIGSTOP)
